@@ -1,0 +1,50 @@
+# Short functions that the other files share.
+
+# Folders whose sources make libtrireme: no libtorch in them (tools/layers.txt, checked by tools/check_layers).
+set(TRIREME_PURE_FOLDERS base mesh observe layout program simulate comm elastic)
+
+# Sources under the given patterns, without tests, helper programs and code for optional parts.
+function(trireme_sources result)
+  file(GLOB_RECURSE found CONFIGURE_DEPENDS ${ARGN})
+  list(FILTER found EXCLUDE REGEX "_(test|program)\\.cpp$|/(mpi|cuda)/")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()
+
+# True when one of the files includes libtorch, or a folder of ours that is built on it.
+function(trireme_uses_torch result)
+  set(${result} FALSE PARENT_SCOPE)
+  foreach(file IN LISTS ARGN)
+    file(STRINGS "${file}" lines
+      REGEX "^#include [<\"](torch|ATen|c10|trireme/(train|models|checkpoint|parallel|runtime|tensor))/")
+    if(lines)
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
+# What every target of this repository sees: the headers, and the libraries that libtrireme keeps to itself.
+add_library(trireme_inside INTERFACE)
+target_include_directories(trireme_inside INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_BINARY_DIR}/include")
+target_link_libraries(trireme_inside INTERFACE Threads::Threads fmt::fmt nlohmann_json::nlohmann_json)
+
+# Links MPI, by its C interface.
+function(trireme_link_mpi target)
+  target_link_libraries(${target} PRIVATE MPI::MPI_C)
+  target_compile_definitions(${target} PRIVATE OMPI_SKIP_MPICXX)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
+# A compiler that reads torch/torch.h takes up to 3 GB: as many at a time as the memory holds.
+cmake_host_system_information(RESULT trireme_memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR trireme_torch_jobs "${trireme_memory_mb} / 3000")
+if(trireme_torch_jobs LESS 1)
+  set(trireme_torch_jobs 1)
+endif()
+set_property(GLOBAL PROPERTY JOB_POOLS torch=${trireme_torch_jobs})
+
+# Links libtorch, and makes the target find it at run time.
+function(trireme_link_torch target)
+  target_link_libraries(${target} PRIVATE LibTorch::torch)
+  set_target_properties(${target} PROPERTIES
+    INSTALL_RPATH "$ORIGIN/../lib;${LibTorch_RUNTIME_DIRS}" JOB_POOL_COMPILE torch)
+endfunction()

@@ -1,0 +1,20 @@
+# libtrireme, which never links libtorch, and the MPI transport, which it opens at run time from its own folder.
+set(trireme_patterns ${TRIREME_PURE_FOLDERS})
+list(TRANSFORM trireme_patterns REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/trireme/\\1/*.cpp")
+trireme_sources(trireme_library_sources ${trireme_patterns})
+
+add_library(trireme SHARED ${trireme_library_sources})
+add_library(Trireme::trireme ALIAS trireme)
+target_include_directories(trireme PUBLIC
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+  $<INSTALL_INTERFACE:include>)
+target_compile_features(trireme PUBLIC cxx_std_20)
+target_link_libraries(trireme PUBLIC Threads::Threads PRIVATE $<BUILD_INTERFACE:trireme_inside>)
+
+file(GLOB trireme_mpi_sources CONFIGURE_DEPENDS src/trireme/comm/mpi/*.cpp)
+list(FILTER trireme_mpi_sources EXCLUDE REGEX "_(test|program)\\.cpp$")
+if(MPI_C_FOUND AND trireme_mpi_sources)
+  add_library(trireme_mpi MODULE ${trireme_mpi_sources})
+  target_link_libraries(trireme_mpi PRIVATE trireme trireme_inside)
+  trireme_link_mpi(trireme_mpi)
+endif()

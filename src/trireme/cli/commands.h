@@ -1,0 +1,34 @@
+// The subcommands of `trireme`: one file and one function each, which registers the command and its callback.
+//
+// A callback does the work and sets `exit_code`. It throws UsageError (exit 2) or any other exception (exit 1);
+// main() prints it as `error: …`. Nothing here loads libtorch: commands on tensors run `trireme-tensor` instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+/// The exit code of a `trireme-tensor train` that went well, but learnt less than it should; it has said so itself.
+constexpr int kMissedTarget = 3;
+
+void add_bench(CLI::App& app, int& exit_code);
+void add_doctor(CLI::App& app, int& exit_code);
+/// `program`: what came after "--".
+void add_launch(CLI::App& app, std::vector<std::string> program, int& exit_code);
+void add_train(CLI::App& app, int& exit_code);
+
+/// "0.1.0", or "0.1.0 (abc1234)" with the revision where the build knows it.
+std::string version_text();
+/// The folder of this program; the companion programs and plug-ins lie beside it.
+std::string program_folder();
+/// `trireme-tensor` beside this program. Throws Error with the cure where the build had no libtorch.
+std::string tensor_program();
+/// Becomes another program; returns only by throwing.
+[[noreturn]] void replace_process(const std::vector<std::string>& argv);
+
+}  // namespace trireme::cli

@@ -1,0 +1,61 @@
+// Runs a communicator's operations in the background, one after another.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/endpoint.h"
+
+namespace trireme {
+
+/// Shared by the handle and whoever completes it.
+struct Handle::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr error;
+  /// Point to point: done when this is; checked before anything else.
+  Endpoint::Ticket ticket;
+  std::chrono::milliseconds timeout{0};
+
+  void finish(std::exception_ptr result);
+};
+
+/// The thread starts with the first operation. Thread-safe.
+class AsyncQueue {
+ public:
+  /// `pump` moves the bytes of point-to-point messages for a while and returns whether any are left; what it throws
+  /// has been dealt with by the communicator.
+  explicit AsyncQueue(std::function<bool()> pump) : pump_(std::move(pump)) {}
+  ~AsyncQueue() { stop(); }
+  /// Waits for the operation under way, which the owner has cancelled; the others fail.
+  void stop();
+
+  Handle add(std::function<void()> operation, std::chrono::milliseconds timeout);
+  /// Something is there to pump.
+  void nudge();
+  /// Nothing is waiting or under way.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  void run();
+  void start_locked();
+
+  std::function<bool()> pump_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<std::function<void()>, std::shared_ptr<Handle::State>>> operations_;
+  std::atomic<int> pending_{0};
+  bool pumping_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,394 @@
+#include "trireme/comm/communicator_impl.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "trireme/base/fault.h"
+#include "trireme/base/text.h"
+#include "trireme/comm/transport/ring_link.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kSpins = 4000;          // some tens of microseconds
+constexpr int kYields = 200;
+constexpr uint16_t kMessageLane = 64;  // of point to point; collectives use the lanes below
+
+size_t ring_capacity(int members) {
+  return members <= 16 ? 256 * 1024 : members <= 128 ? 64 * 1024 : 16 * 1024;
+}
+
+}  // namespace
+
+std::string RankContext::describe(int world_rank) const {
+  if (control) {
+    const auto& members = control->members();
+    if (static_cast<size_t>(world_rank) < members.size()) {
+      const Member& member = members[static_cast<size_t>(world_rank)];
+      return fmt::format("rank {} ({}, pid {})", world_rank, member.host_name, member.pid);
+    }
+  }
+  return fmt::format("rank {}", world_rank);
+}
+
+void RankContext::sweep_retired() {
+  std::lock_guard lock(retired_mutex);
+  std::erase_if(retired, [&](const Retired& group) {
+    if (group.left == nullptr || group.left->load(std::memory_order_acquire) < group.members) return false;
+    for (void* memory : group.memory) space->release(memory);
+    return true;
+  });
+}
+
+Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
+    : context(std::move(context_)), group(std::move(group_)), queue([this] { return pump(); }) {
+  if (group.seats != nullptr) {
+    board = std::make_unique<Board>(group.seats, group.rank, group.world_ranks, *context->space);
+    shared.emplace(*board, *context->space, BoardTuning{});
+  }
+  endpoint = std::make_unique<Endpoint>(group.rank, size(), [this](int peer) { return make_link(peer); },
+                                        mailbox_of(group.rank));
+  std::lock_guard lock(context->recorders_mutex);
+  context->recorders.emplace_back(group.name, &recorder);
+}
+
+Communicator::Impl::~Impl() {
+  closing.store(true);
+  queue.stop();
+  inside_host.reset();
+  between_hosts.reset();
+  {
+    std::lock_guard lock(context->recorders_mutex);
+    std::erase_if(context->recorders, [this](const auto& entry) { return entry.second == &recorder; });
+  }
+  endpoint.reset();  // its links give their rings to retired_memory
+  RankContext::Retired retired;
+  retired.memory = std::move(retired_memory);
+  if (shared) {
+    for (void* stage : shared->give_up_stages()) retired.memory.push_back(stage);
+  }
+  retired.memory.insert(retired.memory.end(), group.owned_memory.begin(), group.owned_memory.end());
+  if (retired.memory.empty()) return;
+  // Very large groups are not worth the visit to every peer: their memory goes when the world does.
+  if (!group.mailboxes.empty() && size() <= 128) {
+    retired.left = &mailbox_of(group.rank)->left;
+    for (int member = 0; member < size(); ++member) {
+      Mailbox* mailbox = mailbox_of(member);
+      if (mailbox == nullptr) continue;
+      ++retired.members;
+      mailbox->left.fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+  {
+    std::lock_guard lock(context->retired_mutex);
+    context->retired.push_back(std::move(retired));
+  }
+  context->sweep_retired();
+}
+
+Mailbox* Communicator::Impl::mailbox_of(int member) {
+  const int world_rank = group.world_ranks[static_cast<size_t>(member)];
+  if (!group.has_neighbours || !context->same_host(world_rank, context->rank)) return nullptr;
+  std::byte* mailbox = group.mailboxes.empty()
+                           ? context->space->fixed_area(world_rank) + Board::num_bytes(context->size)
+                           : context->space->at(world_rank, group.mailboxes[static_cast<size_t>(member)]);
+  return reinterpret_cast<Mailbox*>(mailbox);
+}
+
+std::unique_ptr<Link> Communicator::Impl::make_link(int peer) {
+  if (peer == group.rank) return make_loopback_link();
+  const int world_rank = group.world_ranks[static_cast<size_t>(peer)];
+  Mailbox* theirs = mailbox_of(peer);
+  if (theirs == nullptr) return context->make_remote_link(world_rank, group.id);
+  RingEnds ends;
+  ends.space = context->space.get();
+  ends.own_mailbox = mailbox_of(group.rank);
+  ends.peer_mailbox = theirs;
+  ends.own_group_rank = group.rank;
+  ends.peer_group_rank = peer;
+  ends.peer_world_rank = world_rank;
+  ends.capacity = ring_capacity(size());
+  ends.retired = &retired_memory;
+  return make_ring_link(ends);
+}
+
+Waiter Communicator::Impl::waiter_until(Clock::time_point deadline, bool background) const {
+  // In the background others need the core more; where cores are scarce, the peer does.
+  const bool spin = !background && !context->cores_are_scarce;
+  return Waiter(deadline, *context->control, closing, spin ? kSpins : 0, background ? 0 : kYields);
+}
+
+Messenger Communicator::Impl::messenger(const BoardCollectives::Call& call) {
+  FrameHeader header;
+  header.fingerprint = call.fingerprint;
+  header.digest = call.digest;
+  return Messenger(*endpoint, arena, call.waiter, header);
+}
+
+void Communicator::Impl::check_usable() const {
+  if (is_broken.load(std::memory_order_acquire)) [[unlikely]] {
+    std::lock_guard lock(broken_mutex);
+    throw CommError(*broken);
+  }
+  if (const Failure* failure = context->control->failure()) [[unlikely]]
+    throw CommError(failure->message, failure->culprit);
+}
+
+void Communicator::Impl::begin(const OperationDigest& digest, Clock::time_point start) {
+  Progress& progress = context->control->progress();
+  progress.group.store(group.id, std::memory_order_relaxed);
+  progress.sequence.store(digest.sequence, std::memory_order_relaxed);
+  progress.operation.store(static_cast<uint32_t>(digest.kind), std::memory_order_relaxed);
+  recorder.begin(digest, start);
+  fault_point("comm.begin");
+}
+
+void Communicator::Impl::end() {
+  recorder.end(Clock::now());
+  context->control->progress().operation.store(0, std::memory_order_relaxed);
+}
+
+void Communicator::Impl::break_with(const std::string& message, int culprit, bool report) {
+  if (report) context->control->report({culprit, message});
+  CommError error(message, culprit);
+  {
+    std::lock_guard lock(broken_mutex);
+    if (!broken) broken = error;
+    is_broken.store(true, std::memory_order_release);
+  }
+  endpoint->abandon();
+  dump_recorder();
+  throw error;
+}
+
+void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point start) {
+  const std::string here = context->describe(context->rank);
+  try {
+    throw;
+  } catch (const JobFailed& job) {
+    break_with(job.failure->message, job.failure->culprit, false);
+  } catch (const WaitCancelled&) {
+    break_with(fmt::format("{}: {} was cancelled because its communicator was closed", here, describe(digest)), -1,
+               false);
+  } catch (const OperationMismatch& mismatch) {
+    int culprit = -1;
+    const std::string message = describe_mismatch(digest, mismatch, culprit);
+    break_with(message, culprit, true);
+  } catch (const WaitTimedOut&) {
+    int culprit = -1;
+    const std::string message = describe_timeout(digest, start, culprit);
+    break_with(message, culprit, true);
+  } catch (const LinkBroken& link) {
+    // The control plane usually knows better why: a rank that died closes its data connections first.
+    for (int i = 0; i < 200 && context->control->failure() == nullptr; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (const Failure* failure = context->control->failure()) break_with(failure->message, failure->culprit, false);
+    break_with(fmt::format("{} lost its connection to {} in {} of group {}: {}", here, context->describe(link.peer),
+                           describe(digest), group.name, link.reason),
+               link.peer, true);
+  } catch (const CommError&) {
+    throw;
+  } catch (const std::exception& error) {
+    // This rank cannot go on; the others must not wait for it.
+    context->control->report({context->rank, fmt::format("{} failed in {} of group {}: {}", here, describe(digest),
+                                                         group.name, error.what())});
+    {
+      std::lock_guard lock(broken_mutex);
+      if (!broken) broken = CommError(error.what(), context->rank);
+      is_broken.store(true, std::memory_order_release);
+    }
+    throw;
+  }
+}
+
+std::string Communicator::Impl::describe_mismatch(const OperationDigest& mine, const OperationMismatch& mismatch,
+                                                  int& culprit) const {
+  // With three or more the odd one out is at fault; with two nobody can tell.
+  int other = mismatch.peer;
+  OperationDigest theirs = mismatch.theirs;
+  bool i_am_odd = false;
+  if (board && size() > 2) {
+    int with_me = 0, with_other = 0;
+    const std::vector<int> missing = board->missing();
+    for (int member = 0; member < size(); ++member) {
+      if (std::find(missing.begin(), missing.end(), member) != missing.end()) continue;
+      with_me += board->post(member).digest == mine;
+      with_other += board->post(member).digest == theirs;
+    }
+    if (with_me != with_other) culprit = with_me > with_other ? group.world_ranks[static_cast<size_t>(other)] : context->rank;
+    i_am_odd = culprit == context->rank;
+  }
+  return fmt::format(
+      "ranks disagree about operation {} of group {}: {} is in {}, but {} is in {}{}{}", mine.sequence, group.name,
+      context->describe(context->rank), describe(mine), context->describe(group.world_ranks[static_cast<size_t>(other)]),
+      describe(theirs),
+      theirs == mine ? " with other counts" : "",
+      culprit < 0 ? "" : i_am_odd ? fmt::format(" like most others: rank {} is the odd one", culprit)
+                                  : fmt::format(": rank {} is the odd one", culprit));
+}
+
+std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, Clock::time_point start, int& culprit) {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  std::string text = fmt::format("{} gave up {} of group {} after {:.1f} s", context->describe(context->rank),
+                                 describe(digest), group.name, seconds);
+  if (const uint64_t step = context->control->progress().step.load()) text += fmt::format(", in step {}", step);
+
+  std::vector<int> absent;  // world ranks
+  if (board) {
+    for (const int member : board->missing()) absent.push_back(group.world_ranks[static_cast<size_t>(member)]);
+  }
+  std::vector<RankStatus> statuses;
+  try {
+    statuses = context->control->survey(Deadline::after(std::chrono::seconds(1)));
+  } catch (const std::exception&) {
+    // Without the coordinator's word the message says what is known here.
+  }
+  if (absent.empty()) {
+    for (const RankStatus& status : statuses) {
+      const bool member = std::find(group.world_ranks.begin(), group.world_ranks.end(), status.rank) !=
+                          group.world_ranks.end();
+      const bool behind = status.group != group.id || status.sequence < digest.sequence || status.operation == 0;
+      if (member && behind && status.rank != context->rank) absent.push_back(status.rank);
+    }
+  }
+  if (absent.empty()) return text + ": no rank is missing, but the data does not arrive";
+  culprit = absent.front();
+  text += absent.size() == 1 ? ": it waited for " : ": it waited for these ranks: ";
+  for (size_t i = 0; i < std::min<size_t>(absent.size(), 8); ++i) {
+    if (i > 0) text += ", ";
+    text += context->describe(absent[i]);
+    for (const RankStatus& status : statuses) {
+      if (status.rank != absent[i]) continue;
+      const auto kind = static_cast<OperationKind>(status.operation);
+      text += status.operation == 0 ? fmt::format(", which is outside the library, {} operations done", status.sequence)
+                                    : fmt::format(", which is in {} #{}", name_of(kind), status.sequence);
+    }
+  }
+  if (absent.size() > 8) text += fmt::format(" and {} more", absent.size() - 8);
+  return text;
+}
+
+void Communicator::Impl::dump_recorder() const noexcept {
+  const char* folder = std::getenv("TRIREME_FLIGHT_DIR");
+  if (folder == nullptr || *folder == '\0') return;
+  try {
+    std::ofstream(fmt::format("{}/flight-rank{}-{}.json", folder, context->rank, group.id)) << recorder.to_json();
+  } catch (...) {
+    // Diagnosis must not make things worse.
+  }
+}
+
+Endpoint::Ticket Communicator::Impl::start_message(bool is_send, ConstData out, Data in, int peer, uint32_t tag) {
+  FrameHeader header;
+  header.lane = kMessageLane;
+  header.tag = tag;
+  header.digest.kind = OperationKind::kSend;
+  header.digest.type = is_send ? out.type : in.type;
+  header.digest.count = is_send ? out.count : in.count;
+  header.digest.root = static_cast<int32_t>(tag);
+  header.fingerprint = fingerprint(header.digest, group.id);
+  return is_send ? endpoint->start_send(peer, header, bytes_of(out)) : endpoint->start_recv(peer, header, bytes_of(in));
+}
+
+void Communicator::Impl::wait_for(std::span<const Endpoint::Ticket> tickets, const OperationDigest& digest,
+                                  const CallOptions& options) {
+  const Clock::time_point start = Clock::now();
+  try {
+    endpoint->wait(tickets, waiter_until(start + timeout_of(options), false));
+    endpoint->end_round(tickets);
+  } catch (const WaitTimedOut&) {
+    const int peer = group.world_ranks[static_cast<size_t>(tickets.front()->peer)];
+    break_with(fmt::format("{} gave up {} with {} in group {} after {:.1f} s: the other side did not take part",
+                           context->describe(context->rank), describe(digest), context->describe(peer), group.name,
+                           std::chrono::duration<double>(Clock::now() - start).count()),
+               peer, true);
+  } catch (...) {
+    fail(digest, start);
+  }
+}
+
+Handle Communicator::Impl::hand_over(Endpoint::Ticket ticket, const CallOptions& options) {
+  auto state = std::make_shared<Handle::State>();
+  state->ticket = ticket;
+  state->timeout = timeout_of(options);
+  if (!ticket->done.load(std::memory_order_acquire)) {
+    {
+      std::lock_guard lock(messages_mutex);
+      messages.emplace_back(std::move(ticket), state);
+    }
+    queue.nudge();
+  }
+  return Handle(std::move(state));
+}
+
+bool Communicator::Impl::pump() {
+  std::exception_ptr error;
+  try {
+    const Waiter waiter = waiter_until(Clock::time_point::max(), true);
+    waiter.check();
+    endpoint->progress_or_sleep();
+  } catch (...) {
+    try {
+      fail({}, Clock::now());
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  std::vector<std::shared_ptr<Handle::State>> ended;
+  bool more = false;
+  {
+    std::lock_guard lock(messages_mutex);
+    std::erase_if(messages, [&](auto& message) {
+      if (!error && !message.first->done.load(std::memory_order_acquire)) return false;
+      ended.push_back(message.second);
+      return true;
+    });
+    more = !messages.empty();
+  }
+  for (const auto& state : ended) {
+    const bool done = state->ticket->done.load(std::memory_order_acquire);
+    state->finish(done ? nullptr : error);
+  }
+  return more;
+}
+
+Tuner::Situation Communicator::Impl::situation(bool ordered) const {
+  const Topology hosts = context->hosts.of_group(group.world_ranks);
+  Tuner::Situation situation;
+  situation.ranks = size();
+  situation.one_host = board != nullptr;
+  situation.ranks_per_host = 1;
+  for (int r = 0; r < size(); ++r) situation.ranks_per_host = std::max(situation.ranks_per_host, hosts.local_size(r));
+  situation.hosts_aligned = hosts.is_aligned();
+  situation.ordered = ordered;
+  return situation;
+}
+
+Algorithm Communicator::Impl::algorithm_for(size_t num_bytes, const CallOptions& options) const {
+  if (options.algorithm == Algorithm::kAuto) {
+    // The usual case is decided without looking further.
+    if (board && size() <= 64) return context->tuner.choose_on_one_host(size(), options.ordered);
+    return context->tuner.choose(num_bytes, situation(options.ordered));
+  }
+  const Tuner::Situation here = situation(options.ordered);
+  if (!context->tuner.possible(options.algorithm, here)) {
+    if (options.algorithm == Algorithm::kInPlace) {
+      throw UsageError(fmt::format("in-place all-reduce needs shared memory, but group {} spans {} hosts", group.name,
+                                   context->hosts.of_group(group.world_ranks).num_hosts()),
+                       "use two-level or auto");
+    }
+    throw UsageError(
+        fmt::format("{} adds in an order of its own for {} ranks, but this call promises the fixed order",
+                    name_of(options.algorithm), size()),
+        "set CallOptions::ordered to false, or choose ordered, butterfly or auto");
+  }
+  return options.algorithm;
+}
+
+}  // namespace trireme

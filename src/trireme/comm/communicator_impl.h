@@ -1,0 +1,118 @@
+// The inside of a communicator: one group's board, endpoint, queue and records.
+#pragma once
+
+#include <optional>
+
+#include "trireme/comm/algorithms/algorithms.h"
+#include "trireme/comm/async_queue.h"
+#include "trireme/comm/board_collectives.h"
+#include "trireme/comm/communicator.h"
+#include "trireme/comm/rank_context.h"
+
+namespace trireme {
+
+struct Communicator::Impl {
+  struct Group {
+    uint64_t id;
+    std::string name;
+    std::vector<int> world_ranks;
+    int rank;
+    std::byte* seats = nullptr;        ///< of the board, when all members are on one host
+    bool has_neighbours = false;       ///< another member is on this host
+    std::vector<uint64_t> mailboxes;   ///< places, by member; empty for the world, whose mailboxes are at fixed places
+    std::vector<void*> owned_memory;   ///< released when all same-host members have left
+  };
+
+  Impl(std::shared_ptr<RankContext> context, Group group);
+  ~Impl();
+
+  int size() const { return static_cast<int>(group.world_ranks.size()); }
+  std::chrono::milliseconds timeout_of(const CallOptions& options) const {
+    return options.timeout.count() > 0 ? options.timeout : context->call_timeout;
+  }
+  Waiter waiter_until(Clock::time_point deadline, bool background) const;
+  std::unique_ptr<Link> make_link(int peer);
+  /// The mailbox of a member on this host, null for others.
+  Mailbox* mailbox_of(int member);
+
+  /// One collective, here and now. `body(BoardCollectives::Call)` does the work.
+  template <typename Body>
+  void execute(OperationDigest digest, uint64_t extra, const CallOptions& options, bool background, Body&& body) {
+    check_usable();
+    digest.sequence = ++sequence;
+    const Clock::time_point start = Clock::now();
+    begin(digest, start);
+    const Waiter waiter = waiter_until(start + timeout_of(options), background);
+    try {
+      body(BoardCollectives::Call{fingerprint(digest, group.id, extra), digest, waiter});
+    } catch (...) {
+      recorder.end(Clock::now(), true);
+      fail(digest, start);
+    }
+    end();
+  }
+  /// Blocking: now, or behind what the queue holds.
+  template <typename Body>
+  void run(const OperationDigest& digest, uint64_t extra, const CallOptions& options, Body&& body) {
+    if (queue.idle()) [[likely]] {
+      execute(digest, extra, options, false, body);
+    } else {
+      start(digest, extra, options, body).wait();
+    }
+  }
+  template <typename Body>
+  Handle start(const OperationDigest& digest, uint64_t extra, const CallOptions& options, Body body) {
+    check_usable();
+    return queue.add([this, digest, extra, options, body] { execute(digest, extra, options, true, body); },
+                     timeout_of(options));
+  }
+  Messenger messenger(const BoardCollectives::Call& call);
+
+  void check_usable() const;
+  void begin(const OperationDigest& digest, Clock::time_point start);
+  void end();
+  /// Called in a catch block: turns what was caught into a CommError, tells everybody, and throws it.
+  [[noreturn]] void fail(const OperationDigest& digest, Clock::time_point start);
+  [[noreturn]] void break_with(const std::string& message, int culprit_world_rank, bool report);
+  std::string describe_mismatch(const OperationDigest& mine, const OperationMismatch& mismatch, int& culprit) const;
+  std::string describe_timeout(const OperationDigest& digest, Clock::time_point start, int& culprit);
+  void dump_recorder() const noexcept;
+
+  // Point to point.
+  Endpoint::Ticket start_message(bool is_send, ConstData out, Data in, int peer, uint32_t tag);
+  void wait_for(std::span<const Endpoint::Ticket> tickets, const OperationDigest& digest, const CallOptions& options);
+  Handle hand_over(Endpoint::Ticket ticket, const CallOptions& options);
+  bool pump();
+
+  Tuner::Situation situation(bool ordered) const;
+  Algorithm algorithm_for(size_t num_bytes, const CallOptions& options) const;
+  /// Sub-groups for the two-level algorithm; made on first use, by all members together.
+  void prepare_two_level(Communicator& self);
+
+  std::shared_ptr<RankContext> context;
+  Group group;
+  std::vector<void*> retired_memory;  // rings of links that are gone
+  std::unique_ptr<Board> board;
+  std::optional<BoardCollectives> shared;
+  std::unique_ptr<Endpoint> endpoint;
+  Arena arena;
+  FlightRecorder recorder;
+  uint64_t sequence = 0;
+  uint64_t splits = 0;
+  std::unique_ptr<Communicator> inside_host, between_hosts;
+  bool hosts_are_equal = true;
+
+  mutable std::mutex broken_mutex;
+  std::atomic<bool> is_broken{false};
+  std::optional<CommError> broken;
+  std::atomic<bool> closing{false};
+
+  std::mutex messages_mutex;
+  std::vector<std::pair<Endpoint::Ticket, std::shared_ptr<Handle::State>>> messages;  // started, not done
+  AsyncQueue queue;  // last: its thread uses all of the above
+};
+
+/// [Note: Two levels] in algorithms/two_level.cpp.
+void all_reduce_two_level(Communicator::Impl& group, Data data, ReduceOp op, const CallOptions& options);
+
+}  // namespace trireme

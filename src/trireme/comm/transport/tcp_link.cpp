@@ -1,0 +1,73 @@
+#include "trireme/comm/transport/tcp_link.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+class TcpLink : public Link {
+ public:
+  TcpLink(ControlPlane& control, int peer, uint64_t channel, Clock::duration open_timeout)
+      : control_(&control), peer_(peer), channel_(channel), open_timeout_(open_timeout) {}
+
+  size_t write_some(ConstBytes data) override { return write_frame(data, {}); }
+
+  size_t write_frame(ConstBytes header, ConstBytes payload) override {
+    if (!out_.valid()) open_out();
+    iovec parts[2] = {{const_cast<std::byte*>(header.data()), header.size()},
+                      {const_cast<std::byte*>(payload.data()), payload.size()}};
+    msghdr message{};
+    message.msg_iov = header.empty() ? parts + 1 : parts;
+    message.msg_iovlen = header.empty() || payload.empty() ? 1 : 2;
+    const ssize_t n = sendmsg(out_.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) return static_cast<size_t>(n);
+    if (errno == EAGAIN || errno == EINTR) return 0;
+    throw LinkBroken{peer_, std::strerror(errno)};
+  }
+
+  size_t read_some(Bytes data) override {
+    if (!in_.valid()) {
+      auto socket = control_->accept(peer_, channel_);
+      if (!socket) return 0;
+      in_ = std::move(*socket);
+    }
+    const ssize_t n = recv(in_.fd(), data.data(), data.size(), MSG_DONTWAIT);
+    if (n > 0) return static_cast<size_t>(n);
+    if (n == 0) throw LinkBroken{peer_, "the connection was closed"};
+    if (errno == EAGAIN || errno == EINTR) return 0;
+    throw LinkBroken{peer_, std::strerror(errno)};
+  }
+
+  int read_fd() const override { return in_.fd(); }
+  int write_fd() const override { return out_.fd(); }
+
+ private:
+  void open_out() {
+    try {
+      out_ = control_->connect(peer_, channel_, Deadline::after(open_timeout_));
+    } catch (const Error& error) {
+      throw LinkBroken{peer_, error.what()};
+    }
+  }
+
+  ControlPlane* control_;
+  int peer_;
+  uint64_t channel_;
+  Clock::duration open_timeout_;
+  Socket out_, in_;
+};
+
+}  // namespace
+
+std::unique_ptr<Link> make_tcp_link(ControlPlane& control, int peer_world_rank, uint64_t channel,
+                                    Clock::duration open_timeout) {
+  return std::make_unique<TcpLink>(control, peer_world_rank, channel, open_timeout);
+}
+
+}  // namespace trireme

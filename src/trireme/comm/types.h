@@ -1,0 +1,77 @@
+// Element types and reductions that every transport and algorithm understands, and views of typed memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace trireme {
+
+/// IEEE half and bfloat16 as bits: storage types; arithmetic happens in float (comm/reduce.h).
+struct Half {
+  uint16_t bits;
+};
+struct BFloat16 {
+  uint16_t bits;
+};
+
+enum class DataType : uint8_t { kFloat, kDouble, kHalf, kBFloat16, kInt32, kInt64, kUInt8 };
+enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
+
+size_t size_of(DataType type);
+std::string_view name_of(DataType type);
+std::string_view name_of(ReduceOp op);
+
+template <typename T>
+struct DataTypeOf;
+template <> struct DataTypeOf<float> { static constexpr DataType value = DataType::kFloat; };
+template <> struct DataTypeOf<double> { static constexpr DataType value = DataType::kDouble; };
+template <> struct DataTypeOf<Half> { static constexpr DataType value = DataType::kHalf; };
+template <> struct DataTypeOf<BFloat16> { static constexpr DataType value = DataType::kBFloat16; };
+template <> struct DataTypeOf<int32_t> { static constexpr DataType value = DataType::kInt32; };
+template <> struct DataTypeOf<int64_t> { static constexpr DataType value = DataType::kInt64; };
+template <> struct DataTypeOf<uint8_t> { static constexpr DataType value = DataType::kUInt8; };
+
+/// A view of `count` elements that a collective reads. Made from any span or contiguous container of a known type.
+struct ConstData {
+  const std::byte* bytes = nullptr;
+  size_t count = 0;
+  DataType type = DataType::kUInt8;
+
+  ConstData() = default;
+  ConstData(const void* data, size_t count_, DataType type_)
+      : bytes(static_cast<const std::byte*>(data)), count(count_), type(type_) {}
+  template <typename Range>
+    requires requires(const Range& r) { std::span(r.data(), r.size()); DataTypeOf<typename Range::value_type>::value; }
+  ConstData(const Range& range)
+      : ConstData(range.data(), range.size(), DataTypeOf<typename Range::value_type>::value) {}
+
+  size_t num_bytes() const { return count * size_of(type); }
+  ConstData part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type}; }
+};
+
+/// A view of `count` elements that a collective writes.
+struct Data {
+  std::byte* bytes = nullptr;
+  size_t count = 0;
+  DataType type = DataType::kUInt8;
+
+  Data() = default;
+  Data(void* data, size_t count_, DataType type_)
+      : bytes(static_cast<std::byte*>(data)), count(count_), type(type_) {}
+  template <typename Range>
+    requires requires(Range& r) {
+      std::span(r.data(), r.size());
+      DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value;
+    }
+  Data(Range&& range)
+      : Data(range.data(), range.size(), DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value) {}
+
+  operator ConstData() const { return {bytes, count, type}; }
+  size_t num_bytes() const { return count * size_of(type); }
+  Data part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type}; }
+};
+
+}  // namespace trireme

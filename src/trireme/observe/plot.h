@@ -1,0 +1,71 @@
+// Line charts as SVG, and pages of charts and tables as HTML. Each is one file that needs nothing else.
+//
+// Charts follow the reader's light or dark setting and show exact values under the mouse. All text is escaped.
+// Points that cannot be drawn (not finite, or not above 0 on a logarithmic axis) leave a gap in their line.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "trireme/observe/table.h"
+
+namespace trireme {
+
+enum class Scale { kLinear, kLog };
+
+/// What an axis measures: how its ticks are chosen and written.
+enum class Quantity {
+  kNumber,          ///< 0.5, 10, 4,980, 1.2M
+  kBytes,           ///< 4 KiB, 64 MiB: ticks at powers of two
+  kSeconds,         ///< 1 µs, 1 ms
+  kMicroseconds,    ///< the same, for values in microseconds
+  kBytesPerSecond,  ///< 12.3 GB/s
+  kPercent,         ///< 94 %; 1 is 100 %
+};
+
+struct PlotAxis {
+  std::string label;
+  Scale scale = Scale::kLinear;
+  Quantity quantity = Quantity::kNumber;
+  std::optional<double> min, max;  ///< from the data where not given
+};
+
+struct Series {
+  std::string name;
+  std::vector<std::pair<double, double>> points;
+  bool dashed = false;  ///< a prediction: dashed, without markers
+  int color = -1;       ///< number in the palette, so that a prediction can look like its measurement; -1: the next
+  bool in_legend = true;
+};
+
+struct Chart {
+  std::string title;
+  std::string subtitle;
+  PlotAxis x, y;
+  std::vector<Series> series;
+  int width = 880, height = 440;
+};
+
+/// An <svg> element, also good as a file of its own.
+std::string to_svg(const Chart& chart);
+
+/// A page that is built from top to bottom.
+class HtmlPage {
+ public:
+  explicit HtmlPage(std::string title) : title_(std::move(title)) {}
+  void add_heading(std::string_view text);
+  void add_paragraph(std::string_view text);
+  void add_chart(const Chart& chart);
+  void add_table(const Table& table);
+  /// As it is, in a fixed font.
+  void add_preformatted(std::string_view text);
+  std::string to_html() const;
+
+ private:
+  std::string title_, body_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,153 @@
+// Ticks that people would choose, whole and escaped documents, and data that cannot be drawn.
+#include "trireme/observe/plot.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trireme/observe/plot_ticks.h"
+
+namespace trireme {
+namespace {
+
+std::vector<std::string> labels(double low, double high, Scale scale, Quantity quantity, int wanted) {
+  std::vector<std::string> found;
+  for (const Tick& tick : choose_ticks(low, high, scale, quantity, wanted)) {
+    EXPECT_GE(tick.value, low - 1e-9 * std::fabs(low));
+    EXPECT_LE(tick.value, high * (1 + 1e-9));
+    if (!tick.label.empty()) found.push_back(tick.label);
+  }
+  return found;
+}
+
+using Labels = std::vector<std::string>;
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+Chart example() {
+  Chart chart;
+  chart.title = "All-reduce <8 ranks> & \"more\"";
+  chart.x = {"message size", Scale::kLog, Quantity::kBytes, {}, {}};
+  chart.y = {"time", Scale::kLog, Quantity::kMicroseconds, {}, {}};
+  Series measured, predicted;
+  measured.name = "ring";
+  predicted.name = "ring, predicted";
+  predicted.dashed = true;
+  predicted.color = 0;
+  for (double n = 4096; n <= 64 << 20; n *= 4) {
+    measured.points.push_back({n, 3 + n * 1e-4});
+    predicted.points.push_back({n, 2 + n * 1e-4});
+  }
+  chart.series = {measured, predicted};
+  return chart;
+}
+
+TEST(PlotTicks, BytesAtPowersOfTwo) {
+  EXPECT_EQ(labels(4000, 70e6, Scale::kLog, Quantity::kBytes, 8),
+            (Labels{"4 KiB", "16 KiB", "64 KiB", "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"}));
+  EXPECT_EQ(labels(1000, 9000, Scale::kLog, Quantity::kBytes, 8), (Labels{"1 KiB", "2 KiB", "4 KiB", "8 KiB"}));
+  EXPECT_LE(labels(1, 1e18, Scale::kLog, Quantity::kBytes, 8).size(), 8u);
+  EXPECT_EQ(labels(0, 4096, Scale::kLinear, Quantity::kBytes, 4), (Labels{"0 B", "1 KiB", "2 KiB", "3 KiB", "4 KiB"}));
+}
+
+TEST(PlotTicks, TimesAtDecades) {
+  EXPECT_EQ(labels(0.5, 20'000, Scale::kLog, Quantity::kMicroseconds, 6),
+            (Labels{"1 µs", "10 µs", "100 µs", "1 ms", "10 ms"}));
+  EXPECT_EQ(labels(1.5e-3, 30e-3, Scale::kLog, Quantity::kSeconds, 6), (Labels{"2 ms", "5 ms", "10 ms", "20 ms"}));
+  EXPECT_EQ(labels(10, 2000, Scale::kLog, Quantity::kSeconds, 6), (Labels{"10 s", "100 s", "1,000 s"}));
+  EXPECT_GE(labels(1.02, 1.09, Scale::kLog, Quantity::kNumber, 6).size(), 2u);
+}
+
+TEST(PlotTicks, LinearAreRound) {
+  EXPECT_EQ(labels(0, 1, Scale::kLinear, Quantity::kNumber, 5), (Labels{"0", "0.2", "0.4", "0.6", "0.8", "1"}));
+  EXPECT_EQ(labels(-1, 1.2, Scale::kLinear, Quantity::kNumber, 4), (Labels{"-1", "0", "1"}));
+  EXPECT_EQ(labels(0, 3000, Scale::kLinear, Quantity::kNumber, 3), (Labels{"0", "1,000", "2,000", "3,000"}));
+  EXPECT_EQ(labels(0, 1, Scale::kLinear, Quantity::kPercent, 2), (Labels{"0 %", "50 %", "100 %"}));
+  EXPECT_EQ(labels(0, 2e7, Scale::kLinear, Quantity::kNumber, 2), (Labels{"0", "10M", "20M"}));
+}
+
+TEST(Plot, SvgHoldsEverything) {
+  const std::string svg = to_svg(example());
+  EXPECT_EQ(svg.find("<8 ranks>"), std::string::npos);
+  EXPECT_NE(svg.find("All-reduce &lt;8 ranks&gt; &amp; &quot;more&quot;"), std::string::npos);
+  for (const char* part : {">64 KiB<", ">1 ms<", ">message size<", ">time<", ">ring<", ">ring, predicted<",
+                           "prefers-color-scheme", "<title>ring\n4 KiB: 3.41 µs</title>"}) {
+    EXPECT_NE(svg.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(count(svg, "<title>"), 16u);
+  EXPECT_EQ(count(svg, "class=\"tr-line tr-l0 tr-dash\""), 2u);  // the line and its legend
+  EXPECT_EQ(count(svg, "class=\"tr-dot tr-f0\""), 9u);           // 8 points and the legend
+  EXPECT_EQ(count(svg, "<g"), count(svg, "</g>"));
+  EXPECT_EQ(count(svg, "<svg"), count(svg, "</svg>"));
+  EXPECT_EQ(count(svg, "http"), 1u) << "nothing but the name space is outside";
+}
+
+TEST(Plot, WhatCannotBeDrawnLeavesAGap) {
+  Chart chart = example();
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  chart.series = {{"a", {{1, 1}, {2, 0}, {4, 4}, {8, nan}, {inf, 1}, {-3, 2}, {16, 3}, {32, 3}}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  EXPECT_EQ(count(svg, "class=\"tr-line"), 3u);
+  EXPECT_EQ(count(svg, "<title>"), 4u);
+}
+
+TEST(Plot, EmptyAndDegenerate) {
+  EXPECT_NE(to_svg({}).find("no data"), std::string::npos);
+  for (const Scale scale : {Scale::kLinear, Scale::kLog}) {
+    for (const double value : {0.0, 1e-300, 5.0, 1e300}) {
+      Chart chart;
+      chart.x.scale = chart.y.scale = scale;
+      chart.series = {{"one", {{value, value}}}};
+      const std::string svg = to_svg(chart);
+      EXPECT_EQ(svg.find("nan"), std::string::npos) << value;
+      EXPECT_EQ(svg.find("inf"), std::string::npos) << value;
+    }
+  }
+  Chart tiny = example();
+  tiny.width = tiny.height = 1;
+  EXPECT_NE(to_svg(tiny).find("</svg>"), std::string::npos);
+}
+
+TEST(Plot, ManyPointsStaySmall) {
+  Chart chart;
+  chart.series = {{"loss", {}}};
+  for (int i = 0; i < 200'000; ++i) chart.series[0].points.push_back({i, std::sin(i * 0.01)});
+  EXPECT_LT(to_svg(chart).size(), 150'000u);
+}
+
+TEST(Plot, LimitsOfTheAxisAreKept) {
+  Chart chart;
+  chart.y.min = 0;
+  chart.y.max = 10;
+  chart.series = {{"a", {{0, 5}, {1, 1000}}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_NE(svg.find(">10<"), std::string::npos);
+  EXPECT_EQ(svg.find(">1,000<"), std::string::npos);
+}
+
+TEST(Plot, Page) {
+  HtmlPage page("a <b>");
+  page.add_heading("h & h");
+  page.add_paragraph("p < p");
+  page.add_chart(example());
+  Table table({"x"});
+  table.add_row({"<td>"});
+  page.add_table(table);
+  page.add_preformatted("F0  <B0>");
+  const std::string html = page.to_html();
+  EXPECT_TRUE(html.starts_with("<!doctype html>"));
+  for (const char* part : {"<title>a &lt;b&gt;</title>", "<h2>h &amp; h</h2>", "<p>p &lt; p</p>", "<td>&lt;td&gt;</td>",
+                           "<pre>F0  &lt;B0&gt;</pre>", "</html>"}) {
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs the build into a new folder, then configures, builds and runs a project outside the tree on it.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+cmake --install "$TRIREME_BUILD_DIR" --prefix "$place/installed" >"$place/log" || { cat "$place/log"; exit 1; }
+if strings -a "$place"/installed/lib/libtrireme.so* 2>/dev/null | grep -F "$TRIREME_BUILD_DIR"; then
+  echo "the installed library refers to the build folder"
+  exit 1
+fi
+
+cmake -S "$here/outside" -B "$place/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  "-DCMAKE_PREFIX_PATH=$place/installed" >"$place/log" || { cat "$place/log"; exit 1; }
+cmake --build "$place/build" >"$place/log" || { cat "$place/log"; exit 1; }
+
+cd "$place"
+env -u RANK -u WORLD_SIZE "$place/build/outside" | tee "$place/said"
+grep -q 'rank 0 of 1: 1 2 3 4' "$place/said"
+"$place/installed/bin/trireme" --help >/dev/null
