@@ -8,7 +8,7 @@
 enable_testing()
 
 add_custom_target(test_programs)
-add_custom_target(checks)  # what the labels unit and integration run: all that the sanitizers build
+add_custom_target(checks DEPENDS test_programs)  # what the labels unit and integration run: all that the sanitizers build
 if(TARGET trireme-program)
   add_dependencies(test_programs programs)
 endif()
@@ -97,7 +97,12 @@ foreach(folder IN LISTS trireme_folders)
     trireme_add_executable(${folder}_test ${sources})
     if(built)
       target_link_libraries(${folder}_test PRIVATE GTest::gtest_main)
-      add_dependencies(${folder}_test test_programs)
+      foreach(program IN LISTS trireme_test_programs)
+        cmake_path(GET program STEM name)
+        if(program MATCHES "/src/trireme/${folder}/" AND TARGET ${name})
+          add_dependencies(${folder}_test ${name})
+        endif()
+      endforeach()
       add_dependencies(checks ${folder}_test)
       trireme_add_test(unit.${folder} unit 300 ${folder}_test --gtest_brief=1)
     endif()

@@ -7,7 +7,7 @@
 //
 // Rank 0 of four prints:
 //
-//   4 ranks over shared memory: 10 10 10 10 10 10 10 10
+//   4 ranks, shared memory: 10 10 10 10 10 10 10 10
 #include <algorithm>
 #include <iostream>
 
@@ -30,7 +30,7 @@ int main() {
       return 1;
     }
     if (world.rank() == 0) {
-      std::cout << world.size() << (world.size() == 1 ? " rank" : " ranks") << " over " << world.transport() << ':';
+      std::cout << world.size() << (world.size() == 1 ? " rank, " : " ranks, ") << world.transport() << ':';
       for (const float value : values) std::cout << ' ' << value;
       std::cout << '\n';
     }

@@ -100,6 +100,15 @@ class Launch(unittest.TestCase):
             result = run("launch", "--nproc-per-node", "1", *dashes, "echo", "--timeout", "5", "--", "--json")
             self.assertEqual(result.stdout, "--timeout 5 -- --json\n", result.stderr)
 
+    def test_ends_when_nobody_reads_its_output(self):
+        for ignored in [False, True]:  # SIGPIPE
+            process = subprocess.Popen([TRIREME, "launch", "--nproc-per-node", "2", "--prefix", "--", "yes"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT,
+                                       restore_signals=not ignored)
+            self.assertIn(process.stdout.readline(), [b"[rank 0] y\n", b"[rank 1] y\n"])
+            process.stdout.close()
+            self.assertNotEqual(process.wait(timeout=60), 0)
+
 
 class Doctor(unittest.TestCase):
     def test_table(self):

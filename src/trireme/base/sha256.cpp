@@ -23,7 +23,9 @@ constexpr std::array<uint32_t, 64> kRound = {
 
 constexpr size_t kBlockBytes = 64;
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
 
 uint32_t load_big_endian(const std::byte* p) {
   return uint32_t(p[0]) << 24 | uint32_t(p[1]) << 16 | uint32_t(p[2]) << 8 | uint32_t(p[3]);

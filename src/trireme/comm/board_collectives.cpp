@@ -17,6 +17,11 @@ void copy(Data out, ConstData in, Stores stores = Stores::kCached) {
   if (in.count > 0 && out.bytes != in.bytes) copy_bytes(out.bytes, in.bytes, in.num_bytes(), stores);
 }
 
+// To a stage: see [Note: Staging].
+void copy_to_stage(std::byte* stage, ConstData in) {
+  copy_bytes(stage, in.bytes, in.num_bytes(), Stores::kStreaming);
+}
+
 // Sources and destinations of a reduction, without allocating for the usual numbers of ranks.
 template <typename Pointer>
 class Pointers {
@@ -38,16 +43,12 @@ class Pointers {
 
 BoardCollectives::BoardCollectives(Board& board, AddressSpace& space, const BoardTuning& tuning)
     : board_(&board), space_(&space), tuning_(tuning) {
-  tuning_.flat_bytes = std::min(tuning_.flat_bytes, Board::stage_bytes(board.size()));
-}
-
-std::vector<void*> BoardCollectives::give_up_stages() {
-  std::vector<void*> stages;
-  for (std::byte*& stage : stages_) {
-    if (stage != nullptr) stages.push_back(std::exchange(stage, nullptr));
-  }
-  stage_bytes_ = {};
-  return stages;
+  // The rings of all ranks share one cache.
+  const size_t share = static_cast<size_t>(std::max(board.size() / 4, 1));
+  tuning_.ring_bytes = std::max<size_t>(tuning_.ring_bytes / share, 256 * 1024);
+  tuning_.chunk_bytes = std::min(tuning_.chunk_bytes, tuning_.ring_bytes / 4);
+  tuning_.flat_bytes = std::min(tuning_.flat_bytes, board.size() <= 16 ? tuning_.ring_bytes / 4
+                                                                        : Board::stage_bytes(board.size()));
 }
 
 void BoardCollectives::meet(const Call& call, uint64_t place, uint32_t flags, uint64_t detail) {
@@ -55,23 +56,22 @@ void BoardCollectives::meet(const Call& call, uint64_t place, uint32_t flags, ui
 }
 
 std::byte* BoardCollectives::next_stage(size_t num_bytes) {
-  stage_ ^= 1;
-  stage_is_small_ = num_bytes <= Board::stage_bytes(board_->size());
-  if (stage_is_small_) return board_->stage(board_->rank(), stage_);
-  const auto i = static_cast<size_t>(stage_);
-  if (stage_bytes_[i] < num_bytes) {
-    if (stages_[i] != nullptr) space_->release(stages_[i]);
-    stages_[i] = nullptr;
-    stage_bytes_[i] = 0;
-    stages_[i] = static_cast<std::byte*>(space_->allocate(num_bytes));
-    stage_bytes_[i] = num_bytes;
+  if (num_bytes <= Board::stage_bytes(board_->size())) {
+    small_stage_ ^= 1;
+    stage_ = nullptr;
+    return board_->stage(board_->rank(), small_stage_);
   }
-  return stages_[i];
+  if (ring_ == nullptr) ring_ = static_cast<std::byte*>(space_->allocate(tuning_.ring_bytes));
+  // Lists of counts may make a stage a little larger than a chunk; a quarter of the ring still leaves three others.
+  if (ring_at_ + num_bytes > tuning_.ring_bytes) ring_at_ = 0;
+  stage_ = ring_ + ring_at_;
+  ring_at_ = (ring_at_ + num_bytes + 4095) / 4096 * 4096;
+  return stage_;
 }
 
 void BoardCollectives::meet_with_stage(const Call& call, uint64_t detail) {
-  if (stage_is_small_) return meet(call, static_cast<uint64_t>(stage_), kSmallStage, detail);
-  meet(call, *space_->place_of(stages_[static_cast<size_t>(stage_)], 1), 0, detail);
+  if (stage_ == nullptr) return meet(call, static_cast<uint64_t>(small_stage_), kSmallStage, detail);
+  meet(call, *space_->place_of(stage_, 1), 0, detail);
 }
 
 std::byte* BoardCollectives::shown(int member) const {
@@ -121,8 +121,7 @@ void BoardCollectives::broadcast(const Call& call, Data data, int root) {
     } else if (const auto place = direct_place(data); place && first == 0) {
       meet(call, *place, kDirect);
     } else {
-      std::byte* stage = next_stage(count * size_of(data.type));
-      copy({stage, count, data.type}, data.part(first, count));
+      copy_to_stage(next_stage(count * size_of(data.type)), data.part(first, count));
       meet_with_stage(call);
     }
     if (board_->post(root).flags & kDirect) {
@@ -149,8 +148,8 @@ void BoardCollectives::show_blocks(const Call& call, ConstData in, size_t block,
     } else {
       std::byte* stage = next_stage(spacing * static_cast<size_t>(blocks) * size_of(in.type));
       for (int b = 0; b < blocks; ++b) {
-        copy(Data(stage, spacing * static_cast<size_t>(blocks), in.type).part(static_cast<size_t>(b) * spacing, count),
-             in.part(static_cast<size_t>(b) * block + first, count));
+        copy_to_stage(stage + static_cast<size_t>(b) * spacing * size_of(in.type),
+                      in.part(static_cast<size_t>(b) * block + first, count));
       }
       meet_with_stage(call);
     }
@@ -200,7 +199,7 @@ void BoardCollectives::all_gather(const Call& call, ConstData in, Data out, std:
     if (place) {
       meet(call, *place + first * size_of(in.type), kDirect);
     } else if (count > 0) {
-      copy({next_stage(count * size_of(in.type)), count, in.type}, in.part(first, count));
+      copy_to_stage(next_stage(count * size_of(in.type)), in.part(first, count));
       meet_with_stage(call);
     } else {
       meet(call, 0);
@@ -256,7 +255,7 @@ void BoardCollectives::all_reduce(const Call& call, Data data, ReduceOp op) {
 
   if (data.num_bytes() <= tuning_.flat_bytes) {
     if (data.count == 0) return meet(call, 0);
-    copy({next_stage(data.num_bytes()), data.count, data.type}, data);
+    copy_to_stage(next_stage(data.num_bytes()), data);
     meet_with_stage(call);
     for (int member = 0; member < p; ++member) {
       sources[member] = member == rank ? static_cast<const void*>(data.bytes) : shown(member);
@@ -281,10 +280,10 @@ void BoardCollectives::all_reduce(const Call& call, Data data, ReduceOp op) {
     const Part own = slice_of(part.count, rank);
     const auto show_input = [&] {
       if (place) return meet(call, *place + first * size_of(data.type), kDirect);
-      const Data stage(next_stage(part.num_bytes()), part.count, data.type);
-      copy(stage.part(0, own.first), part.part(0, own.first));
+      std::byte* stage = next_stage(part.num_bytes());
+      copy_to_stage(stage, part.part(0, own.first));
       const size_t after = own.first + own.count;
-      copy(stage.part(after, part.count - after), part.part(after, part.count - after));
+      copy_to_stage(stage + after * size_of(data.type), part.part(after, part.count - after));
       meet_with_stage(call);
     };
     show_input();
@@ -308,13 +307,12 @@ void BoardCollectives::all_reduce(const Call& call, Data data, ReduceOp op) {
                                        : shown(member) + own.first * size_of(data.type);
     }
     const Data own_part = part.part(own.first, own.count);
+    void* const destinations[] = {own_part.bytes};
+    reduce_tree(op, data.type, sources.span(), destinations, own.count, divisor);
     if (place) {
-      void* const destinations[] = {own_part.bytes};
-      reduce_tree(op, data.type, sources.span(), destinations, own.count, divisor);
       meet(call, *place + (first + own.first) * size_of(data.type));
     } else {
-      void* const destinations[] = {own_part.bytes, next_stage(own_part.num_bytes())};
-      reduce_tree(op, data.type, sources.span(), destinations, own.count, divisor);
+      copy_to_stage(next_stage(own_part.num_bytes()), own_part);
       meet_with_stage(call);
     }
     for (int step = 1; step < p; ++step) {
@@ -356,8 +354,8 @@ void BoardCollectives::all_to_all(const Call& call, ConstData in, std::span<cons
         std::memcpy(stage + sizeof(uint64_t) * i, &count, sizeof count);
         const size_t here = piece_of(send_counts[i]);
         if (to != rank) {
-          copy({stage + list_bytes + i * width * size_of(in.type), here, in.type},
-               in.part(send_at[i] + std::min(first, send_counts[i]), here));
+          copy_to_stage(stage + list_bytes + i * width * size_of(in.type),
+                        in.part(send_at[i] + std::min(first, send_counts[i]), here));
         }
       }
       meet_with_stage(call, (longest + chunk - 1) / chunk | static_cast<uint64_t>(width) << 32);

@@ -15,8 +15,8 @@
 namespace trireme {
 namespace {
 
-constexpr int kSpins = 4000;          // some tens of microseconds
-constexpr int kYields = 200;
+constexpr int kSpins = 400;  // some microseconds
+constexpr int kYields = 400;
 constexpr uint16_t kMessageLane = 64;  // of point to point; collectives use the lanes below
 
 size_t ring_capacity(int members) {
@@ -70,7 +70,7 @@ Communicator::Impl::~Impl() {
   RankContext::Retired retired;
   retired.memory = std::move(retired_memory);
   if (shared) {
-    for (void* stage : shared->give_up_stages()) retired.memory.push_back(stage);
+    if (void* ring = shared->give_up_ring()) retired.memory.push_back(ring);
   }
   retired.memory.insert(retired.memory.end(), group.owned_memory.begin(), group.owned_memory.end());
   if (retired.memory.empty()) return;

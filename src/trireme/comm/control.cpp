@@ -47,8 +47,7 @@ void check(const LaunchEnvironment& environment, const ControlOptions& options) 
     throw UsageError(fmt::format("rank {} is outside the world of {} ranks", environment.rank, environment.size),
                      fmt::format("Ranks go from 0 to {}.", environment.size - 1));
   }
-  if (options.heartbeat_interval <= Clock::duration::zero() ||
-      options.silence_limit < 2 * options.heartbeat_interval) {
+  if (options.heartbeat_interval <= Clock::duration::zero() || options.silence_limit < 2 * options.heartbeat_interval) {
     throw UsageError("the silence limit must be at least twice the heartbeat interval");
   }
   if (environment.size == 1) return;

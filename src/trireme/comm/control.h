@@ -21,17 +21,17 @@ namespace trireme {
 /// What every rank knows of every other one.
 struct Member {
   int rank = 0;
-  std::string host_name;     ///< for messages
-  std::string host_id;       ///< equal for two ranks exactly when they can share memory
+  std::string host_name;  ///< for messages
+  std::string host_id;    ///< equal for two ranks exactly when they can share memory
   int pid = 0;
-  std::string address;       ///< where its data connections are accepted; filled in by join()
+  std::string address;  ///< where its data connections are accepted; filled in by join()
   uint16_t port = 0;
-  std::string blob;          ///< opaque to the control plane: what the transports want to tell each other
+  std::string blob;  ///< opaque to the control plane: what the transports want to tell each other
 };
 
 /// The largest thing that broke, in words that name rank, host, peer, operation and sequence number.
 struct Failure {
-  int culprit = -1;          ///< the rank at fault; -1 when unknown
+  int culprit = -1;  ///< the rank at fault; -1 when unknown
   std::string message;
 };
 
@@ -39,8 +39,8 @@ struct Failure {
 struct Progress {
   std::atomic<uint64_t> group{0};
   std::atomic<uint64_t> sequence{0};
-  std::atomic<uint32_t> operation{0};   ///< an OperationKind; 0 when idle
-  std::atomic<uint64_t> step{0};        ///< the caller's own counter: World::set_step
+  std::atomic<uint32_t> operation{0};  ///< an OperationKind; 0 when idle
+  std::atomic<uint64_t> step{0};       ///< the caller's own counter: World::set_step
 };
 
 /// The last that the coordinator heard of a rank.
@@ -54,7 +54,7 @@ struct RankStatus {
 struct ControlOptions {
   Clock::duration join_timeout = std::chrono::seconds(60);
   Clock::duration heartbeat_interval = std::chrono::milliseconds(500);
-  Clock::duration silence_limit = std::chrono::seconds(5);   ///< a rank silent for this long has failed
+  Clock::duration silence_limit = std::chrono::seconds(5);  ///< a rank silent for this long has failed
 };
 
 /// Thread-safe. One background thread a process, which never ends the process: what it learns is read by failure().

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr size_t kNamedRanks = 10;                  // in a list of the missing
+constexpr size_t kNamedRanks = 10;                    // in a list of the missing
 constexpr Clock::duration kRegisterBy = seconds(60);  // for one who has proved itself
 constexpr Clock::duration kDrainTime = seconds(1);
 
@@ -281,9 +281,7 @@ std::vector<RankStatus> Coordinator::survey(Clock::time_point now) const {
   return result;
 }
 
-std::string Coordinator::describe(int rank) const {
-  return describe_member(ranks_[static_cast<size_t>(rank)].member);
-}
+std::string Coordinator::describe(int rank) const { return describe_member(ranks_[static_cast<size_t>(rank)].member); }
 
 std::string Coordinator::last_heard_of(int rank) const {
   const Beat& beat = ranks_[static_cast<size_t>(rank)].beat;
@@ -310,6 +308,10 @@ void Coordinator::close_down() {
   }
   gate_.reset();
   for (auto& [fd, client] : clients_) client.connection->finish_sending();
+  // One that stopped answering will not answer now.
+  std::erase_if(clients_, [this](const auto& entry) {
+    return ranks_[static_cast<size_t>(entry.second.rank)].presence == Presence::kFailed;
+  });
   // Closing over unread bytes would send a reset, which can overtake the last frame; so the others close first.
   const Deadline deadline = Deadline::after(kDrainTime);
   while (!clients_.empty() && !deadline.expired()) {

@@ -1,4 +1,5 @@
-// The serving side of the control plane: one thread inside rank 0 that knows who is there, who is alive and what failed.
+// The serving side of the control plane: one thread inside rank 0 that knows who is there, who is alive and what
+// failed.
 #pragma once
 
 #include <atomic>
@@ -22,8 +23,8 @@ struct CoordinatorOptions {
   Clock::duration linger = std::chrono::seconds(5);  ///< how long it outlives rank 0 while others are still in the job
 };
 
-/// Serves from construction to destruction. The destructor waits for the ranks that have not left, at most `linger` and a
-/// second; it tells them that rank 0 is gone.
+/// Serves from construction to destruction. The destructor waits for the ranks that have not left, at most `linger` and
+/// a second; it tells them that rank 0 is gone.
 class Coordinator {
  public:
   Coordinator(Socket listener, CoordinatorOptions options);

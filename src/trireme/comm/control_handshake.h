@@ -22,8 +22,8 @@ class Refused : public Error {
   Refusal refusal_;
 };
 
-/// One frame of at most `max_bytes` with its header. Reads not a byte beyond it. Throws SystemError, or ProtocolError for
-/// what is no frame.
+/// One frame of at most `max_bytes` with its header. Reads not a byte beyond it. Throws SystemError, or ProtocolError
+/// for what is no frame.
 Frame receive_frame(const Socket& socket, size_t max_bytes, Deadline deadline);
 
 /// Proves who we are and checks the other side's proof. `hello` says purpose, rank, size, target and channel; the rest

@@ -38,8 +38,8 @@ Socket adopt_listener(int fd) {
 
 Socket open_listener(const LaunchEnvironment& environment, Deadline deadline) {
   if (environment.listen_fd >= 0) return adopt_listener(environment.listen_fd);
-  const std::string address = resolve(
-      environment.bind_address.empty() ? environment.master_address : environment.bind_address, deadline)[0];
+  const std::string address =
+      resolve(environment.bind_address.empty() ? environment.master_address : environment.bind_address, deadline)[0];
   if (is_loopback(address) && !is_loopback(environment.master_address) && environment.local_size < environment.size) {
     throw UsageError(fmt::format("rank 0 takes its own name {} for the loopback address {}, where no other host "
                                  "reaches it",
@@ -132,11 +132,15 @@ class Search {
       const bool may_change = code == RefusalCode::kNotNow || (code == RefusalCode::kWrongToken && by_file) ||
                               (code == RefusalCode::kOtherJob && several_ports());
       if (!may_change) throw_refusal(refused.refusal(), "rank 0 at " + to_string(address), environment_.rank);
+      telling_ = true;
       problem_ = code == RefusalCode::kOtherJob     ? "another job answers at " + to_string(address)
                  : code == RefusalCode::kWrongToken ? "it refused the token that was left in a file"
                                                     : "the job before this one has not ended";
+    } catch (const ProtocolError& error) {
+      problem_ = to_string(address) + ": " + error.what();
+      telling_ = true;
     } catch (const Error& error) {
-      problem_ = error.what();
+      if (!telling_) problem_ = error.what();
     }
     return std::nullopt;
   }
@@ -157,6 +161,7 @@ class Search {
   std::string token_;
   std::vector<std::string> hosts_;
   std::string problem_;
+  bool telling_ = false;  ///< somebody did answer, which says more than a silence after it
 };
 
 /// Says goodbye on the way out, so that one who gives up is not taken for dead.
@@ -190,8 +195,9 @@ std::vector<Member> wait_for_table(const Socket& socket, const LaunchEnvironment
         case FrameType::kRefusal:
           throw Refused(decode_refusal(frame.payload));
         case FrameType::kFailure:
-          throw Error(fmt::format("rank {} could not join: {}", environment.rank, decode_failure(frame.payload).message),
-                      "Start the job again.");
+          throw Error(
+              fmt::format("rank {} could not join: {}", environment.rank, decode_failure(frame.payload).message),
+              "Start the job again.");
         case FrameType::kPulse:
           break;
         default:
@@ -240,8 +246,8 @@ Joined join_job(const LaunchEnvironment& environment, Member self, const Control
   for (;;) {
     joined.connection = search.run(joined.credentials);
     const std::string reached_from = local_address(joined.connection).host;
-    joined.listener = listen_on(environment.bind_address.empty() ? reached_from : environment.bind_address, 0,
-                                kDataBacklog);
+    joined.listener =
+        listen_on(environment.bind_address.empty() ? reached_from : environment.bind_address, 0, kDataBacklog);
     const SocketAddress data = local_address(joined.listener);
     self.rank = environment.rank;
     self.address = is_wildcard(data.host) ? reached_from : data.host;

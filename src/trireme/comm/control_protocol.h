@@ -19,14 +19,14 @@
 //   server     Pulse      nothing: the coordinator lives
 //   both       Failure    u32 culprit (2^32-1: unknown), text
 //   client     Ask        u64 question
-//   server     Answer     u64 question, u32 n, n times: u64 nanoseconds, u64 group, u64 sequence, u64 step, u32 operation
-//   client     Goodbye    nothing: what follows is no failure
+//   server     Answer     u64 question, u32 n, n times: u64 nanoseconds, u64 group, u64 sequence, u64 step, u32
+//   operation client     Goodbye    nothing: what follows is no failure
 //
 // The same handshake (Challenge, Hello, Welcome or Refusal) opens the connection to the coordinator and every data
-// connection between two ranks; on the latter the bytes after it belong to the transport. A mac is HMAC-SHA256 under the
-// job's token of the role ("client" or "server", padded to 8 bytes), the server's nonce, and the Hello without its mac:
-// each side proves that it knows the token, for this connection, this purpose and these ranks, and for nothing else.
-// Header, Challenge, Hello up to `library`, and Refusal keep their layout in all versions.
+// connection between two ranks; on the latter the bytes after it belong to the transport. A mac is HMAC-SHA256 under
+// the job's token of the role ("client" or "server", padded to 8 bytes), the server's nonce, and the Hello without its
+// mac: each side proves that it knows the token, for this connection, this purpose and these ranks, and for nothing
+// else. Header, Challenge, Hello up to `library`, and Refusal keep their layout in all versions.
 #pragma once
 
 #include <array>

@@ -70,6 +70,7 @@ void RankControl::serve() {
   AbsenceDetector absence(options_.heartbeat_interval, options_.silence_limit, Clock::now());
   auto next_beat = Clock::now();
   auto leave_by = Clock::time_point::max();
+  bool suspected = false;
   for (;;) {
     for (const epoll_event& event :
          poller_.wait(Deadline(std::min({next_beat, gate_->next_tick(), leave_by})).left_ms(60'000))) {
@@ -101,15 +102,20 @@ void RankControl::serve() {
       }
     }
     // The coordinator hangs up once it has read the goodbye.
-    if (leaving && (!connection_ || now >= leave_by)) return;
+    if (leaving && (!connection_ || suspected || now >= leave_by)) return;
 
     if (now >= next_beat) {
       next_beat = now + options_.heartbeat_interval;
       if (connection_ && connection_->drained()) connection_->send(encode(read_progress(progress_)));
     }
-    if (connection_ && !leaving && !poller_.was_full() && now - last_heard_ > options_.silence_limit) {
-      lose_coordinator(fmt::format("stopped answering {:.1f} s ago (it is the coordinator)",
-                                   std::chrono::duration<double>(now - last_heard_).count()));
+    if (connection_ && !suspected && !poller_.was_full() && now - last_heard_ > options_.silence_limit) {
+      suspected = true;
+      const Failure silent{
+          0, fmt::format("{} stopped answering {:.1f} s ago (it is the coordinator)", describe_member(members_.front()),
+                         std::chrono::duration<double>(now - last_heard_).count())};
+      failure_.set(silent);
+      // The connection stays: should rank 0 wake up, it learns what it is held for.
+      connection_->send(encode(silent));
     }
   }
 }
@@ -126,7 +132,7 @@ void RankControl::read_connection() {
     }
   }
   if (!frames.empty()) last_heard_ = Clock::now();
-  if (!open) lose_coordinator("died: its connection closed");
+  if (!open) lose_coordinator();
 }
 
 void RankControl::handle(const Frame& frame) {
@@ -151,11 +157,11 @@ void RankControl::handle(const Frame& frame) {
   }
 }
 
-void RankControl::lose_coordinator(const std::string& how) {
+void RankControl::lose_coordinator() {
   connection_.reset();
   const std::lock_guard lock(mutex_);
   connected_ = false;
-  if (!leaving_) failure_.set({0, describe_member(members_.front()) + " " + how});
+  if (!leaving_) failure_.set({0, describe_member(members_.front()) + " died: its connection closed"});
   changed_.notify_all();
 }
 
@@ -195,8 +201,8 @@ std::vector<RankStatus> RankControl::survey(Deadline deadline) {
 
 Socket RankControl::connect(int peer, uint64_t channel, Deadline deadline) {
   if (peer < 0 || peer >= static_cast<int>(members_.size())) {
-    throw UsageError(fmt::format("rank {} cannot connect to rank {}: the world has {} ranks", rank_, peer,
-                                 members_.size()));
+    throw UsageError(
+        fmt::format("rank {} cannot connect to rank {}: the world has {} ranks", rank_, peer, members_.size()));
   }
   const Member& other = members_[static_cast<size_t>(peer)];
   const SocketAddress address{other.address, other.port};
@@ -245,8 +251,9 @@ std::optional<Refusal> RankControl::judge(const Hello& hello) {
   }
   const std::lock_guard lock(mutex_);
   const auto found = arrived_.find({static_cast<int>(hello.rank), hello.channel});
-  if (found != arrived_.end() && !hung_up(found->second)) {
-    return Refusal{RefusalCode::kChannelTaken, fmt::format("channel {}", hello.channel)};
+  if (found != arrived_.end()) {
+    if (!hung_up(found->second)) return Refusal{RefusalCode::kChannelTaken, fmt::format("channel {}", hello.channel)};
+    arrived_.erase(found);
   }
   return std::nullopt;
 }

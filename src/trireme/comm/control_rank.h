@@ -46,7 +46,7 @@ class RankControl final : public ControlPlane {
   void post(Bytes bytes);
   void read_connection();
   void handle(const Frame& frame);
-  void lose_coordinator(const std::string& how);
+  void lose_coordinator();
   std::optional<Refusal> judge(const Hello& hello);
   void admit(Socket socket, const Hello& hello);
 

@@ -114,8 +114,8 @@ void prefer_loopback(LaunchEnvironment& out) {
 LaunchEnvironment read_trireme(const Variables& variables) {
   LaunchEnvironment out;
   out.launcher = Launcher::kTrireme;
-  const bool local_known = read_ranks(
-      variables, {"TRIREME_RANK", "TRIREME_WORLD_SIZE", "TRIREME_LOCAL_RANK", "TRIREME_LOCAL_SIZE"}, out);
+  const bool local_known =
+      read_ranks(variables, {"TRIREME_RANK", "TRIREME_WORLD_SIZE", "TRIREME_LOCAL_RANK", "TRIREME_LOCAL_SIZE"}, out);
   const std::string master = variables.get_or("TRIREME_MASTER", "");
   if (!master.empty()) {
     const SocketAddress address = parse_master(master);
@@ -207,7 +207,8 @@ std::vector<int> expand_slurm_counts(const std::string& list, const std::string&
       if (!rest.starts_with(")")) reject_slurm_list(list, variable);
       rest.remove_prefix(1);
     }
-    if (tasks < 0 || times < 0 || counts.size() + static_cast<size_t>(times) > kMaxSlurmNodes) reject_slurm_list(list, variable);
+    if (tasks < 0 || times < 0 || counts.size() + static_cast<size_t>(times) > kMaxSlurmNodes)
+      reject_slurm_list(list, variable);
     counts.insert(counts.end(), static_cast<size_t>(times), tasks);
     if (rest.empty()) return counts;
     if (!rest.starts_with(",")) reject_slurm_list(list, variable);
@@ -277,10 +278,10 @@ LaunchEnvironment read_slurm(const Variables& variables) {
 LaunchEnvironment read_mpi(const Variables& variables) {
   LaunchEnvironment out;
   out.launcher = Launcher::kMpi;
-  const bool local_known = read_ranks(variables,
-                                      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-                                       "OMPI_COMM_WORLD_LOCAL_SIZE"},
-                                      out);
+  const bool local_known = read_ranks(
+      variables,
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      out);
   out.job = "mpi " + variables.get_or("PMIX_NAMESPACE", variables.get_or("OMPI_MCA_ess_base_jobid", ""));
   out.master_address = variables.get_or("MASTER_ADDR", "");
   if (!out.master_address.empty()) {

@@ -5,8 +5,10 @@
 //                   TRIREME_LOCAL_RANK, TRIREME_LOCAL_SIZE
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE    MASTER_ADDR, MASTER_PORT
 //   srun            SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, …      the first of SLURM_STEP_NODELIST, a port from the
-//                                                                     job's number; MASTER_ADDR and MASTER_PORT override
-//   mpirun          OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK, …     told over MPI; MASTER_ADDR and MASTER_PORT override
+//                                                                     job's number; MASTER_ADDR and MASTER_PORT
+//                                                                     override
+//   mpirun          OMPI_COMM_WORLD_RANK, …_SIZE, …_LOCAL_RANK, …     told over MPI; MASTER_ADDR and MASTER_PORT
+//   override
 //
 // For all: TRIREME_TOKEN or TRIREME_TOKEN_FILE (the shared secret), TRIREME_JOB (a name of the job), TRIREME_BIND (the
 // numeric address to listen on). A job that is wholly on one host meets on loopback, whatever name the launcher gave.

@@ -129,14 +129,13 @@ void reduce_tree(const Kernels& kernels, ReduceOp op, DataType type, std::span<c
 
 void copy_bytes(const Kernels& kernels, void* out, const void* in, size_t num_bytes, Stores stores) {
   if (num_bytes == 0) return;
-  if (stores == Stores::kCached) {
-    std::memcpy(out, in, num_bytes);
-    return;
-  }
+  // The C library's copy turns to string instructions from a few KiB on, which are slow where another core holds the
+  // lines that are written.
   const auto* source = static_cast<const std::byte*>(in);
   auto* const destination = static_cast<std::byte*>(out);
-  kernels.copy({&source, &destination, 1, 0, num_bytes, 1, true});
-  kernels.fence();
+  const bool streaming = stores == Stores::kStreaming;
+  kernels.copy({&source, &destination, 1, 0, num_bytes, 1, streaming});
+  if (streaming) kernels.fence();
 }
 
 }  // namespace kernels

@@ -30,8 +30,8 @@ void combine(ReduceOp op, DataType type, void* out, const void* a, const void* b
 
 /// Reduces the sources in the order of the tree and writes the result to every destination. A destination may be one of
 /// the sources; other overlap is not allowed. With kAverage the sum is divided by `divisor` before it is written.
-/// Needs at least one source, and a divisor of at least 1. kStreaming uses cached stores at unaligned addresses, and puts
-/// the streamed ones in order before whatever the caller stores next.
+/// Needs at least one source, and a divisor of at least 1. kStreaming uses cached stores at unaligned addresses, and
+/// puts the streamed ones in order before whatever the caller stores next.
 void reduce_tree(ReduceOp op, DataType type, std::span<const void* const> sources, std::span<void* const> destinations,
                  size_t count, size_t divisor = 1, Stores stores = Stores::kCached);
 

@@ -106,8 +106,8 @@ void write_secret(const Descriptor& directory, const std::string& name, const st
   fill_random(random);
   const std::string temporary = name + "." + to_hex(random);
   {
-    Descriptor file(::openat(directory.fd(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                             0600));
+    Descriptor file(
+        ::openat(directory.fd(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!file.valid()) throw SystemError("write the token file " + path, errno);
     const ssize_t n = ::write(file.fd(), token.data(), token.size());
     if (n != static_cast<ssize_t>(token.size()) || ::fchmod(file.fd(), 0600) != 0) {

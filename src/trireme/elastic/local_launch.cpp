@@ -134,7 +134,9 @@ class Job {
       reap();
       enforce();
     }
-    if (output_) output_->finish(Deadline::after(launch_.kill_after));
+    next_.reset();
+    if (output_) output_->close_pipes();
+    while (output_ && !abandoned_ && (output_->wants_write(1) || output_->wants_write(2))) wait();
     report_.exit_code = exit_code();
     return std::move(report_);
   }
@@ -172,6 +174,7 @@ class Job {
   std::optional<PrefixedOutput> output_;
   std::vector<Process> running_;
   Phase phase_ = Phase::kRunning;
+  bool abandoned_ = false;        ///< told to stop when only output was left, which somebody is slow to read
   std::optional<Deadline> next_;  ///< when enforce() has something to do
   const Clock::time_point started_ = Clock::now();
   LaunchReport report_;
@@ -244,6 +247,7 @@ void Job::handle_signals() {
   while (read(signals_.fd(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    abandoned_ = running_.empty();
     if (signal == SIGTSTP) {
       signal_groups(SIGTSTP);
       raise(SIGSTOP);

@@ -1,7 +1,6 @@
 #include "trireme/elastic/prefixed_output.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -50,21 +49,20 @@ void PrefixedOutput::write_ready(int target) {
   if (written > 0) {
     lines.erase(0, static_cast<size_t>(written));
   } else if (written < 0 && errno != EAGAIN && errno != EINTR) {
-    lines.clear();  // nobody reads any more
+    // Nobody reads any more: the ranks are told as if they had written there themselves.
+    lines.clear();
+    for (Stream& stream : streams_) {
+      if (stream.target == target) stream.fd.reset();
+    }
   }
 }
 
-void PrefixedOutput::finish(Deadline deadline) {
+void PrefixedOutput::close_pipes() {
   for (Stream& stream : streams_) {
     while (stream.fd.get() >= 0 && read_stream(stream)) {
     }
+    stream.fd.reset();
     if (!stream.line.empty()) end_line(stream);
-  }
-  for (const int target : {1, 2}) {
-    while (wants_write(target) && !deadline.expired()) {
-      pollfd ready{target, POLLOUT, 0};
-      if (poll(&ready, 1, deadline.left_ms(1000)) > 0) write_ready(target);
-    }
   }
 }
 

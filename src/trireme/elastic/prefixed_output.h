@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "trireme/base/deadline.h"
 #include "trireme/elastic/process.h"
 
 namespace trireme {
 
-/// For an event loop: nothing here blocks but finish(). Throws SystemError where it is set up, nowhere else.
-/// When nobody takes the output, the queue fills, the pipes are no longer read and the ranks wait: none is lost.
+/// For an event loop: nothing here blocks. Throws SystemError where it is set up, nowhere else.
+/// When the reader is slow, the queue fills, the pipes are no longer read and the ranks wait: none is lost. When it is
+/// gone, the pipes close.
 class PrefixedOutput {
  public:
   PrefixedOutput();
@@ -28,8 +28,8 @@ class PrefixedOutput {
   bool wants_write(int target) const { return !queue(target).empty(); }
   void write_ready(int target);
 
-  /// The ranks have ended: what is in the pipes, and unfinished lines.
-  void finish(Deadline deadline);
+  /// The ranks have ended: what is in the pipes, and unfinished lines, now waits to be written.
+  void close_pipes();
 
  private:
   struct Stream {

@@ -18,7 +18,7 @@ constexpr int64_t kTrainPoints = 8192, kHeldOutPoints = 2048;
 constexpr int64_t kMicroBatch = 32;
 constexpr int64_t kLeaves = 8;  // micro-batches a step, where the ranks divide them
 constexpr int64_t kHidden = 128;
-constexpr double kLearningRate = 3e-3, kTurns = 1.5, kNoise = 0.02;
+constexpr double kLearningRate = 3e-3, kTurns = 2.5, kNoise = 0.02;
 
 struct Points {
   torch::Tensor positions, labels;

@@ -12,7 +12,7 @@
 namespace trireme {
 
 struct MlpJobOptions {
-  int steps = 800;
+  int steps = 2000;
   uint64_t seed = 1;
 };
 

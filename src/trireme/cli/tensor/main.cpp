@@ -1,4 +1,8 @@
 // The program `trireme-tensor`: the commands that need libtorch. `trireme` starts it, and so may any launcher.
+// libtorch's headers bring an fmt of their own, of another version than the system's library.
+#ifndef FMT_HEADER_ONLY
+#define FMT_HEADER_ONLY
+#endif
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -65,10 +69,12 @@ int train(const MlpJobOptions& options, bool json) {
   const MlpResult result = run_mlp_job(world, options, [&](const MlpProgress& progress) {
     if (!speaks) return;
     if (!line) {
-      line.emplace(ProgressOptions{.label = "step",
-                                   .total = static_cast<uint64_t>(options.steps),
-                                   .unit = "samples",
-                                   .units_per_one = static_cast<double>(progress.samples_a_step)});
+      ProgressOptions shown;
+      shown.label = "step";
+      shown.total = static_cast<uint64_t>(options.steps);
+      shown.unit = "samples";
+      shown.units_per_one = static_cast<double>(progress.samples_a_step);
+      line.emplace(shown);
     }
     line->update(static_cast<uint64_t>(progress.step), fmt::format("loss {:.4f}", progress.loss));
   });

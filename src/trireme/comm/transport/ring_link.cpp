@@ -1,9 +1,9 @@
 #include "trireme/comm/transport/ring_link.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 
+#include "trireme/comm/reduce.h"
 #include "trireme/comm/waiter.h"
 
 namespace trireme {
@@ -40,7 +40,7 @@ class RingLink : public Link {
       const size_t until_wrap = out_->capacity - (written & mask);
       const size_t n = std::min({data.size() - total, room, until_wrap, kPiece});
       if (n == 0) break;
-      std::memcpy(out_->data + (written & mask), data.data() + total, n);
+      copy_bytes(out_->data + (written & mask), data.data() + total, n, Stores::kStreaming);  // [Note: Staging]
       written += n;
       total += n;
       out_->written.store(written, std::memory_order_seq_cst);
@@ -59,7 +59,7 @@ class RingLink : public Link {
       const size_t until_wrap = in_->capacity - (read & mask);
       const size_t n = std::min({data.size() - total, static_cast<size_t>(seen_written_ - read), until_wrap, kPiece});
       if (n == 0) break;
-      std::memcpy(data.data() + total, in_->data + (read & mask), n);
+      copy_bytes(data.data() + total, in_->data + (read & mask), n);
       read += n;
       total += n;
       in_->read.store(read, std::memory_order_seq_cst);

@@ -1,0 +1,67 @@
+// The table of `trireme bench comm`: every point measured for us, the peers and the floor, in alternation.
+//
+// [Note: Fair timing]
+// All measure alike: fill the operand with 1 (so that it has just been written, as a gradient has), barrier, clock,
+// operation, clock, on rank 0; the first three rounds of a block do not count. A point is measured in blocks,
+//
+//   ours ours' MPI Gloo floor │ ours ours' MPI Gloo floor │ ours ours' MPI Gloo floor      (' in the user's memory)
+//
+// so that whatever else the machine does meets everybody alike. Who is not being measured sleeps. What is reported is the
+// median of all rounds of all blocks.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/cli/bench_comm_crew.h"
+#include "trireme/cli/bench_comm_options.h"
+#include "trireme/mesh/cluster_file.h"
+#include "trireme/observe/progress.h"
+
+namespace trireme::cli {
+
+struct BenchCommResult {
+  Operation operation = Operation::kAllReduce;
+  std::string transport;  ///< as World names it
+  std::string algorithm;
+  int ranks = 0;
+  uint64_t bytes = 0;
+  bool registered = false;
+  double us = 0, fastest_us = 0, slow_us = 0;  ///< median, minimum, nine tenths are below
+  size_t rounds = 0;
+  double predicted_us = 0;
+  std::optional<double> floor_us, mpi_us, gloo_us;
+};
+
+struct BenchCommRun {
+  std::vector<BenchCommResult> results;
+  std::string mpi_version, gloo_version;  ///< empty where not compared
+  std::vector<std::string> notes;         ///< for people: what is missing, and how to get it
+};
+
+/// Measures the whole table; progress goes to stderr. Throws Error when somebody that takes part ends, or Interrupted.
+BenchCommRun measure_table(const BenchCommOptions& options, const ClusterFile& cluster, Guardian& guardian,
+                           const Crew::Variables& variables);
+
+/// Times of `rounds` rounds, in µs; empty when it cannot be done.
+using Contestant = std::function<std::vector<double>(int rounds)>;
+
+/// Blocks in alternation, as the note says. Returns all times of each contestant, sorted.
+std::vector<std::vector<double>> alternate(const std::vector<Contestant>& contestants, uint64_t bytes,
+                                           std::optional<double> seconds, const std::function<void()>& on_block);
+constexpr int kBlocks = 3;
+
+/// The command for one of our ranks' measurements, and the times in its answer. `algorithm` is set to what was used.
+std::vector<double> ask_for_times(Crew& crew, const std::string& command, std::string* algorithm = nullptr);
+std::string measure_command(Operation operation, Algorithm algorithm, bool registered, uint64_t bytes, int rounds);
+
+/// Of sorted times.
+double quantile(const std::vector<double>& sorted, double part);
+
+/// Those of `algorithms` that these ranks can perform in any order of additions.
+std::vector<Algorithm> possible_algorithms(const std::vector<Algorithm>& algorithms, int ranks,
+                                           const std::string& transport);
+
+}  // namespace trireme::cli

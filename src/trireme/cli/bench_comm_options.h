@@ -1,0 +1,47 @@
+// What `trireme bench comm` is asked for, checked: the rest of the command believes it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/comm/algorithm.h"
+
+namespace trireme::cli {
+
+enum class Operation { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kAllToAll };
+
+std::string_view name_of(Operation operation);
+/// Throws UsageError with the nearest name.
+Operation operation_named(std::string_view name);
+/// Time to bandwidth of the busiest link, as nccl-tests counts it: 2(p−1)/p for all-reduce.
+double bus_factor(Operation operation, int ranks);
+
+/// As typed.
+struct BenchCommFlags {
+  std::string ranks = "2", sizes, operations, transport = "auto", algorithm = "auto", buffers = "both", compare;
+  std::string cluster_file, plot, seconds_per_point;
+  bool explain = false, write_cluster = false, json = false;
+};
+
+struct BenchCommOptions {
+  std::vector<int> ranks;
+  std::vector<uint64_t> sizes;  ///< bytes of the whole vector, multiples of 4
+  std::vector<Operation> operations;
+  std::string transport;              ///< "auto", "threads", "tcp" or "mpi"
+  std::vector<Algorithm> algorithms;  ///< of the all-reduce
+  std::vector<bool> buffers;          ///< registered or not, in the order of measurement
+  bool compare_mpi = false, compare_gloo = false;
+  bool explain = false, json = false;
+  std::optional<std::filesystem::path> write_cluster;
+  std::string plot;                         ///< a file that ends in .svg or .html, or empty
+  std::optional<double> seconds_per_point;  ///< of each contestant; none: a fixed number of rounds
+};
+
+/// Throws UsageError that names the flag, what is wrong with it and what was probably meant.
+BenchCommOptions check_flags(const BenchCommFlags& flags);
+
+}  // namespace trireme::cli

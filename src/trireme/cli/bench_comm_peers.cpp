@@ -1,0 +1,140 @@
+#include "trireme/cli/bench_comm_peers.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <span>
+
+#include "trireme/base/sha256.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/probe.h"
+#include "trireme/comm/mpi_backend.h"
+#include "trireme/comm/socket.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kInstallMpi = "install it: apt-get install openmpi-bin libopenmpi-dev, then build again";
+constexpr const char* kInstallTorch =
+    "to have it: python3 -m venv ~/peer && ~/peer/bin/pip install torch==2.11.0 numpy (4.7 GB), "
+    "then export TRIREME_PYTHON=~/peer/bin/python";
+
+std::string random_hex(size_t num_bytes) {
+  std::vector<std::byte> bytes(num_bytes);
+  fill_random(bytes);
+  return to_hex(bytes);
+}
+
+std::vector<std::string> under_mpirun(int ranks, const std::vector<std::string>& program) {
+  std::vector<std::string> argv = {find_program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np",
+                                   std::to_string(ranks)};
+  argv.insert(argv.end(), program.begin(), program.end());
+  return argv;
+}
+
+/// Beside the program, where an installation keeps it, or in the tree that this was built from.
+std::string gloo_script() {
+  const fs::path folder = program_folder();
+  const fs::path tree = fs::path(__FILE__).parent_path() / "../../../bench";
+  for (const fs::path& place : {folder, folder / "../share/trireme", tree}) {
+    std::error_code ignored;
+    const fs::path path = fs::weakly_canonical(place / "peer_gloo.py", ignored);
+    if (fs::exists(path, ignored)) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, Guardian& guardian,
+                                 const Crew::Variables& variables) {
+  const std::string self = program_folder() + "/" + fs::read_symlink("/proc/self/exe").filename().string();
+  const std::vector<std::string> worker = {self, "bench", "comm", "--worker"};
+  if (transport == "threads") {
+    std::vector<std::string> argv = worker;
+    argv.insert(argv.end(), {"--ranks", std::to_string(ranks), "--transport", "threads"});
+    return std::make_unique<Crew>("our ranks", std::vector<Crew::Member>{{"our process", argv, variables}}, guardian);
+  }
+  Crew::Variables shared = variables;
+  shared.emplace_back("TRIREME_TRANSPORT", transport);
+  if (transport == "mpi") {
+    return std::make_unique<Crew>(
+        "our ranks", std::vector<Crew::Member>{{"mpirun of our ranks", under_mpirun(ranks, worker), shared}}, guardian);
+  }
+  // Rank 0 inherits a socket that is listening already: there is no port to lose to another program.
+  const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
+  shared.insert(shared.end(), {{"TRIREME_WORLD_SIZE", std::to_string(ranks)},
+                               {"TRIREME_LOCAL_SIZE", std::to_string(ranks)},
+                               {"TRIREME_MASTER", "127.0.0.1:" + std::to_string(local_address(listener).port)},
+                               {"TRIREME_JOB", random_hex(8)},
+                               {"TRIREME_TOKEN", random_hex(32)}});
+  std::vector<Crew::Member> members;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Crew::Member member{fmt::format("our rank {}", rank), worker, shared};
+    member.environment.emplace_back("TRIREME_RANK", std::to_string(rank));
+    member.environment.emplace_back("TRIREME_LOCAL_RANK", std::to_string(rank));
+    if (rank == 0) {
+      member.environment.emplace_back("TRIREME_LISTEN_FD", std::to_string(listener.fd()));
+      member.kept_fd = listener.fd();
+    }
+    members.push_back(std::move(member));
+  }
+  return std::make_unique<Crew>("our ranks", members, guardian);
+}
+
+std::unique_ptr<Crew> start_mpi_peer(int ranks, Guardian& guardian) {
+  const std::vector<std::string> argv = under_mpirun(ranks, {program_folder() + "/trireme-peer-mpi"});
+  return std::make_unique<Crew>("MPI", std::vector<Crew::Member>{{"mpirun of MPI's ranks", argv, {}}}, guardian);
+}
+
+std::unique_ptr<Crew> start_gloo_peer(int ranks, Guardian& guardian) {
+  const char* const python = std::getenv("TRIREME_PYTHON");
+  const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
+  const Crew::Variables shared = {{"WORLD_SIZE", std::to_string(ranks)},
+                                  {"MASTER_PORT", std::to_string(local_address(listener).port)},
+                                  {"GLOO_SOCKET_IFNAME", "lo"},
+                                  {"OMP_NUM_THREADS", "1"}};
+  std::vector<Crew::Member> members;
+  for (int rank = 0; rank < ranks; ++rank) {
+    Crew::Member member{fmt::format("Gloo's rank {}", rank), {find_program(python), gloo_script()}, shared};
+    member.environment.emplace_back("RANK", std::to_string(rank));
+    if (rank == 0) {
+      member.environment.emplace_back("PEER_LISTEN_FD", std::to_string(listener.fd()));
+      member.kept_fd = listener.fd();
+    }
+    members.push_back(std::move(member));
+  }
+  return std::make_unique<Crew>("Gloo", members, guardian);
+}
+
+void check_mpi_transport() {
+  if (find_in_path("mpirun").empty()) throw Error("--transport mpi needs mpirun, which is not in PATH", kInstallMpi);
+  if (!mpi_backend_installed()) throw Error("this trireme was built without the MPI transport", kInstallMpi);
+}
+
+void check_mpi_peer() {
+  if (find_in_path("mpirun").empty()) throw Error("--compare mpi needs mpirun, which is not in PATH", kInstallMpi);
+  const std::string program = program_folder() + "/trireme-peer-mpi";
+  if (access(program.c_str(), X_OK) != 0) {
+    throw Error("--compare mpi needs " + program + ", which is built where MPI is found", kInstallMpi);
+  }
+}
+
+std::string gloo_problem() {
+  const char* const python = std::getenv("TRIREME_PYTHON");
+  if (python == nullptr || *python == '\0') {
+    return fmt::format("Gloo is left out: TRIREME_PYTHON names no Python with PyTorch\n  {}", kInstallTorch);
+  }
+  const bool there = std::string_view(python).find('/') != std::string_view::npos ? access(python, X_OK) == 0
+                                                                                  : !find_in_path(python).empty();
+  if (!there) return fmt::format("Gloo is left out: TRIREME_PYTHON={} cannot be run\n  {}", python, kInstallTorch);
+  if (gloo_script().empty()) return "Gloo is left out: there is no peer_gloo.py beside trireme or in share/trireme";
+  return {};
+}
+
+}  // namespace trireme::cli
