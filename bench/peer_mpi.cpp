@@ -57,11 +57,21 @@ class Measurement {
  private:
   void perform() {
     switch (operation_) {
-      case 0: MPI_Allreduce(MPI_IN_PLACE, in_.data(), count_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-      case 1: MPI_Reduce_scatter_block(in_.data(), out_.data(), block_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-      case 2: MPI_Allgather(in_.data(), block_, MPI_FLOAT, out_.data(), block_, MPI_FLOAT, MPI_COMM_WORLD); break;
-      case 3: MPI_Bcast(in_.data(), count_, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
-      case 4: MPI_Alltoall(in_.data(), block_, MPI_FLOAT, out_.data(), block_, MPI_FLOAT, MPI_COMM_WORLD); break;
+      case 0:
+        MPI_Allreduce(MPI_IN_PLACE, in_.data(), count_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+      case 1:
+        MPI_Reduce_scatter_block(in_.data(), out_.data(), block_, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        break;
+      case 2:
+        MPI_Allgather(in_.data(), block_, MPI_FLOAT, out_.data(), block_, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
+      case 3:
+        MPI_Bcast(in_.data(), count_, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        break;
+      case 4:
+        MPI_Alltoall(in_.data(), block_, MPI_FLOAT, out_.data(), block_, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
     }
   }
 

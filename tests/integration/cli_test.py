@@ -14,6 +14,8 @@ TRIREME = os.path.join(BIN, "trireme")
 HAS_TENSOR = os.path.exists(os.path.join(BIN, "trireme-tensor"))
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "SLURM_"))}
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would trireme
+
 
 def run(*arguments, **variables):
     return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120,

@@ -15,7 +15,8 @@ TEST_P(Threads, Everything) {
   run_as_threads(GetParam(), [&](World& world) { check_everything(world, options); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, Threads, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16),
+                         testing::PrintToStringParamName());
 
 TEST(Threads, FailureOfOneReachesAll) {
   try {

@@ -101,6 +101,7 @@ Crew::Crew(std::string name, const std::vector<Member>& members, Guardian& guard
   answers_ = std::move(answers);
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Spawn spawn;
+  spawn.guardian_fd = guardian_.fd();
   pthread_sigmask(SIG_SETMASK, nullptr, &spawn.mask);
   try {
     for (const Member& member : members) {
@@ -117,7 +118,6 @@ Crew::Crew(std::string name, const std::vector<Member>& members, Guardian& guard
       const pid_t pid = start_process(spawn);
       if (pid < 0) throw SystemError("start " + member.name, errno, errno == EAGAIN ? "too many processes" : "");
       running_.push_back({member.name, pid});
-      guardian_.watch(pid);
       if (spawn.error != 0) throw SystemError("run " + argv[0], spawn.error);
     }
   } catch (...) {
@@ -231,7 +231,8 @@ std::string Crew::ask(const std::string& command) {
   const std::string answer = read_line(kLongestAnswer);
   if (!answer.starts_with("ok") && !answer.starts_with("error")) fail("during: " + command);
   gave_up_ = false;
-  if (answer.starts_with("error")) throw Refused(fmt::format("{}: {}", name_, trim(std::string_view(answer).substr(5))));
+  if (answer.starts_with("error"))
+    throw Refused(fmt::format("{}: {}", name_, trim(std::string_view(answer).substr(5))));
   return std::string(trim(std::string_view(answer).substr(2)));
 }
 

@@ -45,8 +45,8 @@ class Party {
  public:
   Party(const BenchCommOptions& options, int ranks, Guardian& guardian, const Crew::Variables& variables,
         BenchCommRun& run)
-      : ours(start_ours(options.transport, ranks, guardian, variables)) {
-    if (options.compare_mpi) mpi = start_mpi_peer(ranks, guardian);
+      : ours(start_ours(options.transport, ranks, options.bind, guardian, variables)) {
+    if (options.compare_mpi) mpi = start_mpi_peer(ranks, options.bind, guardian);
     if (options.compare_gloo) gloo = start_gloo_peer(ranks, guardian);
     transport = ours->wait_until_ready(kStartTime);
     if (mpi) run.mpi_version = mpi->wait_until_ready(kStartTime);
@@ -94,9 +94,8 @@ std::vector<BenchCommResult> measure_point(const BenchCommOptions& options, Part
                                            const std::function<void()>& on_block) {
   std::vector<Algorithm> algorithms = {Algorithm::kAuto};
   if (point.operation == Operation::kAllReduce) {
-    algorithms = options.algorithms.size() == 1
-                     ? options.algorithms
-                     : possible_algorithms(options.algorithms, point.ranks, point.transport);
+    algorithms = options.algorithms.size() == 1 ? options.algorithms
+                                                : possible_algorithms(options.algorithms, point.ranks, point.transport);
   }
   std::vector<BenchCommResult> results;
   for (const Algorithm algorithm : algorithms) {

@@ -6,8 +6,8 @@
 //
 //   ours ours' MPI Gloo floor │ ours ours' MPI Gloo floor │ ours ours' MPI Gloo floor      (' in the user's memory)
 //
-// so that whatever else the machine does meets everybody alike. Who is not being measured sleeps. What is reported is the
-// median of all rounds of all blocks.
+// so that whatever else the machine does meets everybody alike. Who is not being measured sleeps. What is reported is
+// the median of all rounds of all blocks.
 #pragma once
 
 #include <functional>

@@ -32,9 +32,8 @@ size_t index_of(std::string_view name, const Names& known, std::string_view what
   const auto found = std::find(known.begin(), known.end(), wanted);
   if (found != known.end()) return static_cast<size_t>(found - known.begin());
   const auto meant = nearest(wanted, known);
-  throw UsageError(
-      fmt::format("no {} is called \"{}\"", what, trim(name)),
-      (meant ? fmt::format("did you mean {}? ", *meant) : std::string()) + "known: " + join(known, ", "));
+  throw UsageError(fmt::format("no {} is called \"{}\"", what, trim(name)),
+                   (meant ? fmt::format("did you mean {}? ", *meant) : std::string()) + "known: " + join(known, ", "));
 }
 
 template <typename T>
@@ -113,10 +112,10 @@ void check_memory(const BenchCommOptions& options) {
   const uint64_t ranks = static_cast<uint64_t>(*std::max_element(options.ranks.begin(), options.ranks.end()));
   const double needed = static_cast<double>(bytes) * (2.0 * static_cast<double>(ranks) + 3);
   if (needed > 0.9 * 1024 * static_cast<double>(*available)) {
-    throw UsageError(fmt::format("{} on {} ranks would need about {} of memory, of which {} is free",
-                                 format_bytes(bytes), ranks, format_bytes(static_cast<uint64_t>(needed)),
-                                 format_bytes(*available * 1024)),
-                     "give smaller --sizes or fewer --ranks");
+    throw UsageError(
+        fmt::format("{} on {} ranks would need about {} of memory, of which {} is free", format_bytes(bytes), ranks,
+                    format_bytes(static_cast<uint64_t>(needed)), format_bytes(*available * 1024)),
+        "give smaller --sizes or fewer --ranks");
   }
 }
 
@@ -141,8 +140,10 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
   options.algorithms = parse_algorithms(flags.algorithm);
   options.explain = flags.explain;
   options.json = flags.json;
-  options.sizes =
-      parse_sizes(!flags.sizes.empty() ? flags.sizes : flags.explain ? "4KiB, 256KiB, 16MiB" : "4KiB:64MiB");
+  options.bind = !flags.unbound;
+  options.sizes = parse_sizes(!flags.sizes.empty() ? flags.sizes
+                              : flags.explain      ? "4KiB, 256KiB, 16MiB"
+                                                   : "4KiB:64MiB");
 
   const bool only_all_reduce = flags.explain || flags.write_cluster || options.algorithms[0] != Algorithm::kAuto;
   for (const std::string_view part : split(flags.operations, ',')) add_once(options.operations, operation_named(part));
@@ -162,7 +163,8 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
                      "leave out --explain to measure against them, or --compare to explain");
   }
   if (flags.write_cluster) {
-    options.write_cluster = flags.cluster_file.empty() ? ClusterFile::default_path() : flags.cluster_file;
+    options.write_cluster =
+        flags.cluster_file.empty() ? ClusterFile::default_path() : std::filesystem::path(flags.cluster_file);
     if (options.write_cluster->empty()) {
       throw UsageError("--write-cluster: there is no home folder for the cluster file", "give it a FILE");
     }

@@ -24,7 +24,7 @@ double bus_factor(Operation operation, int ranks);
 struct BenchCommFlags {
   std::string ranks = "2", sizes, operations, transport = "auto", algorithm = "auto", buffers = "both", compare;
   std::string cluster_file, plot, seconds_per_point;
-  bool explain = false, write_cluster = false, json = false;
+  bool explain = false, write_cluster = false, json = false, unbound = false;
 };
 
 struct BenchCommOptions {
@@ -36,6 +36,7 @@ struct BenchCommOptions {
   std::vector<bool> buffers;          ///< registered or not, in the order of measurement
   bool compare_mpi = false, compare_gloo = false;
   bool explain = false, json = false;
+  bool bind = true;  ///< ours and MPI's ranks to cores, where there are enough; the scheduler places them otherwise
   std::optional<std::filesystem::path> write_cluster;
   std::string plot;                         ///< a file that ends in .svg or .html, or empty
   std::optional<double> seconds_per_point;  ///< of each contestant; none: a fixed number of rounds

@@ -30,9 +30,10 @@ std::string random_hex(size_t num_bytes) {
   return to_hex(bytes);
 }
 
-std::vector<std::string> under_mpirun(int ranks, const std::vector<std::string>& program) {
+std::vector<std::string> under_mpirun(int ranks, bool bind, const std::vector<std::string>& program) {
   std::vector<std::string> argv = {find_program("mpirun"), "--allow-run-as-root", "--oversubscribe", "-np",
                                    std::to_string(ranks)};
+  if (!bind) argv.insert(argv.end(), {"--bind-to", "none"});
   argv.insert(argv.end(), program.begin(), program.end());
   return argv;
 }
@@ -51,10 +52,11 @@ std::string gloo_script() {
 
 }  // namespace
 
-std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, Guardian& guardian,
+std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, bool bind, Guardian& guardian,
                                  const Crew::Variables& variables) {
   const std::string self = program_folder() + "/" + fs::read_symlink("/proc/self/exe").filename().string();
-  const std::vector<std::string> worker = {self, "bench", "comm", "--worker"};
+  std::vector<std::string> worker = {self, "bench", "comm", "--worker"};
+  if (!bind) worker.push_back("--unbound");
   if (transport == "threads") {
     std::vector<std::string> argv = worker;
     argv.insert(argv.end(), {"--ranks", std::to_string(ranks), "--transport", "threads"});
@@ -64,7 +66,8 @@ std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, Guardi
   shared.emplace_back("TRIREME_TRANSPORT", transport);
   if (transport == "mpi") {
     return std::make_unique<Crew>(
-        "our ranks", std::vector<Crew::Member>{{"mpirun of our ranks", under_mpirun(ranks, worker), shared}}, guardian);
+        "our ranks", std::vector<Crew::Member>{{"mpirun of our ranks", under_mpirun(ranks, bind, worker), shared}},
+        guardian);
   }
   // Rank 0 inherits a socket that is listening already: there is no port to lose to another program.
   const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
@@ -87,8 +90,8 @@ std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, Guardi
   return std::make_unique<Crew>("our ranks", members, guardian);
 }
 
-std::unique_ptr<Crew> start_mpi_peer(int ranks, Guardian& guardian) {
-  const std::vector<std::string> argv = under_mpirun(ranks, {program_folder() + "/trireme-peer-mpi"});
+std::unique_ptr<Crew> start_mpi_peer(int ranks, bool bind, Guardian& guardian) {
+  const std::vector<std::string> argv = under_mpirun(ranks, bind, {program_folder() + "/trireme-peer-mpi"});
   return std::make_unique<Crew>("MPI", std::vector<Crew::Member>{{"mpirun of MPI's ranks", argv, {}}}, guardian);
 }
 

@@ -9,11 +9,11 @@
 namespace trireme::cli {
 
 /// Our ranks over a transport: "auto", "threads", "tcp" or "mpi". Each is this program with --worker.
-/// The leader is ready with the name of what it got, such as "shared memory".
-std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, Guardian& guardian,
+/// `bind`: to cores, where there are enough. The leader is ready with the name of what it got, such as "shared memory".
+std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, bool bind, Guardian& guardian,
                                  const Crew::Variables& variables = {});
 /// `trireme-peer-mpi` under mpirun, ready with the version.
-std::unique_ptr<Crew> start_mpi_peer(int ranks, Guardian& guardian);
+std::unique_ptr<Crew> start_mpi_peer(int ranks, bool bind, Guardian& guardian);
 /// `peer_gloo.py` by the interpreter in $TRIREME_PYTHON, ready with the version.
 std::unique_ptr<Crew> start_gloo_peer(int ranks, Guardian& guardian);
 

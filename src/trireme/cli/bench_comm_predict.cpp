@@ -7,7 +7,8 @@
 namespace trireme::cli {
 namespace {
 
-// From this size on, a broadcast to more than two ranks is a scatter and an all-gather (comm/algorithms/collectives.cpp).
+// From this size on, a broadcast to more than two ranks is a scatter and an all-gather
+// (comm/algorithms/collectives.cpp).
 constexpr uint64_t kLongBroadcast = 256 * 1024;
 
 bool is_long_broadcast(int ranks, uint64_t bytes) { return ranks > 2 && bytes >= kLongBroadcast; }
@@ -31,10 +32,12 @@ double predict_operation_us(Operation operation, Algorithm algorithm, int ranks,
   }
   const double a = cost.link.latency_us, b = cost.link.us_per_byte;
   switch (operation) {
-    case Operation::kReduceScatter: return a + part * (b + cost.reduce_us_per_byte);
+    case Operation::kReduceScatter:
+      return a + part * (b + cost.reduce_us_per_byte);
     case Operation::kBroadcast:
       return is_long_broadcast(ranks, bytes) ? 2 * (a + part * b) : std::ceil(std::log2(p)) * (a + n * b);
-    default: return a + part * b + n / p * cost.copy_us_per_byte;  // one's own part is copied
+    default:
+      return a + part * b + n / p * cost.copy_us_per_byte;  // one's own part is copied
   }
 }
 

@@ -1,4 +1,5 @@
-// What the formulas say about every operation that `trireme bench comm` measures; those of all-reduce are the library's.
+// What the formulas say about every operation that `trireme bench comm` measures; those of all-reduce are the
+// library's.
 #pragma once
 
 #include <string>

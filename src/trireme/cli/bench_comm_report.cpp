@@ -1,21 +1,17 @@
 #include "trireme/cli/bench_comm_report.h"
 
 #include <fmt/format.h>
-#include <sched.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cmath>
-#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/commands.h"
+#include "trireme/observe/plot.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 
@@ -122,7 +118,8 @@ Chart chart_of(const Results& group) {
   const auto add = [&](const std::string& name, const BenchCommResult& at, std::optional<double> us, bool dashed,
                        int color) {
     if (!us || *us <= 0) return;
-    auto found = std::find_if(chart.series.begin(), chart.series.end(), [&](const Series& s) { return s.name == name; });
+    auto found =
+        std::find_if(chart.series.begin(), chart.series.end(), [&](const Series& s) { return s.name == name; });
     if (found == chart.series.end()) {
       Series series;
       series.name = name;
@@ -143,7 +140,8 @@ Chart chart_of(const Results& group) {
   };
   for (const BenchCommResult& r : group) {
     const std::string algorithm = several ? r.algorithm : "ours";
-    add(algorithm + (r.registered ? "" : ", user memory"), r, r.us, false, color_of(algorithm + (r.registered ? "" : "'")));
+    add(algorithm + (r.registered ? "" : ", user memory"), r, r.us, false,
+        color_of(algorithm + (r.registered ? "" : "'")));
     add(algorithm + ", predicted", r, r.predicted_us, true, color_of(algorithm));
   }
   for (const BenchCommResult& r : group) add("MPI", r, r.mpi_us, false, color_of("MPI"));
@@ -214,8 +212,7 @@ Json machine_json(const BenchCommRun& run) {
 
 std::string machine_text(const BenchCommRun& run) {
   const Machine machine = this_machine();
-  std::string text =
-      fmt::format("{} cores, {} · trireme {}", machine.cores, machine.processor, version_text());
+  std::string text = fmt::format("{} cores, {} · trireme {}", machine.cores, machine.processor, version_text());
   if (!run.mpi_version.empty()) text += " · " + run.mpi_version;
   if (!run.gloo_version.empty()) text += " · Gloo of " + run.gloo_version;
   return text;

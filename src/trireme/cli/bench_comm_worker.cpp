@@ -1,6 +1,7 @@
 #include "trireme/cli/bench_comm_worker.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -113,7 +114,8 @@ class Worker {
     }
     if (what == "barrier") {
       words >> rounds;
-      return text_of(time_rounds(rounds, [] {}, [this] { comm_.barrier(); }));
+      return text_of(time_rounds(
+          rounds, [] {}, [this] { comm_.barrier(); }));
     }
     words >> bytes;
     if (what == "combine" || what == "copy") return stream(what == "combine", bytes);
@@ -155,10 +157,11 @@ class Worker {
     std::vector<double> us;
     const auto run = [&](size_t in_count, size_t out_count, auto body) {
       const Operands operands(comm_, in_count, out_count, registered);
-      us = time_rounds(rounds, [&] { operands.fill(own); }, [&] { body(operands); });
+      us = time_rounds(
+          rounds, [&] { operands.fill(own); }, [&] { body(operands); });
       if (const float value = operands.check(expected); value != expected) {
-        throw UsageError(fmt::format("{} of {} bytes gave {} where {} is right", name_of(operation), bytes, value,
-                                     expected));
+        throw UsageError(
+            fmt::format("{} of {} bytes gave {} where {} is right", name_of(operation), bytes, value, expected));
       }
     };
     switch (operation) {
@@ -210,11 +213,13 @@ class Worker {
     const int p = comm_.size(), steps = bytes < (size_t{1} << 20) ? 10 : 2;
     const Operands operands(comm_, bytes / sizeof(float), bytes / sizeof(float), true);
     operands.fill(1);
-    std::vector<double> us = time_rounds(rounds, [] {}, [&] {
-      for (int step = 0; step < steps; ++step) {
-        comm_.send_recv(operands.in(), (comm_.rank() + 1) % p, operands.out(), (comm_.rank() + p - 1) % p);
-      }
-    });
+    std::vector<double> us = time_rounds(
+        rounds, [] {},
+        [&] {
+          for (int step = 0; step < steps; ++step) {
+            comm_.send_recv(operands.in(), (comm_.rank() + 1) % p, operands.out(), (comm_.rank() + p - 1) % p);
+          }
+        });
     for (double& value : us) value /= steps;
     return text_of(us);
   }
@@ -223,15 +228,17 @@ class Worker {
   std::string stream(bool combines, size_t bytes) {
     const size_t count = bytes / sizeof(float), repeats = std::max<size_t>(1, (size_t{16} << 20) / bytes);
     std::vector<float> a(count, 1.f), b(count, 1.f), out(count);
-    std::vector<double> us = time_rounds(5, [] {}, [&] {
-      for (size_t i = 0; i < repeats; ++i) {
-        if (combines) {
-          combine(ReduceOp::kSum, DataType::kFloat, out.data(), a.data(), b.data(), count);
-        } else {
-          copy_bytes(out.data(), a.data(), bytes);
-        }
-      }
-    });
+    std::vector<double> us = time_rounds(
+        5, [] {},
+        [&] {
+          for (size_t i = 0; i < repeats; ++i) {
+            if (combines) {
+              combine(ReduceOp::kSum, DataType::kFloat, out.data(), a.data(), b.data(), count);
+            } else {
+              copy_bytes(out.data(), a.data(), bytes);
+            }
+          }
+        });
     for (double& value : us) value /= static_cast<double>(repeats);
     return text_of(us);
   }
@@ -239,7 +246,23 @@ class Worker {
   Communicator& comm_;
 };
 
-void serve(World& world) {
+/// As mpirun does. Left to the scheduler, two ranks that wake each other may share a core for a while, and then every
+/// meeting takes the time of a spin.
+void bind_to_core(const World& world) {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || world.size() > CPU_COUNT(&all)) return;
+  int core = -1;
+  for (int i = 0; i <= world.rank(); ++i) {
+    do ++core;
+    while (!CPU_ISSET(core, &all));
+  }
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+void serve(World& world, bool bind) {
+  if (bind) bind_to_core(world);
   if (world.rank() == 0) {
     fmt::print("ready {}\n", world.transport());
     std::fflush(stdout);
@@ -250,13 +273,15 @@ void serve(World& world) {
 
 }  // namespace
 
-void run_bench_comm_worker(int threads) {
+void run_bench_comm_worker(int threads, bool bind) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // under mpirun, which cannot see to it when it is killed itself
   WorldOptions options;
   options.call_timeout = std::chrono::minutes(20);
-  if (threads > 0) return run_as_threads(threads, serve, options);
+  if (threads > 0)
+    return run_as_threads(
+        threads, [bind](World& world) { serve(world, bind); }, options);
   World world = World::join(options);
-  serve(world);
+  serve(world, bind);
 }
 
 }  // namespace trireme::cli

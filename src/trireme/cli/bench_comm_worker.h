@@ -11,7 +11,7 @@
 namespace trireme::cli {
 
 /// `threads`: that many ranks in this process; 0: this process is one rank, of a job that the environment describes.
-/// Returns at the end of rank 0's input.
-void run_bench_comm_worker(int threads);
+/// `bind`: each rank to a core of its own, where there are enough. Returns at the end of rank 0's input.
+void run_bench_comm_worker(int threads, bool bind);
 
 }  // namespace trireme::cli

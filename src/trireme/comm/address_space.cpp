@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -24,7 +24,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kGrain = 128;             // two cache lines: no false sharing, not even by the adjacent-line prefetcher
+constexpr size_t kGrain = 128;  // two cache lines: no false sharing, not even by the adjacent-line prefetcher
 constexpr size_t kLarge = size_t{1} << 20;  // from here on, released memory goes back to the machine
 
 size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
@@ -52,9 +52,8 @@ struct SharedHeap::Impl {
   size_t first = 0;  // of the allocatable part
   size_t end = 0;    // size of the file
   uint64_t secret = 0;
-  int own_rank = -1;
   std::mutex mutex;
-  std::map<size_t, size_t> free_blocks;         // offset → size; neighbours are merged
+  std::map<size_t, size_t> free_blocks;  // offset → size; neighbours are merged
   std::map<size_t, size_t> used_blocks;
   std::vector<std::optional<Ticket>> tickets;
   std::unique_ptr<std::atomic<std::byte*>[]> peers;
@@ -67,16 +66,26 @@ struct SharedHeap::Impl {
           fmt::format("get {:.1f} MiB of shared memory ({:.1f} MiB are held)", static_cast<double>(size) / 0x1p20,
                       static_cast<double>(end) / 0x1p20),
           error,
-          "the machine, its memory cgroup or the file-size limit (ulimit -f) has no room: free or raise that, use smaller "
+          "the machine, its memory cgroup or the file-size limit (ulimit -f) has no room: free or raise that, use "
+          "smaller "
           "buffers or fewer ranks on this host, or set TRIREME_TRANSPORT=tcp, which needs no shared memory");
     }
   }
 
-  void grow(size_t new_end) {
-    if (new_end > reserved) {
+  /// Gives the memory back to the machine; what is read there afterwards is zero.
+  void punch(size_t offset, size_t size) const noexcept {
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(size));
+  }
+
+  void check_size(size_t num_bytes) const {
+    if (num_bytes > reserved - first) {
       throw Error(fmt::format("a rank cannot hold more than {} GiB of communicator memory", reserved >> 30),
                   "use fewer or smaller buffers from Communicator::allocate()");
     }
+  }
+
+  void grow(size_t new_end) {
+    check_size(new_end - first);
     commit(end, new_end - end);
     end = new_end;
   }
@@ -123,12 +132,12 @@ SharedHeap::Ticket SharedHeap::ticket() const { return {getpid(), impl_->fd, imp
 void SharedHeap::set_peers(std::vector<std::optional<Ticket>> tickets, int own_rank) {
   impl_->peers = std::make_unique<std::atomic<std::byte*>[]>(tickets.size());
   impl_->tickets = std::move(tickets);
-  impl_->own_rank = own_rank;
   impl_->peers[static_cast<size_t>(own_rank)] = impl_->base;
 }
 
 void* SharedHeap::allocate(size_t num_bytes) {
   auto& heap = *impl_;
+  heap.check_size(num_bytes);
   const size_t size = round_up(std::max<size_t>(num_bytes, 1), num_bytes >= kLarge ? kPage : kGrain);
   const size_t alignment = num_bytes >= kPage ? kPage : kGrain;
   std::lock_guard lock(heap.mutex);
@@ -136,7 +145,11 @@ void* SharedHeap::allocate(size_t num_bytes) {
     const size_t start = round_up(offset, alignment);
     if (start + size > offset + available) continue;
     const size_t block = offset, block_size = available;
-    if (size >= kLarge) heap.commit(start, size);
+    if (size >= kLarge) {
+      // Part of it may have been small blocks, which keep what was in them.
+      heap.punch(start, size);
+      heap.commit(start, size);
+    }
     heap.free_blocks.erase(block);
     if (start > block) heap.free_blocks[block] = start - block;
     if (block + block_size > start + size) heap.free_blocks[start + size] = block + block_size - start - size;
@@ -162,10 +175,7 @@ void SharedHeap::release(void* memory) noexcept {
   if (used == heap.used_blocks.end()) return;
   size_t size = used->second;
   heap.used_blocks.erase(used);
-  if (size >= kLarge) {
-    fallocate(heap.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(size));
-  }
+  if (size >= kLarge) heap.punch(offset, size);
   auto next = heap.free_blocks.lower_bound(offset);
   if (next != heap.free_blocks.end() && next->first == offset + size) {
     size += next->second;
@@ -230,7 +240,7 @@ ThreadSpace::FixedAreas::~FixedAreas() { munmap(base_, size_); }
 void* ThreadSpace::allocate(size_t num_bytes) {
   const size_t alignment = num_bytes >= kPage ? kPage : kGrain;
   const size_t size = round_up(std::max<size_t>(num_bytes, 1), alignment);
-  void* memory = std::aligned_alloc(alignment, size);
+  void* memory = size >= num_bytes ? std::aligned_alloc(alignment, size) : nullptr;
   if (memory == nullptr) throw Error(fmt::format("no memory left for a buffer of {} bytes", num_bytes));
   std::memset(memory, 0, size);
   return memory;

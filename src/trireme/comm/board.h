@@ -69,6 +69,8 @@ class Board {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
+  int world_rank(int member) const { return world_ranks_[static_cast<size_t>(member)]; }
+
   struct Mine {
     uint64_t fingerprint;
     OperationDigest digest;
@@ -89,7 +91,8 @@ class Board {
   /// The small stages of a member.
   std::byte* stage(int member, int which) const {
     const size_t bytes = stage_bytes(size_);
-    return reinterpret_cast<std::byte*>(seats_ + size_) + (2 * static_cast<size_t>(member) + static_cast<size_t>(which)) * bytes;
+    return reinterpret_cast<std::byte*>(seats_ + size_) +
+           (2 * static_cast<size_t>(member) + static_cast<size_t>(which)) * bytes;
   }
 
   /// The members that have not arrived at the meeting under way: for the message at a timeout.

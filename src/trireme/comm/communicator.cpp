@@ -159,15 +159,33 @@ void run_all_reduce(Communicator::Impl& group, const Call& call, Data data, Redu
   if (call.digest.algorithm == Algorithm::kInPlace) return group.shared->all_reduce(call, data, op);
   Messenger messenger = group.messenger(call);
   switch (call.digest.algorithm) {
-    case Algorithm::kSequential: all_reduce_sequential(messenger, data, op); break;
-    case Algorithm::kServer: all_reduce_server(messenger, data, op); break;
-    case Algorithm::kRing: all_reduce_ring(messenger, data, op); break;
-    case Algorithm::kParallel: all_reduce_parallel(messenger, data, op); break;
-    case Algorithm::kRecursiveHalving: all_reduce_recursive_halving(messenger, data, op); break;
-    case Algorithm::kFarthestFirst: all_reduce_farthest_first(messenger, data, op); break;
-    case Algorithm::kTree: all_reduce_tree(messenger, data, op); break;
-    case Algorithm::kButterfly: all_reduce_butterfly(messenger, data, op); break;
-    default: all_reduce_ordered(messenger, data, op); break;
+    case Algorithm::kSequential:
+      all_reduce_sequential(messenger, data, op);
+      break;
+    case Algorithm::kServer:
+      all_reduce_server(messenger, data, op);
+      break;
+    case Algorithm::kRing:
+      all_reduce_ring(messenger, data, op);
+      break;
+    case Algorithm::kParallel:
+      all_reduce_parallel(messenger, data, op);
+      break;
+    case Algorithm::kRecursiveHalving:
+      all_reduce_recursive_halving(messenger, data, op);
+      break;
+    case Algorithm::kFarthestFirst:
+      all_reduce_farthest_first(messenger, data, op);
+      break;
+    case Algorithm::kTree:
+      all_reduce_tree(messenger, data, op);
+      break;
+    case Algorithm::kButterfly:
+      all_reduce_butterfly(messenger, data, op);
+      break;
+    default:
+      all_reduce_ordered(messenger, data, op);
+      break;
   }
   finish(op, data.type, data.bytes, data.count, static_cast<size_t>(group.size()));
 }
@@ -193,22 +211,21 @@ auto prepare_all_to_all(Communicator::Impl& group, OperationKind kind, ConstData
   check_count("the input of an all-to-all", in.count, sum_of(send_counts));
   check_count("the output of an all-to-all", out.count, sum_of(recv_counts));
   const size_t stated = kind == OperationKind::kAllToAll ? send_counts[0] : 0;
-  return Prepared{
-      digest_of(kind, in.type, stated), 0,
-      [&group, in, out, sent = std::vector<size_t>(send_counts.begin(), send_counts.end()),
-       received = std::vector<size_t>(recv_counts.begin(), recv_counts.end())](const Call& call) {
-        if (group.shared) return group.shared->all_to_all(call, in, sent, out, received);
-        Messenger messenger = group.messenger(call);
-        all_to_all_by_messages(messenger, in, sent, out, received);
-      }};
+  return Prepared{digest_of(kind, in.type, stated), 0,
+                  [&group, in, out, sent = std::vector<size_t>(send_counts.begin(), send_counts.end()),
+                   received = std::vector<size_t>(recv_counts.begin(), recv_counts.end())](const Call& call) {
+                    if (group.shared) return group.shared->all_to_all(call, in, sent, out, received);
+                    Messenger messenger = group.messenger(call);
+                    all_to_all_by_messages(messenger, in, sent, out, received);
+                  }};
 }
 
 auto prepare_equal_all_to_all(Communicator::Impl& group, ConstData in, Data out) {
   const size_t p = static_cast<size_t>(group.size());
   if (in.count % p != 0) {
-    throw UsageError(fmt::format("the input of an all-to-all has {} elements, which do not divide by {} ranks",
-                                 in.count, p),
-                     "use all_to_all_v for blocks of unequal size");
+    throw UsageError(
+        fmt::format("the input of an all-to-all has {} elements, which do not divide by {} ranks", in.count, p),
+        "use all_to_all_v for blocks of unequal size");
   }
   const std::vector<size_t> counts(p, in.count / p);
   return prepare_all_to_all(group, OperationKind::kAllToAll, in, counts, out, counts);

@@ -19,9 +19,7 @@ constexpr int kSpins = 400;  // some microseconds
 constexpr int kYields = 400;
 constexpr uint16_t kMessageLane = 64;  // of point to point; collectives use the lanes below
 
-size_t ring_capacity(int members) {
-  return members <= 16 ? 256 * 1024 : members <= 128 ? 64 * 1024 : 16 * 1024;
-}
+size_t ring_capacity(int members) { return members <= 16 ? 256 * 1024 : members <= 128 ? 64 * 1024 : 16 * 1024; }
 
 }  // namespace
 
@@ -51,8 +49,8 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
     board = std::make_unique<Board>(group.seats, group.rank, group.world_ranks, *context->space);
     shared.emplace(*board, *context->space, BoardTuning{});
   }
-  endpoint = std::make_unique<Endpoint>(group.rank, size(), [this](int peer) { return make_link(peer); },
-                                        mailbox_of(group.rank));
+  endpoint = std::make_unique<Endpoint>(
+      group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank));
   std::lock_guard lock(context->recorders_mutex);
   context->recorders.emplace_back(group.name, &recorder);
 }
@@ -221,16 +219,17 @@ std::string Communicator::Impl::describe_mismatch(const OperationDigest& mine, c
       with_me += board->post(member).digest == mine;
       with_other += board->post(member).digest == theirs;
     }
-    if (with_me != with_other) culprit = with_me > with_other ? group.world_ranks[static_cast<size_t>(other)] : context->rank;
+    if (with_me != with_other)
+      culprit = with_me > with_other ? group.world_ranks[static_cast<size_t>(other)] : context->rank;
     i_am_odd = culprit == context->rank;
   }
-  return fmt::format(
-      "ranks disagree about operation {} of group {}: {} is in {}, but {} is in {}{}{}", mine.sequence, group.name,
-      context->describe(context->rank), describe(mine), context->describe(group.world_ranks[static_cast<size_t>(other)]),
-      describe(theirs),
-      theirs == mine ? " with other counts" : "",
-      culprit < 0 ? "" : i_am_odd ? fmt::format(" like most others: rank {} is the odd one", culprit)
-                                  : fmt::format(": rank {} is the odd one", culprit));
+  return fmt::format("ranks disagree about operation {} of group {}: {} is in {}, but {} is in {}{}{}", mine.sequence,
+                     group.name, context->describe(context->rank), describe(mine),
+                     context->describe(group.world_ranks[static_cast<size_t>(other)]), describe(theirs),
+                     theirs == mine ? " with other counts" : "",
+                     culprit < 0 ? ""
+                     : i_am_odd  ? fmt::format(" like most others: rank {} is the odd one", culprit)
+                                 : fmt::format(": rank {} is the odd one", culprit));
 }
 
 std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, Clock::time_point start, int& culprit) {
@@ -251,8 +250,8 @@ std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, 
   }
   if (absent.empty()) {
     for (const RankStatus& status : statuses) {
-      const bool member = std::find(group.world_ranks.begin(), group.world_ranks.end(), status.rank) !=
-                          group.world_ranks.end();
+      const bool member =
+          std::find(group.world_ranks.begin(), group.world_ranks.end(), status.rank) != group.world_ranks.end();
       const bool behind = status.group != group.id || status.sequence < digest.sequence || status.operation == 0;
       if (member && behind && status.rank != context->rank) absent.push_back(status.rank);
     }
@@ -383,10 +382,9 @@ Algorithm Communicator::Impl::algorithm_for(size_t num_bytes, const CallOptions&
                                    context->hosts.of_group(group.world_ranks).num_hosts()),
                        "use two-level or auto");
     }
-    throw UsageError(
-        fmt::format("{} adds in an order of its own for {} ranks, but this call promises the fixed order",
-                    name_of(options.algorithm), size()),
-        "set CallOptions::ordered to false, or choose ordered, butterfly or auto");
+    throw UsageError(fmt::format("{} adds in an order of its own for {} ranks, but this call promises the fixed order",
+                                 name_of(options.algorithm), size()),
+                     "set CallOptions::ordered to false, or choose ordered, butterfly or auto");
   }
   return options.algorithm;
 }

@@ -17,10 +17,10 @@ struct Communicator::Impl {
     std::string name;
     std::vector<int> world_ranks;
     int rank;
-    std::byte* seats = nullptr;        ///< of the board, when all members are on one host
-    bool has_neighbours = false;       ///< another member is on this host
-    std::vector<uint64_t> mailboxes;   ///< places, by member; empty for the world, whose mailboxes are at fixed places
-    std::vector<void*> owned_memory;   ///< released when all same-host members have left
+    std::byte* seats = nullptr;       ///< of the board, when all members are on one host
+    bool has_neighbours = false;      ///< another member is on this host
+    std::vector<uint64_t> mailboxes;  ///< places, by member; empty for the world, whose mailboxes are at fixed places
+    std::vector<void*> owned_memory;  ///< released when all same-host members have left
   };
 
   Impl(std::shared_ptr<RankContext> context, Group group);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <deque>
@@ -93,7 +94,7 @@ void flood(const Job& job, int num_connections, size_t num_held, unsigned seed) 
   }
 }
 
-TEST(Gate, GarbageLeavesHonestClientsServedAndMemoryFlat) {
+TEST(ControlGate, GarbageLeavesHonestClientsServedAndMemoryFlat) {
   const int num_connections = SANITIZED ? 4'000 : 20'000;
   const Job job(2);
   Coordinator coordinator = serve(job);
@@ -128,12 +129,13 @@ TEST(Gate, GarbageLeavesHonestClientsServedAndMemoryFlat) {
   EXPECT_LT(resident_bytes(), before + (SANITIZED ? 64 : 4) * 1'000'000);
 }
 
-TEST(Gate, SlowStrangersHaveTheirTimeAndNoMore) {
+TEST(ControlGate, SlowStrangersHaveTheirTimeAndNoMore) {
   const Job job(2);
   GateLimits limits;
   limits.patience = 100ms;
   Coordinator coordinator = serve(job, limits);
   const Socket slow = connect_to(job.address, job.port, Deadline::after(5s));
+  receive_frame(slow, kMaxHandshakeBytes, Deadline::after(5s));
   const std::vector<std::byte> hello = encode(Hello{});
   const auto start = Clock::now();
   EXPECT_THROW(
@@ -150,7 +152,20 @@ TEST(Gate, SlowStrangersHaveTheirTimeAndNoMore) {
   EXPECT_LT(Clock::now() - start, 2s);
 }
 
-TEST(Gate, TheOldestStrangerMakesRoom) {
+TEST(ControlGate, WhoeverSpeaksBeforeTheChallengeIsTurnedAway) {
+  const Job job(2);
+  const Socket listener = listen_on(job.address, job.port, 4096);
+  const Socket early = connect_to(job.address, job.port, Deadline::after(5s));
+  send_all(early, encode(Hello{}), Deadline::after(5s));
+  CoordinatorOptions options;
+  options.size = job.size;
+  options.credentials = job.credentials();
+  const Coordinator coordinator(Socket(::dup(listener.fd())), options);
+  std::byte byte;
+  EXPECT_THROW(recv_all(early, std::span(&byte, 1), Deadline::after(5s)), SystemError);
+}
+
+TEST(ControlGate, TheOldestStrangerMakesRoom) {
   const Job job(2);
   GateLimits limits;
   limits.max_strangers = 8;
@@ -167,7 +182,7 @@ TEST(Gate, TheOldestStrangerMakesRoom) {
   knock(job);
 }
 
-TEST(Gate, AProofIsGoodForOneConnectionOnly) {
+TEST(ControlGate, AProofIsGoodForOneConnectionOnly) {
   const Job job(2);
   Coordinator coordinator = serve(job);
   // What somebody who has listened in could try: the same hello once more.

@@ -25,14 +25,14 @@ Member make_member(int rank) {
   return m;
 }
 
-TEST(Protocol, TheHeaderIsAsDocumented) {
+TEST(ControlProtocol, TheHeaderIsAsDocumented) {
   const std::vector<std::byte> frame = FrameWriter(FrameType::kAsk).u64(0x0102030405060708).finish();
   const unsigned char expected[] = {'T', 'R', 'R', 'M', 1, 0, 11, 0, 8, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1};
   ASSERT_EQ(frame.size(), sizeof expected);
   for (size_t i = 0; i < frame.size(); ++i) EXPECT_EQ(std::to_integer<int>(frame[i]), expected[i]) << i;
 }
 
-TEST(Protocol, HelloComesBack) {
+TEST(ControlProtocol, HelloComesBack) {
   Hello hello;
   hello.purpose = Purpose::kData;
   hello.rank = 3;
@@ -49,7 +49,7 @@ TEST(Protocol, HelloComesBack) {
   EXPECT_EQ(back.channel, hello.channel);
 }
 
-TEST(Protocol, TheProofCoversEverything) {
+TEST(ControlProtocol, TheProofCoversEverything) {
   const Digest nonce = sha256("server");
   const Digest proof = mac_of({}, nonce, "token", "client");
   const std::function<void(Hello&)> changes[] = {[](Hello& h) { h.purpose = Purpose::kData; },
@@ -71,7 +71,7 @@ TEST(Protocol, TheProofCoversEverything) {
   EXPECT_NE(mac_of({}, nonce, "token", "server"), proof);
 }
 
-TEST(Protocol, ALargeTableComesBackInPieces) {
+TEST(ControlProtocol, ALargeTableComesBackInPieces) {
   std::vector<Member> members;
   for (int r = 0; r < 1500; ++r) members.push_back(make_member(r));
   const Bytes frames = encode_table(members);
@@ -94,14 +94,14 @@ TEST(Protocol, ALargeTableComesBackInPieces) {
   EXPECT_EQ(*encode_table(back), *frames);
 }
 
-TEST(Protocol, APieceOutOfPlaceIsRejected) {
+TEST(ControlProtocol, APieceOutOfPlaceIsRejected) {
   const std::vector<std::byte> piece = FrameWriter(FrameType::kTable).u64(100).u64(1).finish();
   EXPECT_THROW(TableReader().add(payload_of(piece)), ProtocolError);
   const std::vector<std::byte> huge = FrameWriter(FrameType::kTable).u64(UINT64_MAX).u64(0).finish();
   EXPECT_THROW(TableReader().add(payload_of(huge)), ProtocolError);
 }
 
-TEST(Protocol, RandomBytesNeverCrashAReader) {
+TEST(ControlProtocol, RandomBytesNeverCrashAReader) {
   const std::function<void(std::span<const std::byte>)> readers[] = {[](auto p) { decode_hello(p); },
                                                                      [](auto p) { decode_refusal(p); },
                                                                      [](auto p) { decode_register(p); },

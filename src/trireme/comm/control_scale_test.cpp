@@ -17,7 +17,7 @@ namespace {
 
 using namespace control::testing;
 
-TEST(Scale, AThousandRanksJoin) {
+TEST(ControlScale, AThousandRanksJoin) {
   const int size = SANITIZED ? 100 : 1000;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -1,267 +1,22 @@
-// The control plane with all ranks in one process: joining, refusing, failing, asking, connecting, leaving.
+// The control plane of a running job, with all ranks in one process: failing, asking, connecting, leaving.
 #include "trireme/comm/control.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <fstream>
 #include <future>
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/control_handshake.h"
 #include "trireme/comm/control_silence.h"
 #include "trireme/comm/control_test_util.h"
-#include "trireme/comm/token.h"
 
 namespace trireme {
 namespace {
 
 using namespace control::testing;
 using namespace std::chrono_literals;
-using testing::HasSubstr;
 
-TEST(Join, AloneNeedsNoSocketAndNoThread) {
-  LaunchEnvironment environment;
-  const int next_fd = ::dup(0);
-  ::close(next_fd);
-  auto alone = ControlPlane::join(environment, member());
-  const int same_fd = ::dup(0);
-  ::close(same_fd);
-  EXPECT_EQ(next_fd, same_fd);
-  EXPECT_EQ(alone->members().size(), 1u);
-  EXPECT_EQ(alone->failure(), nullptr);
-  alone->progress().step = 7;
-  EXPECT_EQ(alone->survey(Deadline::after(1s)).at(0).step, 7u);
-  EXPECT_THROW(alone->connect(0, 0, Deadline::after(1s)), UsageError);
-  EXPECT_FALSE(alone->accept(0, 0));
-  alone->report({0, "broken"});
-  ASSERT_NE(alone->failure(), nullptr);
-  EXPECT_EQ(alone->failure()->message, "broken");
-}
-
-class JoinOf : public testing::TestWithParam<int> {};
-
-TEST_P(JoinOf, GivesEveryRankTheSameTable) {
-  const Job job(GetParam());
-  Planes planes = join_all(job);
-  for (int r = 0; r < GetParam(); ++r) {
-    const auto& members = planes[size_t(r)]->members();
-    ASSERT_EQ(members.size(), size_t(GetParam()));
-    for (int m = 0; m < GetParam(); ++m) {
-      EXPECT_EQ(members[size_t(m)].rank, m);
-      EXPECT_EQ(members[size_t(m)].blob, "blob of " + std::to_string(m));
-      EXPECT_EQ(members[size_t(m)].host_name, "test-host");
-      EXPECT_EQ(members[size_t(m)].address, "127.0.0.1");
-      EXPECT_NE(members[size_t(m)].port, 0);
-    }
-    EXPECT_EQ(planes[size_t(r)]->failure(), nullptr);
-  }
-  leave_all(planes);
-}
-
-INSTANTIATE_TEST_SUITE_P(Sizes, JoinOf, testing::Values(2, 5, 64));
-
-TEST(Join, AgreesOnATokenByFile) {
-  Job job(3);
-  job.token.clear();
-  Planes planes = join_all(job);
-  leave_all(planes);
-}
-
-TEST(Join, AStaleTokenFileIsReadAgain) {
-  Job job(2);
-  const TokenFile right = TokenFile::publish(job.name, job.port);
-  const TokenFile stale = TokenFile::publish(job.name, job.port);
-  job.token = right.token();
-  auto zero_joins = std::async(std::launch::async, [&] { return join(job, 0); });
-  Job by_file = job;
-  by_file.token.clear();
-  auto one_joins = std::async(std::launch::async, [&] { return join(by_file, 1); });
-  ASSERT_EQ(one_joins.wait_for(100ms), std::future_status::timeout);
-  std::ofstream(right.path()) << right.token();
-  Planes planes;
-  planes.push_back(zero_joins.get());
-  planes.push_back(one_joins.get());
-  leave_all(planes);
-}
-
-TEST(Join, OnIpv6) {
-  Job job(2);
-  job.address = "::1";
-  job.port = free_port("::1");
-  Planes planes = join_all(job);
-  EXPECT_EQ(planes[1]->members()[1].address, "::1");
-  leave_all(planes);
-}
-
-TEST(Join, OnAnInheritedSocketTwice) {
-  Socket listener = listen_on("127.0.0.1", 0, 16);
-  Job job(2);
-  job.port = local_address(listener).port;
-  job.listen_fd = listener.fd();
-  for (int generation = 0; generation < 2; ++generation) {
-    Planes planes = join_all(job);
-    leave_all(planes);
-  }
-}
-
-TEST(Join, TakesTheNextPortWhenAnotherHoldsTheFirst) {
-  const Socket other = listen_on("127.0.0.1", 0, 16);  // accepts, and never says a word
-  Job job(2);
-  job.more_ports = {job.port};
-  job.port = local_address(other).port;
-  Planes planes = join_all(job);
-  leave_all(planes);
-}
-
-TEST(Join, PortInUseNamesTheAddressAndTheCure) {
-  const Socket other = listen_on("127.0.0.1", 0, 16);
-  Job job(2);
-  job.port = local_address(other).port;
-  const std::string address = "127.0.0.1:" + std::to_string(job.port);
-  try {
-    join(job, 0);
-    FAIL();
-  } catch (const SystemError& error) {
-    EXPECT_EQ(error.error_number(), EADDRINUSE);
-    EXPECT_THAT(error.what(), HasSubstr(address));
-    EXPECT_THAT(error.what(), HasSubstr("Choose another port"));
-  }
-}
-
-TEST(Join, RankOutsideTheWorld) {
-  const Job job(2);
-  EXPECT_THAT(error_of<UsageError>([&] { join(job, 2); }), HasSubstr("rank 2 is outside the world of 2 ranks"));
-}
-
-TEST(Join, BeyondLoopbackNeedsAToken) {
-  Job job(2);
-  job.token.clear();
-  job.address = "192.0.2.1";
-  EXPECT_THAT(error_of<UsageError>([&] { join(job, 1); }), HasSubstr("needs a token"));
-}
-
-TEST(Join, MissingRanksAreNamed) {
-  const Job job(5);
-  ControlOptions options = quick();
-  options.join_timeout = 500ms;
-  std::vector<std::future<std::string>> errors;
-  for (int rank : {0, 2, 4}) {
-    errors.push_back(
-        std::async(std::launch::async, [&, rank] { return error_of<Error>([&] { join(job, rank, options); }); }));
-  }
-  for (auto& error : errors) EXPECT_THAT(error.get(), HasSubstr("2 of 5 ranks are missing: 1, 3"));
-}
-
-TEST(Join, MissingRankZeroIsNamed) {
-  const Job job(2);
-  ControlOptions options = quick();
-  options.join_timeout = 200ms;
-  const auto start = Clock::now();
-  const std::string error = error_of<Error>([&] { join(job, 1, options); });
-  EXPECT_THAT(error, HasSubstr("rank 0 did not answer at 127.0.0.1 port " + std::to_string(job.port)));
-  EXPECT_LT(Clock::now() - start, 400ms);
-}
-
-TEST(Join, DeathWhileJoiningEndsTheJoinOfAll) {
-  const Job job(3);
-  auto zero = std::async(std::launch::async, [&] { return error_of<Error>([&] { join(job, 0); }); });
-  {
-    FakeRank one(job, 1);
-    one.enrol();
-    EXPECT_EQ(one.receive().type, control::FrameType::kWaiting);
-  }
-  EXPECT_THAT(zero.get(), HasSubstr("rank 1 (host fake-host, pid 4711) died"));
-}
-
-/// Rank 0 waits for a rank 1 that is refused for some reason.
-class Refusals : public testing::Test {
- protected:
-  Refusals() : job_(2) {
-    zero_ = std::async(std::launch::async, [this] { return join(job_, 0); });
-  }
-  void TearDown() override {
-    auto one = join(job_, 1);
-    auto zero = zero_.get();
-    std::jthread together([&] { one->leave(); });
-    zero->leave();
-  }
-
-  Job job_;
-  std::future<std::unique_ptr<ControlPlane>> zero_;
-};
-
-TEST_F(Refusals, WrongToken) {
-  Job wrong = job_;
-  wrong.token = "guess";
-  const std::string error = error_of<UsageError>([&] { join(wrong, 1); });
-  EXPECT_THAT(error, HasSubstr("refused rank 1: wrong token"));
-  EXPECT_THAT(error, HasSubstr("TRIREME_TOKEN"));
-}
-
-TEST_F(Refusals, OtherJob) {
-  Job other = job_;
-  other.name = "another";
-  EXPECT_THAT(error_of<UsageError>([&] { join(other, 1); }), HasSubstr("it belongs to another job"));
-}
-
-TEST_F(Refusals, SizeDiffers) {
-  Job larger = job_;
-  larger.size = 3;
-  EXPECT_THAT(error_of<UsageError>([&] { join(larger, 2); }), HasSubstr("the world has 2 ranks, this process says 3"));
-}
-
-TEST_F(Refusals, RankOutside) {
-  EXPECT_EQ(refusal_of(job_, [](control::Hello& hello) { hello.rank = 2; }).code, control::RefusalCode::kRankOutside);
-}
-
-TEST_F(Refusals, OtherLibraryVersion) {
-  const auto refusal = refusal_of(job_, [](control::Hello& hello) { hello.library += 1; });
-  EXPECT_EQ(refusal.code, control::RefusalCode::kOtherLibrary);
-  EXPECT_THAT(error_of<UsageError>([&] { control::throw_refusal(refusal, "rank 0", 1); }),
-              HasSubstr("it runs another version"));
-}
-
-TEST_F(Refusals, OtherProtocolVersion) {
-  const Socket socket = connect_to(job_.address, job_.port, Deadline::after(5s));
-  control::receive_frame(socket, control::kMaxHandshakeBytes, Deadline::after(5s));
-  std::vector<std::byte> hello =
-      control::FrameWriter(control::FrameType::kHello).raw(std::vector<std::byte>(200)).finish();  // an unknown layout
-  hello[4] = std::byte{99};
-  send_all(socket, hello, Deadline::after(5s));
-  const auto answer = control::receive_frame(socket, control::kMaxHandshakeBytes, Deadline::after(5s));
-  ASSERT_EQ(answer.type, control::FrameType::kRefusal);
-  const auto refusal = control::decode_refusal(answer.payload);
-  EXPECT_EQ(refusal.code, control::RefusalCode::kOtherProtocol);
-  EXPECT_EQ(refusal.text, "it speaks protocol 1, this process 99");
-}
-
-TEST_F(Refusals, TenThousandWrongTokensAreNotLetIn) {
-  Job wrong = job_;
-  for (int i = 0; i < 10'000; ++i) {
-    wrong.token = "guess " + std::to_string(i);
-    ASSERT_EQ(refusal_of(wrong, [](control::Hello&) {}).code, control::RefusalCode::kWrongToken) << i;
-  }
-}
-
-TEST(Refusal, RankTakenNamesTheFirst) {
-  const Job job(3);
-  auto zero = std::async(std::launch::async, [&] { return join(job, 0); });
-  FakeRank first(job, 1);
-  first.enrol();
-  first.receive();
-  const std::string error = error_of<UsageError>([&] { join(job, 1); });
-  EXPECT_THAT(error, HasSubstr("the rank is already taken (by pid 4711 on host fake-host)"));
-  auto two = join(job, 2);
-  std::jthread leaving([&] { two->leave(); });
-  first.send(control::encode(control::FrameType::kGoodbye));
-  zero.get()->leave();
-}
-
-TEST(Failure, AReportReachesEverybody) {
+TEST(ControlFailure, AReportReachesEverybody) {
   Planes planes = join_all(Job(5));
   const auto start = Clock::now();
   planes[3]->report({2, "rank 3 got nonsense from rank 2"});
@@ -277,7 +32,7 @@ TEST(Failure, AReportReachesEverybody) {
   leave_all(planes);
 }
 
-TEST(Failure, ADeadRankIsNamedToAll) {
+TEST(ControlFailure, ADeadRankIsNamedToAll) {
   const Job job(3);
   auto zero_joins = std::async(std::launch::async, [&] { return join(job, 0); });
   auto one_joins = std::async(std::launch::async, [&] { return join(job, 1); });
@@ -300,7 +55,7 @@ TEST(Failure, ADeadRankIsNamedToAll) {
   EXPECT_LT(Clock::now() - start, 1s);
 }
 
-TEST(Failure, ASilentRankIsNamedToAll) {
+TEST(ControlFailure, ASilentRankIsNamedToAll) {
   const Job job(2);
   ControlOptions options = quick();
   options.heartbeat_interval = 20ms;
@@ -314,14 +69,14 @@ TEST(Failure, ASilentRankIsNamedToAll) {
   EXPECT_GT(Clock::now() - start, 250ms);
   EXPECT_LT(Clock::now() - start, 1s);
   EXPECT_EQ(zero->failure()->culprit, 1);
-  EXPECT_THAT(zero->failure()->message, HasSubstr("rank 1 (host fake-host, pid 4711) stopped answering 0.3 s ago"));
+  EXPECT_TRUE(contains(zero->failure()->message, "rank 1 (host fake-host, pid 4711) stopped answering 0.3 s ago"));
   // Should it wake up, it learns what it was held for.
   control::Frame frame = silent.receive();
   while (frame.type != control::FrameType::kFailure) frame = silent.receive();
   EXPECT_EQ(control::decode_failure(frame.payload).culprit, 1);
 }
 
-TEST(Failure, ASilentOrDeadCoordinatorIsNamed) {
+TEST(ControlFailure, ASilentOrDeadCoordinatorIsNamed) {
   const Job job(2);
   ControlOptions options = quick();
   options.heartbeat_interval = 20ms;
@@ -334,9 +89,9 @@ TEST(Failure, ASilentOrDeadCoordinatorIsNamed) {
     if (dies) fake.close();
     ASSERT_TRUE(eventually([&] { return one->failure() != nullptr; }));
     EXPECT_EQ(one->failure()->culprit, 0);
-    EXPECT_THAT(one->failure()->message,
-                HasSubstr(dies ? "rank 0 (host fake-host, pid 4711) died: its connection closed"
-                               : "rank 0 (host fake-host, pid 4711) stopped answering 0.2 s ago"));
+    EXPECT_TRUE(
+        contains(one->failure()->message, dies ? "rank 0 (host fake-host, pid 4711) died: its connection closed"
+                                               : "rank 0 (host fake-host, pid 4711) stopped answering 0.2 s ago"));
     EXPECT_THROW(one->survey(Deadline::after(100ms)), Error);
     const auto start = Clock::now();
     one->leave();
@@ -344,7 +99,7 @@ TEST(Failure, ASilentOrDeadCoordinatorIsNamed) {
   }
 }
 
-TEST(Failure, AnImpostorOfTheCoordinatorIsNotTrusted) {
+TEST(ControlFailure, AnImpostorOfTheCoordinatorIsNotTrusted) {
   const Job job(2);
   Job wrong = job;
   wrong.token = "guess";
@@ -353,10 +108,10 @@ TEST(Failure, AnImpostorOfTheCoordinatorIsNotTrusted) {
   options.join_timeout = 300ms;
   auto error = std::async(std::launch::async, [&] { return error_of<Error>([&] { join(job, 1, options); }); });
   EXPECT_THROW(fake.serve_one(), Error);
-  EXPECT_THAT(error.get(), HasSubstr("does not know the token"));
+  EXPECT_TRUE(contains(error.get(), "does not know the token"));
 }
 
-TEST(Silence, TimeAwayDoesNotCount) {
+TEST(ControlSilence, TimeAwayDoesNotCount) {
   const Clock::time_point start{};
   control::AbsenceDetector absence(200ms, 5s, start);
   EXPECT_FALSE(absence.was_away(start + 200ms));
@@ -365,7 +120,7 @@ TEST(Silence, TimeAwayDoesNotCount) {
   EXPECT_FALSE(absence.was_away(start + 2800ms));
 }
 
-TEST(Survey, TellsWhatEveryRankIsDoing) {
+TEST(ControlSurvey, TellsWhatEveryRankIsDoing) {
   ControlOptions options = quick();
   options.heartbeat_interval = 10ms;
   Planes planes = join_all(Job(3), options);
@@ -391,7 +146,7 @@ TEST(Survey, TellsWhatEveryRankIsDoing) {
   leave_all(planes);
 }
 
-TEST(Connect, CarriesDataBothWays) {
+TEST(ControlConnect, CarriesDataBothWays) {
   Planes planes = join_all(Job(3));
   for (int from = 0; from < 3; ++from) {
     for (int to = 0; to < 3; ++to) {
@@ -408,11 +163,11 @@ TEST(Connect, CarriesDataBothWays) {
   leave_all(planes);
 }
 
-TEST(Connect, RefusesASecondConnectionOfAChannel) {
+TEST(ControlConnect, RefusesASecondConnectionOfAChannel) {
   Planes planes = join_all(Job(2));
   Socket first = planes[1]->connect(0, 7, Deadline::after(5s));
-  EXPECT_THAT(error_of<Error>([&] { planes[1]->connect(0, 7, Deadline::after(5s)); }),
-              HasSubstr("it already has a connection of that channel"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { planes[1]->connect(0, 7, Deadline::after(5s)); }),
+                       "it already has a connection of that channel"));
   // One that was given up makes room.
   first = Socket();
   Socket second = planes[1]->connect(0, 7, Deadline::after(5s));
@@ -423,22 +178,22 @@ TEST(Connect, RefusesASecondConnectionOfAChannel) {
   leave_all(planes);
 }
 
-TEST(Connect, ToADeadRankEndsAtTheDeadlineOrWithTheFailure) {
+TEST(ControlConnect, ToADeadRankEndsAtTheDeadlineOrWithTheFailure) {
   const Job job(2);
   auto zero_joins = std::async(std::launch::async, [&] { return join(job, 0); });
   auto one = std::make_unique<FakeRank>(job, 1);
   one->enrol();
   auto zero = zero_joins.get();
   const auto start = Clock::now();
-  EXPECT_THAT(error_of<SystemError>([&] { zero->connect(1, 0, Deadline::after(100ms)); }),
-              HasSubstr("connect rank 0 to rank 1 (host fake-host, pid 4711) at 127.0.0.1:1"));
+  EXPECT_TRUE(contains(error_of<SystemError>([&] { zero->connect(1, 0, Deadline::after(100ms)); }),
+                       "connect rank 0 to rank 1 (host fake-host, pid 4711) at 127.0.0.1:1"));
   EXPECT_LT(Clock::now() - start, 500ms);
   one.reset();
-  EXPECT_THAT(error_of<Error>([&] { zero->connect(1, 0, Deadline::after(30s)); }), HasSubstr("died"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { zero->connect(1, 0, Deadline::after(30s)); }), "died"));
   EXPECT_LT(Clock::now() - start, 3s);
 }
 
-TEST(Connect, StrangersDoNotReachATransport) {
+TEST(ControlConnect, StrangersDoNotReachATransport) {
   Planes planes = join_all(Job(2));
   const Member& one = planes[0]->members()[1];
   const Socket stranger = connect_to(one.address, one.port, Deadline::after(5s));
@@ -450,7 +205,7 @@ TEST(Connect, StrangersDoNotReachATransport) {
   leave_all(planes);
 }
 
-TEST(Leave, IsNoFailure) {
+TEST(ControlLeave, IsNoFailure) {
   Planes planes = join_all(Job(3));
   planes[1]->leave();
   planes[1]->leave();
@@ -462,7 +217,7 @@ TEST(Leave, IsNoFailure) {
   EXPECT_LT(Clock::now() - start, 500ms);
 }
 
-TEST(Leave, TheCoordinatorOutlivesRankZero) {
+TEST(ControlLeave, TheCoordinatorOutlivesRankZero) {
   Planes planes = join_all(Job(3));
   std::jthread zero([&] { planes[0]->leave(); });
   EXPECT_FALSE(eventually([&] { return planes[1]->failure() || planes[2]->failure(); }, 100ms));
@@ -473,7 +228,7 @@ TEST(Leave, TheCoordinatorOutlivesRankZero) {
   EXPECT_EQ(planes[2]->failure(), nullptr);
 }
 
-TEST(Leave, AfterAFailureNobodyIsWaitedFor) {
+TEST(ControlLeave, AfterAFailureNobodyIsWaitedFor) {
   Planes planes = join_all(Job(3));
   planes[1]->report({1, "broken"});
   const auto start = Clock::now();
@@ -486,7 +241,7 @@ TEST(Leave, AfterAFailureNobodyIsWaitedFor) {
   }
 }
 
-TEST(Leave, TheJobCanBeJoinedAgainAtOnce) {
+TEST(ControlLeave, TheJobCanBeJoinedAgainAtOnce) {
   const Job job(3);
   for (int generation = 0; generation < 20; ++generation) {
     std::vector<std::jthread> ranks;

@@ -1,7 +1,6 @@
 // What the tests of the control plane share: jobs in one process, and ranks and coordinators made by hand.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -85,6 +84,11 @@ inline Planes join_all(const Job& job, const ControlOptions& options = quick()) 
 inline void leave_all(Planes& planes) {
   std::vector<std::jthread> leaving;
   for (auto& plane : planes) leaving.emplace_back([&plane] { plane->leave(); });
+}
+
+inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << "\"" << part << "\" is not in \"" << text << "\"";
 }
 
 template <typename Condition>

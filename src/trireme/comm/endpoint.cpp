@@ -10,7 +10,10 @@
 namespace trireme {
 
 Endpoint::Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox)
-    : rank_(rank), size_(size), make_link_(std::move(make_link)), mailbox_(mailbox),
+    : rank_(rank),
+      size_(size),
+      make_link_(std::move(make_link)),
+      mailbox_(mailbox),
       peers_(static_cast<size_t>(size)) {}
 
 Endpoint::Peer& Endpoint::peer(int index) {
@@ -56,13 +59,11 @@ Endpoint::Ticket Endpoint::start_recv(int from, FrameHeader header, Bytes data) 
   ticket->in = data;
   std::lock_guard lock(mutex_);
   Peer& p = peer(from);
-  const bool first_of_lane = std::none_of(p.recvs.begin(), p.recvs.end(), [&](const Ticket& other) {
-    return same_lane(other->header, ticket->header);
-  });
+  const bool first_of_lane = std::none_of(
+      p.recvs.begin(), p.recvs.end(), [&](const Ticket& other) { return same_lane(other->header, ticket->header); });
   if (first_of_lane) {
-    const auto kept = std::find_if(p.unexpected.begin(), p.unexpected.end(), [&](const auto& message) {
-      return same_lane(message->header, ticket->header);
-    });
+    const auto kept = std::find_if(p.unexpected.begin(), p.unexpected.end(),
+                                   [&](const auto& message) { return same_lane(message->header, ticket->header); });
     if (kept != p.unexpected.end()) {
       check_match(from, (*kept)->header, ticket->header);
       if ((*kept)->complete) {

@@ -74,8 +74,8 @@ class Endpoint {
     std::deque<Ticket> recvs;
     FrameHeader incoming;
     size_t header_moved = 0, payload_moved = 0;
-    Ticket target;                                         // where the payload under way goes,
-    std::shared_ptr<Unexpected> aside;                     // or this
+    Ticket target;                      // where the payload under way goes,
+    std::shared_ptr<Unexpected> aside;  // or this
     std::deque<std::shared_ptr<Unexpected>> unexpected;
     bool listed = false;
   };

@@ -20,7 +20,8 @@ std::atomic<int> signalled_fd{-1};
 void on_signal(int) {
   const int saved = errno;
   const int fd = signalled_fd.load();
-  if (fd >= 0) [[maybe_unused]] const ssize_t n = write(fd, "d", 1);
+  if (fd >= 0) [[maybe_unused]]
+    const ssize_t n = write(fd, "d", 1);
   errno = saved;
 }
 

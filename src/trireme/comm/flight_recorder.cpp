@@ -40,7 +40,9 @@ std::string FlightRecorder::to_json() const {
         "\"algorithm\":\"{}\",\"started_ns\":{},\"ended_ns\":{},\"state\":\"{}\"}}",
         json.size() > 1 ? "," : "", digest.sequence, name_of(digest.kind), name_of(digest.type), name_of(digest.op),
         digest.count, digest.root, name_of(digest.algorithm), record.started_ns, record.ended_ns,
-        record.failed ? "failed" : record.ended_ns == 0 ? "under way" : "done");
+        record.failed          ? "failed"
+        : record.ended_ns == 0 ? "under way"
+                               : "done");
   }
   return json + "\n]";
 }

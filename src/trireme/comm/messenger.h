@@ -67,7 +67,8 @@ class Messenger {
   std::vector<Ticket> started_;
 };
 
-/// The part of `count` elements that belongs to `index` of `parts`: the first ones get one more when it does not divide.
+/// The part of `count` elements that belongs to `index` of `parts`: the first ones get one more when it does not
+/// divide.
 struct Part {
   size_t first, count;
 };

@@ -6,20 +6,34 @@ namespace trireme {
 
 std::string_view name_of(OperationKind kind) {
   switch (kind) {
-    case OperationKind::kNone: return "nothing";
-    case OperationKind::kSend: return "send";
-    case OperationKind::kRecv: return "recv";
-    case OperationKind::kBarrier: return "barrier";
-    case OperationKind::kBroadcast: return "broadcast";
-    case OperationKind::kScatter: return "scatter";
-    case OperationKind::kGather: return "gather";
-    case OperationKind::kAllGather: return "all-gather";
-    case OperationKind::kAllGatherV: return "all-gather of unequal sizes";
-    case OperationKind::kReduce: return "reduce";
-    case OperationKind::kReduceScatter: return "reduce-scatter";
-    case OperationKind::kAllReduce: return "all-reduce";
-    case OperationKind::kAllToAll: return "all-to-all";
-    case OperationKind::kAllToAllV: return "all-to-all of unequal sizes";
+    case OperationKind::kNone:
+      return "nothing";
+    case OperationKind::kSend:
+      return "send";
+    case OperationKind::kRecv:
+      return "recv";
+    case OperationKind::kBarrier:
+      return "barrier";
+    case OperationKind::kBroadcast:
+      return "broadcast";
+    case OperationKind::kScatter:
+      return "scatter";
+    case OperationKind::kGather:
+      return "gather";
+    case OperationKind::kAllGather:
+      return "all-gather";
+    case OperationKind::kAllGatherV:
+      return "all-gather of unequal sizes";
+    case OperationKind::kReduce:
+      return "reduce";
+    case OperationKind::kReduceScatter:
+      return "reduce-scatter";
+    case OperationKind::kAllReduce:
+      return "all-reduce";
+    case OperationKind::kAllToAll:
+      return "all-to-all";
+    case OperationKind::kAllToAllV:
+      return "all-to-all of unequal sizes";
   }
   return "unknown operation";
 }

@@ -77,7 +77,7 @@ TEST(Socket, MovesItsDescriptor) {
   EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
 }
 
-TEST(ListenOn, NamesTheAddressThatIsInUse) {
+TEST(SocketListenOn, NamesTheAddressThatIsInUse) {
   const Socket first = listen_on("127.0.0.1", 0, 1);
   const uint16_t port = local_address(first).port;
   try {
@@ -91,7 +91,7 @@ TEST(ListenOn, NamesTheAddressThatIsInUse) {
   EXPECT_THROW(listen_on("localhost.", 0, 1), UsageError);
 }
 
-TEST(ConnectTo, RetriesUntilSomebodyListens) {
+TEST(SocketConnectTo, RetriesUntilSomebodyListens) {
   const uint16_t port = local_address(listen_on("127.0.0.1", 0, 1)).port;
   std::jthread later([port, listener = Socket()]() mutable {
     std::this_thread::sleep_for(50ms);
@@ -101,14 +101,14 @@ TEST(ConnectTo, RetriesUntilSomebodyListens) {
   EXPECT_TRUE(connect_to("localhost", port, Deadline::after(5s)).valid());
 }
 
-TEST(ConnectTo, EndsAtTheDeadline) {
+TEST(SocketConnectTo, EndsAtTheDeadline) {
   const uint16_t port = local_address(listen_on("127.0.0.1", 0, 1)).port;
   const auto start = Clock::now();
   EXPECT_EQ(error_number_of([&] { connect_to("127.0.0.1", port, Deadline::after(100ms)); }), ECONNREFUSED);
   EXPECT_LT(Clock::now() - start, 300ms);
 }
 
-TEST(RecvAll, EndsAtTheDeadlineAndAtTheEndOfTheStream) {
+TEST(SocketRecvAll, EndsAtTheDeadlineAndAtTheEndOfTheStream) {
   const Socket listener = listen_on("127.0.0.1", 0, 1);
   Socket client = connect_to("127.0.0.1", local_address(listener).port, Deadline::after(5s));
   const Socket server = accept_one(listener);
@@ -124,7 +124,7 @@ TEST(RecvAll, EndsAtTheDeadlineAndAtTheEndOfTheStream) {
   EXPECT_EQ(error_number_of([&] { recv_all(other, buffer, Deadline::after(5s)); }), ECONNRESET);
 }
 
-TEST(Address, KnowsLiterals) {
+TEST(SocketLiterals, KnowsLiterals) {
   EXPECT_TRUE(is_loopback("127.0.0.1") && is_loopback("127.9.8.7") && is_loopback("::1") && is_loopback("localhost"));
   EXPECT_TRUE(is_loopback("::ffff:127.0.0.1"));
   EXPECT_FALSE(is_loopback("10.0.0.1") || is_loopback("::2") || is_loopback("node-1") || is_loopback(""));
@@ -134,7 +134,7 @@ TEST(Address, KnowsLiterals) {
   EXPECT_EQ(to_string({"10.0.0.1", 5}), "10.0.0.1:5");
 }
 
-TEST(Resolve, UnknownNamesAreToldInTime) {
+TEST(SocketResolve, UnknownNamesAreToldInTime) {
   const auto start = Clock::now();
   EXPECT_THROW(resolve("no-such-host.invalid", Deadline::after(200ms)), Error);
   EXPECT_LT(Clock::now() - start, 500ms);

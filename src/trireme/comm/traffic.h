@@ -9,7 +9,7 @@ namespace trireme {
 /// is one round, whatever their number.
 struct Traffic {
   uint64_t messages_sent = 0, messages_received = 0;
-  uint64_t bytes_sent = 0, bytes_received = 0;   ///< payload only
+  uint64_t bytes_sent = 0, bytes_received = 0;  ///< payload only
   uint64_t rounds = 0;
 };
 

@@ -26,13 +26,34 @@ std::string_view name_of(ReduceOp op);
 
 template <typename T>
 struct DataTypeOf;
-template <> struct DataTypeOf<float> { static constexpr DataType value = DataType::kFloat; };
-template <> struct DataTypeOf<double> { static constexpr DataType value = DataType::kDouble; };
-template <> struct DataTypeOf<Half> { static constexpr DataType value = DataType::kHalf; };
-template <> struct DataTypeOf<BFloat16> { static constexpr DataType value = DataType::kBFloat16; };
-template <> struct DataTypeOf<int32_t> { static constexpr DataType value = DataType::kInt32; };
-template <> struct DataTypeOf<int64_t> { static constexpr DataType value = DataType::kInt64; };
-template <> struct DataTypeOf<uint8_t> { static constexpr DataType value = DataType::kUInt8; };
+template <>
+struct DataTypeOf<float> {
+  static constexpr DataType value = DataType::kFloat;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr DataType value = DataType::kDouble;
+};
+template <>
+struct DataTypeOf<Half> {
+  static constexpr DataType value = DataType::kHalf;
+};
+template <>
+struct DataTypeOf<BFloat16> {
+  static constexpr DataType value = DataType::kBFloat16;
+};
+template <>
+struct DataTypeOf<int32_t> {
+  static constexpr DataType value = DataType::kInt32;
+};
+template <>
+struct DataTypeOf<int64_t> {
+  static constexpr DataType value = DataType::kInt64;
+};
+template <>
+struct DataTypeOf<uint8_t> {
+  static constexpr DataType value = DataType::kUInt8;
+};
 
 /// A view of `count` elements that a collective reads. Made from any span or contiguous container of a known type.
 struct ConstData {
@@ -44,7 +65,10 @@ struct ConstData {
   ConstData(const void* data, size_t count_, DataType type_)
       : bytes(static_cast<const std::byte*>(data)), count(count_), type(type_) {}
   template <typename Range>
-    requires requires(const Range& r) { std::span(r.data(), r.size()); DataTypeOf<typename Range::value_type>::value; }
+  requires requires(const Range& r) {
+    std::span(r.data(), r.size());
+    DataTypeOf<typename Range::value_type>::value;
+  }
   ConstData(const Range& range)
       : ConstData(range.data(), range.size(), DataTypeOf<typename Range::value_type>::value) {}
 
@@ -59,13 +83,12 @@ struct Data {
   DataType type = DataType::kUInt8;
 
   Data() = default;
-  Data(void* data, size_t count_, DataType type_)
-      : bytes(static_cast<std::byte*>(data)), count(count_), type(type_) {}
+  Data(void* data, size_t count_, DataType type_) : bytes(static_cast<std::byte*>(data)), count(count_), type(type_) {}
   template <typename Range>
-    requires requires(Range& r) {
-      std::span(r.data(), r.size());
-      DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value;
-    }
+  requires requires(Range& r) {
+    std::span(r.data(), r.size());
+    DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value;
+  }
   Data(Range&& range)
       : Data(range.data(), range.size(), DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value) {}
 

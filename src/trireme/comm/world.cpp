@@ -92,8 +92,8 @@ void agree_over_mpi(LaunchEnvironment& environment, MpiBackend& mpi, Socket& lis
     listener = listen_on(address, 0, 4096);
     std::strncpy(told.address, address.c_str(), sizeof told.address - 1);
     told.port = local_address(listener).port;
-    const std::string token = fmt::format("{:016x}{:016x}{:016x}{:016x}", random_word(), random_word(), random_word(),
-                                          random_word());
+    const std::string token =
+        fmt::format("{:016x}{:016x}{:016x}{:016x}", random_word(), random_word(), random_word(), random_word());
     const std::string job = fmt::format("{:016x}{:016x}", random_word(), random_word());
     std::memcpy(told.token, token.c_str(), 64);
     std::memcpy(told.job, job.c_str(), 32);
@@ -151,7 +151,8 @@ class ThreadControl : public ControlPlane {
     std::vector<RankStatus> statuses;
     for (size_t r = 0; r < shared_->progress.size(); ++r) {
       const Progress& p = shared_->progress[r];
-      statuses.push_back({static_cast<int>(r), 0, p.group.load(), p.sequence.load(), p.step.load(), p.operation.load()});
+      statuses.push_back(
+          {static_cast<int>(r), 0, p.group.load(), p.sequence.load(), p.step.load(), p.operation.load()});
     }
     return statuses;
   }

@@ -197,6 +197,7 @@ void Job::start_all() {
   spawn.path = path.c_str();
   spawn.argv = argv.data();
   spawn.mask = signals_.before();
+  spawn.guardian_fd = guardian_.fd();
   for (int local_rank = 0; local_rank < launch_.num_processes; ++local_rank) {
     const int rank = launch_.node_rank * launch_.num_processes + local_rank;
     const bool listens = rank == 0 && listener.valid();
@@ -222,7 +223,6 @@ void Job::start_all() {
     }
     running_.push_back({rank, pid});
     if (spawn.error != 0) throw SystemError("run " + launch_.argv[0], spawn.error);
-    guardian_.watch(pid);
   }
 }
 

@@ -42,6 +42,7 @@ bool is_alive(pid_t pid) {
 class LocalLaunchTest : public testing::Test {
  protected:
   LocalLaunchTest() {
+    signal(SIGINT, SIG_DFL);  // a shell's background jobs ignore it, and what is ignored is not forwarded
     char name[] = "/tmp/trireme-launch-XXXXXX";
     folder_ = mkdtemp(name);
   }

@@ -65,6 +65,8 @@ std::string find_program(const std::string& name) {
     for (int fd = 0; fd < 3; ++fd) {
       if (spawn.standard[fd] >= 0) dup2(spawn.standard[fd], fd);
     }
+    const pid_t self = getpid();
+    if (spawn.guardian_fd >= 0 && write(spawn.guardian_fd, &self, sizeof self) != sizeof self) _exit(127);
     if (spawn.kept_fd >= 0) fcntl(spawn.kept_fd, F_SETFD, 0);
     for (int signal = 1; signal < NSIG; ++signal) {
       struct sigaction action;
@@ -100,7 +102,8 @@ Guardian::~Guardian() {
   waitpid(pid_, nullptr, 0);
 }
 
-void Guardian::tell(pid_t message) {
+void Guardian::forget(pid_t group) {
+  const pid_t message = -group;
   // The pipe never fills: the guardian does nothing but read. Should it be dead, SIGPIPE must not end the job.
   sigset_t pipe_signal, before;
   sigemptyset(&pipe_signal);

@@ -42,6 +42,7 @@ struct Spawn {
   char* const* environment = nullptr;
   int standard[3] = {-1, -1, -1};  ///< replacements of stdin, stdout and stderr; -1: inherited
   int kept_fd = -1;                ///< stays open in the child
+  int guardian_fd = -1;            ///< Guardian::fd(): the child enters itself there before it can start anything
   sigset_t mask;
   volatile int error = 0;  ///< written by the child when there was no program to become; it then exits with 127
 };
@@ -59,11 +60,11 @@ class Guardian {
   ~Guardian();
   Guardian(const Guardian&) = delete;
 
-  void watch(pid_t group) { tell(group); }
-  void forget(pid_t group) { tell(-group); }
+  /// Takes pids of new group leaders, as start_process() writes them.
+  int fd() const { return fd_.get(); }
+  void forget(pid_t group);
 
  private:
-  void tell(pid_t message);
   [[noreturn]] void guard(int fd);
 
   std::vector<pid_t> groups_;

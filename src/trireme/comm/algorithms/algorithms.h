@@ -1,4 +1,5 @@
-// All collective algorithms that work by messages. Each all-reduce is a file of its own; the rest is in collectives.cpp.
+// All collective algorithms that work by messages. Each all-reduce is a file of its own; the rest is in
+// collectives.cpp.
 //
 // All of them work for any number of ranks and any length, 0 included. `data` holds this rank's contribution before and
 // the result after; an average is the caller's: it divides the sum. Costs are for p ranks and n bytes.
@@ -10,7 +11,8 @@
 
 namespace trireme {
 
-/// Rank 0 receives from one rank after another, then sends to one after another: 2(p−1) rounds, (p−1)n each way at rank 0.
+/// Rank 0 receives from one rank after another, then sends to one after another: 2(p−1) rounds, (p−1)n each way at rank
+/// 0.
 void all_reduce_sequential(Messenger& messenger, Data data, ReduceOp op);
 /// All send to rank 0 at once and it answers all at once: 2 rounds, still (p−1)n each way at rank 0.
 void all_reduce_server(Messenger& messenger, Data data, ReduceOp op);

@@ -165,8 +165,12 @@ void all_to_all_by_messages(Messenger& messenger, ConstData in, std::span<const 
   std::vector<size_t> send_at{0}, recv_at{0};
   for (const size_t count : send_counts) send_at.push_back(send_at.back() + count);
   for (const size_t count : recv_counts) recv_at.push_back(recv_at.back() + count);
-  const auto sent = [&](int r) { return in.part(send_at[static_cast<size_t>(r)], send_counts[static_cast<size_t>(r)]); };
-  const auto got = [&](int r) { return out.part(recv_at[static_cast<size_t>(r)], recv_counts[static_cast<size_t>(r)]); };
+  const auto sent = [&](int r) {
+    return in.part(send_at[static_cast<size_t>(r)], send_counts[static_cast<size_t>(r)]);
+  };
+  const auto got = [&](int r) {
+    return out.part(recv_at[static_cast<size_t>(r)], recv_counts[static_cast<size_t>(r)]);
+  };
   copy(got(rank), sent(rank));
   std::vector<Messenger::Ticket> tickets;
   for (int step = 1; step < p; ++step) {

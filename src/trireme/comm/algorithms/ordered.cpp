@@ -61,8 +61,7 @@ void all_reduce_ordered(Messenger& messenger, Data data, ReduceOp op) {
 }
 
 void reduce_scatter_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp op) {
-  reduce_own_part(messenger, in, out, op,
-                  [&](int r) { return Part{static_cast<size_t>(r) * out.count, out.count}; });
+  reduce_own_part(messenger, in, out, op, [&](int r) { return Part{static_cast<size_t>(r) * out.count, out.count}; });
 }
 
 }  // namespace trireme

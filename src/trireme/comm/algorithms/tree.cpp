@@ -14,8 +14,7 @@ namespace {
 
 struct Node {
   int parent = -1;
-  std::vector<int> children;
-  int depth = 0;
+  std::vector<int> children;  // at most two
 };
 
 // Rank r > 0 stands as high as its number of trailing zeros; rank 0 is above all.
@@ -53,23 +52,19 @@ void all_reduce_tree(Messenger& messenger, Data data, ReduceOp op) {
     return data.part(halves[tree].first + first, std::min(block, halves[tree].count - first));
   };
 
-  const Bytes scratch[2] = {messenger.scratch(std::min(block, halves[0].count) * size_of(data.type)),
-                            messenger.scratch(std::min(block, halves[0].count) * size_of(data.type))};
+  const size_t scratch_bytes = std::min(block, halves[0].count) * size_of(data.type);
+  const Bytes scratch[2] = {messenger.scratch(scratch_bytes), messenger.scratch(scratch_bytes)};
   // Sums rise, results come down; lane 1 and 2 for the first tree, 3 and 4 for the second.
   const auto raise = [&](int tree, size_t b) {
     const Data own = part(tree, b);
+    const auto& children = nodes[tree].children;
     std::vector<Messenger::Ticket> arriving;
-    for (size_t c = 0; c < nodes[tree].children.size() && c < 2; ++c) {
-      arriving.push_back(
-          messenger.start_recv(nodes[tree].children[c], scratch[c].first(own.num_bytes()), 1 + 2 * tree));
+    for (size_t c = 0; c < children.size(); ++c) {
+      arriving.push_back(messenger.start_recv(children[c], scratch[c].first(own.num_bytes()), 1 + 2 * tree));
     }
-    for (size_t c = 0; c < nodes[tree].children.size(); ++c) {
-      messenger.wait(arriving[c]);
-      combine(op, data.type, own.bytes, own.bytes, scratch[c % 2].data(), own.count);
-      if (c + 2 < nodes[tree].children.size()) {
-        arriving.push_back(
-            messenger.start_recv(nodes[tree].children[c + 2], scratch[c % 2].first(own.num_bytes()), 1 + 2 * tree));
-      }
+    if (!arriving.empty()) messenger.wait(arriving);
+    for (size_t c = 0; c < children.size(); ++c) {
+      combine(op, data.type, own.bytes, own.bytes, scratch[c].data(), own.count);
     }
     if (nodes[tree].parent >= 0) messenger.start_send(nodes[tree].parent, bytes_of(ConstData(own)), 1 + 2 * tree);
   };
@@ -78,12 +73,18 @@ void all_reduce_tree(Messenger& messenger, Data data, ReduceOp op) {
     if (nodes[tree].parent >= 0) messenger.wait(messenger.start_recv(nodes[tree].parent, bytes_of(own), 2 + 2 * tree));
     for (const int child : nodes[tree].children) messenger.start_send(child, bytes_of(ConstData(own)), 2 + 2 * tree);
   };
+  // Neither tree waits for the other: first what needs nobody, last what nobody needs.
+  const bool second_is_thinner = nodes[1].children.size() < nodes[0].children.size();
+  const int rises_first = second_is_thinner ? 1 : 0;
+  const int sinks_first = nodes[0].parent < 0 ? 0 : nodes[1].parent < 0 || !second_is_thinner ? 1 : 0;
 
   // Results lag behind sums by the depth of the tree: then they are there when they are asked for.
   const size_t lag = static_cast<size_t>(std::bit_width(static_cast<unsigned>(p)));
   for (size_t b = 0; b < blocks + lag; ++b) {
-    for (const int tree : {0, 1}) {
+    for (const int tree : {rises_first, 1 - rises_first}) {
       if (b < blocks) raise(tree, b);
+    }
+    for (const int tree : {sinks_first, 1 - sinks_first}) {
       if (b >= lag) lower(tree, b - lag);
     }
   }

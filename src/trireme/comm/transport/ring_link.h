@@ -14,8 +14,8 @@ struct RingEnds {
   Mailbox* own_mailbox;
   Mailbox* peer_mailbox;
   int own_group_rank, peer_group_rank, peer_world_rank;
-  size_t capacity;               ///< a power of two
-  std::vector<void*>* retired;   ///< gets the ring's memory at the end: the peer may still be reading
+  size_t capacity;              ///< a power of two
+  std::vector<void*>* retired;  ///< gets the ring's memory at the end: the peer may still be reading
 };
 
 std::unique_ptr<Link> make_ring_link(const RingEnds& ends);

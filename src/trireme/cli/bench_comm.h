@@ -1,0 +1,13 @@
+// `trireme bench comm`, the command: see docs/bench.md for what it shows and how it measures.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+/// Registers `comm` under `trireme bench`.
+void add_bench_comm(CLI::App& bench, int& exit_code);
+
+}  // namespace trireme::cli
