@@ -140,7 +140,7 @@ class Doctor(unittest.TestCase):
 class Start(unittest.TestCase):
     def test_libtorch_is_not_loaded(self):
         libraries = subprocess.run(["ldd", TRIREME], capture_output=True, text=True, check=True).stdout
-        self.assertNotRegex(libraries, "torch|c10|cuda")
+        self.assertNotRegex(libraries, r"\blib(torch|c10|cuda)")
         for arguments in [["--help"], ["doctor", "--json"]]:
             loaded = run(*arguments, LD_DEBUG="files").stderr
             self.assertNotRegex(loaded, r"calling init: \S*(libtorch|libc10)")
@@ -157,21 +157,23 @@ class Start(unittest.TestCase):
 
 @unittest.skipUnless(HAS_TENSOR, "built without libtorch")
 class Train(unittest.TestCase):
-    def test_learns_and_workers_agree(self):
-        two = json.loads(run("train", "--json").stdout)
-        self.assertEqual(two["ranks"], 2)
-        self.assertTrue(two["equal_weights"])
-        self.assertGreaterEqual(two["accuracy"], two["target_accuracy"])
-        for field in ["final_loss", "steps", "samples_per_second", "step_ms"]:
-            self.assertIsInstance(two[field], (int, float), field)
-        one = json.loads(run("train", "--nproc", "1", "--json").stdout)
-        self.assertEqual(one["weights_checksum"], two["weights_checksum"], "the layout changed the answer")
-
-    def test_words(self):
+    def test_learns(self):
         result = run("train")
         self.assertEqual(result.returncode, 0, result.stderr)
         for part in ["2 workers", "Learnt it", "equal on all ranks", "Try next"]:
             self.assertIn(part, result.stdout)
+
+    def test_the_layout_does_not_change_the_answer(self):
+        one, two, four = (json.loads(run("train", "--json", "--steps", "100", "--nproc", n).stdout) for n in "124")
+        for report, ranks in [(one, 1), (two, 2), (four, 4)]:
+            self.assertEqual(report["ranks"], ranks)
+            self.assertTrue(report["equal_weights"])
+            self.assertEqual(report["weights_checksum"], one["weights_checksum"])
+            self.assertEqual(report["final_loss"], one["final_loss"])
+            self.assertEqual(report["accuracy"], one["accuracy"])
+            self.assertEqual(report["steps"], 100)
+            for field in ["samples_per_second", "step_ms"]:
+                self.assertGreater(report[field], 0, field)
 
     def test_a_missed_target_is_a_failure(self):
         result = run("train", "--steps", "2")

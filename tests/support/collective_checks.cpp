@@ -27,13 +27,27 @@ void fill(Data data, int rank, uint64_t salt) {
   for (size_t i = 0; i < data.count; ++i) {
     const float v = value_of(rank, i, salt);
     switch (data.type) {
-      case DataType::kFloat: reinterpret_cast<float*>(data.bytes)[i] = v; break;
-      case DataType::kDouble: reinterpret_cast<double*>(data.bytes)[i] = v * 1.00001; break;
-      case DataType::kHalf: reinterpret_cast<Half*>(data.bytes)[i] = to_half(v); break;
-      case DataType::kBFloat16: reinterpret_cast<BFloat16*>(data.bytes)[i] = to_bfloat16(v); break;
-      case DataType::kInt32: reinterpret_cast<int32_t*>(data.bytes)[i] = static_cast<int32_t>(v * 1000); break;
-      case DataType::kInt64: reinterpret_cast<int64_t*>(data.bytes)[i] = static_cast<int64_t>(v * 1e6f); break;
-      case DataType::kUInt8: reinterpret_cast<uint8_t*>(data.bytes)[i] = static_cast<uint8_t>(scramble(i + salt)); break;
+      case DataType::kFloat:
+        reinterpret_cast<float*>(data.bytes)[i] = v;
+        break;
+      case DataType::kDouble:
+        reinterpret_cast<double*>(data.bytes)[i] = v * 1.00001;
+        break;
+      case DataType::kHalf:
+        reinterpret_cast<Half*>(data.bytes)[i] = to_half(v);
+        break;
+      case DataType::kBFloat16:
+        reinterpret_cast<BFloat16*>(data.bytes)[i] = to_bfloat16(v);
+        break;
+      case DataType::kInt32:
+        reinterpret_cast<int32_t*>(data.bytes)[i] = static_cast<int32_t>(v * 1000);
+        break;
+      case DataType::kInt64:
+        reinterpret_cast<int64_t*>(data.bytes)[i] = static_cast<int64_t>(v * 1e6f);
+        break;
+      case DataType::kUInt8:
+        reinterpret_cast<uint8_t*>(data.bytes)[i] = static_cast<uint8_t>(scramble(i + salt));
+        break;
     }
   }
 }
@@ -101,11 +115,16 @@ std::vector<std::byte> expected_sum(int ranks, size_t count, DataType type, Redu
 
 double as_double(ConstData data, size_t i) {
   switch (data.type) {
-    case DataType::kFloat: return reinterpret_cast<const float*>(data.bytes)[i];
-    case DataType::kDouble: return reinterpret_cast<const double*>(data.bytes)[i];
-    case DataType::kHalf: return to_float(reinterpret_cast<const Half*>(data.bytes)[i]);
-    case DataType::kBFloat16: return to_float(reinterpret_cast<const BFloat16*>(data.bytes)[i]);
-    default: return 0;
+    case DataType::kFloat:
+      return reinterpret_cast<const float*>(data.bytes)[i];
+    case DataType::kDouble:
+      return reinterpret_cast<const double*>(data.bytes)[i];
+    case DataType::kHalf:
+      return to_float(reinterpret_cast<const Half*>(data.bytes)[i]);
+    case DataType::kBFloat16:
+      return to_float(reinterpret_cast<const BFloat16*>(data.bytes)[i]);
+    default:
+      return 0;
   }
 }
 
@@ -129,7 +148,7 @@ void check_close(const std::string& what, Communicator& comm, ConstData got, Con
   }
 }
 
-const std::vector<DataType> kTypes{DataType::kFloat, DataType::kDouble, DataType::kHalf,  DataType::kBFloat16,
+const std::vector<DataType> kTypes{DataType::kFloat, DataType::kDouble, DataType::kHalf, DataType::kBFloat16,
                                    DataType::kInt32, DataType::kInt64,  DataType::kUInt8};
 const std::vector<ReduceOp> kOps{ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
                                  ReduceOp::kProduct};
@@ -150,9 +169,7 @@ void for_each_case(const CheckOptions& options, Visit visit) {
   }
 }
 
-ConstData view(const std::vector<std::byte>& bytes, size_t count, DataType type) {
-  return {bytes.data(), count, type};
-}
+ConstData view(const std::vector<std::byte>& bytes, size_t count, DataType type) { return {bytes.data(), count, type}; }
 
 }  // namespace
 
@@ -343,8 +360,10 @@ void check_asynchronous(Communicator& comm) {
     if (!handle.test()) throw std::runtime_error("a handle that was waited for says that it is not done");
   }
   for (size_t k = 0; k < data.size(); ++k)
-    check_equal("all-reduce in the background", comm, data[k], view(expected_sum(p, count, DataType::kFloat, ReduceOp::kSum, k), count, DataType::kFloat));
-  check_equal("all-reduce behind others", comm, last, view(expected_sum(p, count, DataType::kFloat, ReduceOp::kSum, 50), count, DataType::kFloat));
+    check_equal("all-reduce in the background", comm, data[k],
+                view(expected_sum(p, count, DataType::kFloat, ReduceOp::kSum, k), count, DataType::kFloat));
+  check_equal("all-reduce behind others", comm, last,
+              view(expected_sum(p, count, DataType::kFloat, ReduceOp::kSum, 50), count, DataType::kFloat));
   std::vector<float> wanted(count);
   fill(wanted, (rank + p - 1) % p, 99);
   check_equal("message in the background", comm, in, wanted);
@@ -365,7 +384,8 @@ void check_split(Communicator& comm) {
   check_all_reduce_algorithms(*half, small);
   handle.wait();
   check_equal("all-reduce beside a sub-group", comm, whole,
-              view(expected_sum(comm.size(), whole.size(), DataType::kFloat, ReduceOp::kSum, 7), whole.size(), DataType::kFloat));
+              view(expected_sum(comm.size(), whole.size(), DataType::kFloat, ReduceOp::kSum, 7), whole.size(),
+                   DataType::kFloat));
   auto none = comm.split(comm.rank() == 0 ? -1 : 4);
   if ((comm.rank() == 0) != (none == nullptr)) throw std::runtime_error("colour -1 must give no group");
   if (none) none->barrier();

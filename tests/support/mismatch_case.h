@@ -36,6 +36,7 @@ struct MismatchCase {
   Mismatch mismatch{};
   std::vector<PlannedCall> before;      ///< all agree
   std::vector<PlannedCall> most, odds;  ///< what the others do, and what the odd one does
+  bool calls_again = true;              ///< once more after that, before they leave
   std::chrono::milliseconds timeout{0};
 
   std::string describe() const;

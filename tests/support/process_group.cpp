@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -21,7 +22,8 @@ namespace {
 bool is_from_a_launcher(std::string_view variable) {
   for (const std::string_view prefix : {"TRIREME_", "OMPI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "MASTER_"}) {
     // Where the tests find their programs is not a launcher's.
-    if (variable.starts_with(prefix)) return !variable.starts_with("TRIREME_B");
+    if (variable.starts_with(prefix))
+      return !variable.starts_with("TRIREME_B") && !variable.starts_with("TRIREME_TEST_");
   }
   const std::string_view name = variable.substr(0, variable.find('='));
   for (const std::string_view known : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "XDG_RUNTIME_DIR"}) {
@@ -40,6 +42,11 @@ std::string read_file(const std::filesystem::path& path) {
 }  // namespace
 
 void die_with_parent() { prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+uint64_t test_seed() {
+  const char* text = std::getenv("TRIREME_TEST_SEED");
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
 
 ScratchFolder::ScratchFolder() {
   char name[] = "/tmp/trireme-test-XXXXXX";

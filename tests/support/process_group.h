@@ -17,6 +17,9 @@ namespace trireme {
 /// For the first line of a program that tests start: it ends with the test.
 void die_with_parent();
 
+/// Where random trials begin: TRIREME_TEST_SEED, or 0. The same trials again, unless somebody wants others.
+uint64_t test_seed();
+
 /// A folder of its own under /tmp, closed to others, gone at the end.
 class ScratchFolder {
  public:

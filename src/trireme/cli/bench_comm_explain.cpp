@@ -68,12 +68,9 @@ std::string reason(const Tuner& tuner, Algorithm chosen, uint64_t bytes, int ran
   }
   const Tuner::Situation fixed = situation_of(ranks, transport, true), any = situation_of(ranks, transport, false);
   const auto ordered = ranking(tuner, bytes, fixed), all = ranking(tuner, bytes, any);
-  if (ranks == 1 || ordered.empty()) return fmt::format("{}: there is nothing to choose", name_of(chosen));
   if (chosen == Algorithm::kInPlace) {
-    return fmt::format(
-        "in-place, because these ranks share memory: each sums its part where the others have it, and nothing is sent; "
-        "by messages {} would be next ({})",
-        name_of(ordered[0].second), time_text(ordered[0].first));
+    return fmt::format("in-place: these ranks share memory, so nothing is sent; by messages {} would be next ({})",
+                       name_of(ordered[0].second), time_text(ordered[0].first));
   }
   std::string text = fmt::format("{}, the lowest prediction of those that keep the order of additions ({}",
                                  name_of(chosen), time_text(tuner.predict_us(chosen, bytes, fixed)));
@@ -201,8 +198,7 @@ std::vector<ExplainedRanks> explain(const BenchCommOptions& options, const Clust
   for (const int ranks : options.ranks) {
     progress.update(done, fmt::format("{} ranks", ranks));
     const auto crew = start_ours(options.transport, ranks, options.bind, guardian, variables);
-    std::string transport = crew->wait_until_ready(std::chrono::seconds(60));
-    if (ranks == 1) transport = "shared memory";
+    const std::string transport = crew->wait_until_ready(std::chrono::seconds(60));
     ExplainedRanks explained;
     for (const uint64_t bytes : options.sizes) {
       explained.sizes.push_back(explain_size(options, *crew, cluster, transport, ranks, bytes));

@@ -181,7 +181,7 @@ std::vector<std::vector<double>> alternate(const std::vector<Contestant>& contes
       const Clock::time_point start = Clock::now();
       contestants[i](kWarmUps);
       const double each = std::chrono::duration<double>(Clock::now() - start).count() / (2 * kWarmUps);
-      rounds[i] = static_cast<int>(std::clamp(*seconds / kBlocks / std::max(each, 1e-7), 1.0, 30'000.0));
+      rounds[i] = static_cast<int>(std::clamp(*seconds / kBlocks / std::max(each, 1e-7), 1.0, 200'000.0));
     }
   }
   std::vector<std::vector<double>> times(contestants.size());

@@ -158,6 +158,17 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
   for (const std::string_view part : split(flags.compare, ',')) {
     (index_of(part, kPeers, "peer") == 0 ? options.compare_mpi : options.compare_gloo) = true;
   }
+  const bool sends = options.transport == "tcp" || options.transport == "mpi";
+  if (sends && options.algorithms == std::vector{Algorithm::kInPlace}) {
+    throw UsageError(
+        fmt::format("--algorithm in-place needs shared memory, which --transport {} does not use", options.transport),
+        "give --transport auto or threads, or another --algorithm");
+  }
+  const bool alone = *std::min_element(options.ranks.begin(), options.ranks.end()) == 1;
+  if (alone && (flags.explain || flags.write_cluster)) {
+    throw UsageError(fmt::format("--{} needs at least 2 ranks", flags.explain ? "explain" : "write-cluster"),
+                     "such as --ranks 2,4");
+  }
   if (flags.explain && !flags.compare.empty()) {
     throw UsageError("--explain shows Trireme's own algorithms side by side, without peers",
                      "leave out --explain to measure against them, or --compare to explain");

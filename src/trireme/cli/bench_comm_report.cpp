@@ -101,10 +101,39 @@ std::string one_table(const Results& group, bool colour) {
     if (gloo) cells.insert(cells.end(), {us_or_dash(result.gloo_us), ratio_text(result.gloo_us, result.us)});
     table.add_row(cells);
   }
-  const std::string title = fmt::format("{} · {} ranks · {}{}", name_of(first.operation), first.ranks, first.transport,
-                                        several ? "" : " · " + first.algorithm);
+  const std::string title =
+      fmt::format("{} · {} rank{} · {}{}", name_of(first.operation), first.ranks, first.ranks == 1 ? "" : "s",
+                  first.transport, several ? "" : " · " + first.algorithm);
   return emphasised(title, Emphasis::kBold, colour) + "\n" + table.to_text({.indent = 2}) + "\n";
 }
+
+/// Lines by name, each with a colour of its own; predictions have that of what they predict.
+class Lines {
+ public:
+  void add(const std::string& name, const std::string& coloured_as, const BenchCommResult& at,
+           const std::optional<double>& us, bool dashed = false, bool in_legend = true) {
+    if (!us) return;
+    auto line = std::find_if(series_.begin(), series_.end(), [&](const Series& each) { return each.name == name; });
+    if (line == series_.end()) {
+      line = series_.insert(line, Series{name, {}, dashed, color_of(coloured_as), in_legend});
+    }
+    // The results of one point share the peers' times.
+    const double x = static_cast<double>(at.bytes);
+    if (line->points.empty() || line->points.back().first != x) line->points.emplace_back(x, *us);
+  }
+  std::vector<Series> take() { return std::move(series_); }
+
+ private:
+  int color_of(const std::string& name) {
+    const auto found = std::find(colours_.begin(), colours_.end(), name);
+    const auto index = found - colours_.begin();
+    if (found == colours_.end()) colours_.push_back(name);
+    return static_cast<int>(index);
+  }
+
+  std::vector<Series> series_;
+  std::vector<std::string> colours_;
+};
 
 Chart chart_of(const Results& group) {
   const BenchCommResult& first = group[0];
@@ -113,40 +142,25 @@ Chart chart_of(const Results& group) {
   chart.subtitle = fmt::format("{}; median time, lower is better; dashed: predicted", first.transport);
   chart.x = {"size", Scale::kLog, Quantity::kBytes, {}, {}};
   chart.y = {"time", Scale::kLog, Quantity::kMicroseconds, {}, {}};
-  const bool several =
-      std::any_of(group.begin(), group.end(), [&](const auto& r) { return r.algorithm != first.algorithm; });
-  const auto add = [&](const std::string& name, const BenchCommResult& at, std::optional<double> us, bool dashed,
-                       int color) {
-    if (!us || *us <= 0) return;
-    auto found =
-        std::find_if(chart.series.begin(), chart.series.end(), [&](const Series& s) { return s.name == name; });
-    if (found == chart.series.end()) {
-      Series series;
-      series.name = name;
-      series.dashed = dashed;
-      series.color = color;
-      found = chart.series.insert(chart.series.end(), series);
-    }
-    const std::pair<double, double> point(static_cast<double>(at.bytes), *us);
-    if (found->points.empty() || found->points.back().first != point.first) found->points.push_back(point);
-  };
-  int color = 0;
-  std::vector<std::string> drawn;
-  const auto color_of = [&](const std::string& name) {
-    auto found = std::find(drawn.begin(), drawn.end(), name);
-    if (found == drawn.end()) found = drawn.insert(drawn.end(), name);
-    color = static_cast<int>(found - drawn.begin());
-    return color;
-  };
+  // Who was asked for several algorithms wants to tell them apart; with one a size, the tuner chose.
+  size_t most = 0;
   for (const BenchCommResult& r : group) {
-    const std::string algorithm = several ? r.algorithm : "ours";
-    add(algorithm + (r.registered ? "" : ", user memory"), r, r.us, false,
-        color_of(algorithm + (r.registered ? "" : "'")));
-    add(algorithm + ", predicted", r, r.predicted_us, true, color_of(algorithm));
+    most = std::max<size_t>(most, static_cast<size_t>(std::count_if(group.begin(), group.end(), [&](const auto& other) {
+                              return other.bytes == r.bytes && other.registered == r.registered;
+                            })));
   }
-  for (const BenchCommResult& r : group) add("MPI", r, r.mpi_us, false, color_of("MPI"));
-  for (const BenchCommResult& r : group) add("Gloo", r, r.gloo_us, false, color_of("Gloo"));
-  for (const BenchCommResult& r : group) add("floor", r, r.floor_us, false, color_of("floor"));
+  const bool several = most > 1;
+  Lines lines;
+  for (const BenchCommResult& r : group) {
+    const std::string who = several ? r.algorithm : "ours";
+    const std::string name = who + (r.registered ? "" : ", user memory");
+    lines.add(name, name, r, r.us);
+    lines.add(who + ", predicted", name, r, r.predicted_us, true, !several);
+  }
+  for (const BenchCommResult& r : group) lines.add("MPI", "MPI", r, r.mpi_us);
+  for (const BenchCommResult& r : group) lines.add("Gloo", "Gloo", r, r.gloo_us);
+  for (const BenchCommResult& r : group) lines.add("floor", "floor", r, r.floor_us);
+  chart.series = lines.take();
   return chart;
 }
 

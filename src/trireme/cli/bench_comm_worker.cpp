@@ -84,6 +84,7 @@ class Worker {
         answer = "ok" + perform(reinterpret_cast<const char*>(command.data()));
       } catch (const UsageError& error) {  // the same on all ranks, before anything was sent
         answer = std::string("error ") + error.what();
+        if (const size_t end = answer.find("\n  "); end != std::string::npos) answer.replace(end, 3, "; ");
       }
       if (comm_.rank() == 0) {
         std::replace(answer.begin(), answer.end(), '\n', ' ');

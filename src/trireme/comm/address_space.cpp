@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -207,10 +208,21 @@ std::byte* SharedHeap::at(int world_rank, Place place) {
   const auto& ticket = heap.tickets[static_cast<size_t>(world_rank)];
   if (!ticket) throw Error(fmt::format("rank {} is not on this host", world_rank));
   const std::string path = fmt::format("/proc/{}/fd/{}", ticket->pid, ticket->fd);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    throw SystemError(fmt::format("open the memory of rank {} (pid {})", world_rank, ticket->pid), errno,
-                      "the rank has ended, or this system forbids it: then set TRIREME_TRANSPORT=tcp");
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  struct stat info {};
+  if (fd < 0 || fstat(fd, &info) != 0) {
+    throw PeerUnreachable(world_rank,
+                          fmt::format("cannot open the memory of rank {} (pid {}): {}", world_rank, ticket->pid,
+                                      std::strerror(errno)),
+                          "the rank has ended, or this system forbids it: then set TRIREME_TRANSPORT=tcp");
+  }
+  const auto is_gone = [&] {
+    return PeerUnreachable(world_rank, fmt::format("pid {} is no longer rank {} of this job", ticket->pid, world_rank),
+                           "the rank has ended");
+  };
+  if (!S_ISREG(info.st_mode) || info.st_size < static_cast<off_t>(heap.first)) {  // the number is used for another file
+    close(fd);
+    throw is_gone();
   }
   void* base = mmap(nullptr, heap.reserved, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   const int error = errno;
@@ -220,7 +232,7 @@ std::byte* SharedHeap::at(int world_rank, Place place) {
   }
   if (static_cast<Header*>(base)->secret != ticket->secret) {
     munmap(base, heap.reserved);
-    throw Error(fmt::format("pid {} is no longer rank {} of this job", ticket->pid, world_rank), "the rank has ended");
+    throw is_gone();
   }
   slot.store(static_cast<std::byte*>(base), std::memory_order_release);
   return static_cast<std::byte*>(base) + place;

@@ -8,7 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
+
 namespace trireme {
+
+/// The memory of a peer cannot be reached, most often because the peer has ended.
+class PeerUnreachable : public Error {
+ public:
+  PeerUnreachable(int peer, const std::string& cause, const std::string& cure) : Error(cause, cure), peer_(peer) {}
+  int peer() const { return peer_; }  ///< world rank
+
+ private:
+  int peer_;
+};
 
 /// Allocates memory for one rank and finds the memory of its peers on the same host. Thread-safe. A *place* is the
 /// position of memory in its owner's space: meaningful to every peer, where a pointer is not.
@@ -23,7 +35,7 @@ class AddressSpace {
 
   /// The place of own memory, or nothing when peers cannot reach it.
   virtual std::optional<Place> place_of(const void* memory, size_t num_bytes) const = 0;
-  /// Where a peer's memory is in this process. Maps the peer's space on first use.
+  /// Where a peer's memory is in this process. Maps the peer's space on first use; throws PeerUnreachable.
   virtual std::byte* at(int world_rank, Place place) = 0;
 
   /// An area of a peer's space that exists without asking, zero at the start: the world's board and mailbox.

@@ -42,11 +42,9 @@ void AsyncQueue::stop() {
     stopping_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
-void AsyncQueue::start_locked() {
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  for (std::thread* thread : {&operations_thread_, &pump_thread_}) {
+    if (thread->joinable()) thread->join();
+  }
 }
 
 Handle AsyncQueue::add(std::function<void()> operation, std::chrono::milliseconds timeout) {
@@ -55,7 +53,7 @@ Handle AsyncQueue::add(std::function<void()> operation, std::chrono::millisecond
   state->timeout = timeout * 2 + std::chrono::seconds(10);
   {
     std::lock_guard lock(mutex_);
-    start_locked();
+    if (!operations_thread_.joinable()) operations_thread_ = std::thread([this] { run_operations(); });
     pending_.fetch_add(1, std::memory_order_acq_rel);
     operations_.emplace_back(std::move(operation), state);
   }
@@ -66,43 +64,48 @@ Handle AsyncQueue::add(std::function<void()> operation, std::chrono::millisecond
 void AsyncQueue::nudge() {
   {
     std::lock_guard lock(mutex_);
-    start_locked();
+    if (!pump_thread_.joinable()) pump_thread_ = std::thread([this] { run_pump(); });
     pumping_ = true;
   }
   changed_.notify_all();
 }
 
-void AsyncQueue::run() {
+void AsyncQueue::run_operations() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || pumping_ || !operations_.empty(); });
+    changed_.wait(lock, [&] { return stopping_ || !operations_.empty(); });
     if (stopping_) break;
-    if (!operations_.empty()) {
-      auto [operation, state] = std::move(operations_.front());
-      operations_.pop_front();
-      lock.unlock();
-      std::exception_ptr error;
-      try {
-        operation();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      operation = nullptr;
-      pending_.fetch_sub(1, std::memory_order_acq_rel);
-      state->finish(std::move(error));
-      lock.lock();
-    } else {
-      pumping_ = false;
-      lock.unlock();
-      const bool more = pump_();
-      lock.lock();
-      pumping_ = pumping_ || more;
+    auto [operation, state] = std::move(operations_.front());
+    operations_.pop_front();
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      operation();
+    } catch (...) {
+      error = std::current_exception();
     }
+    operation = nullptr;
+    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    state->finish(std::move(error));
+    lock.lock();
   }
   for (auto& [operation, state] : operations_) {
     state->finish(std::make_exception_ptr(CommError("the communicator was closed before the operation began", -1)));
   }
   operations_.clear();
+}
+
+void AsyncQueue::run_pump() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || pumping_; });
+    if (stopping_) break;
+    pumping_ = false;
+    lock.unlock();
+    const bool more = pump_();
+    lock.lock();
+    pumping_ = pumping_ || more;
+  }
 }
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Runs a communicator's operations in the background, one after another.
+// Runs a communicator's operations in the background, one after another, and moves its messages beside them.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,8 @@ struct Handle::State {
   void finish(std::exception_ptr result);
 };
 
-/// The thread starts with the first operation. Thread-safe.
+/// One thread for operations and one for messages, so that a message arrives though an operation waits for a peer that
+/// waits for the message. Each starts when it is first needed. Thread-safe.
 class AsyncQueue {
  public:
   /// `pump` moves the bytes of point-to-point messages for a while and returns whether any are left; what it throws
@@ -45,8 +46,8 @@ class AsyncQueue {
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
 
  private:
-  void run();
-  void start_locked();
+  void run_operations();
+  void run_pump();
 
   std::function<bool()> pump_;
   std::mutex mutex_;
@@ -55,7 +56,7 @@ class AsyncQueue {
   std::atomic<int> pending_{0};
   bool pumping_ = false;
   bool stopping_ = false;
-  std::thread thread_;
+  std::thread operations_thread_, pump_thread_;
 };
 
 }  // namespace trireme

@@ -29,6 +29,50 @@ void Board::meet(const Mine& mine, const Waiter& waiter) {
   }
 }
 
+void Board::look() const {
+  const Announcement& mine = seats_[rank_].announcement;
+  const uint64_t sequence = mine.sequence.load(std::memory_order_relaxed);
+  const uint64_t fingerprint = mine.fingerprint.load(std::memory_order_relaxed);
+  for (int member = 0; member < size_; ++member) {
+    const Announcement& theirs = seats_[member].announcement;
+    if (theirs.sequence.load(std::memory_order_acquire) != sequence) continue;
+    const uint64_t their_fingerprint = theirs.fingerprint.load(std::memory_order_relaxed);
+    std::array<uint64_t, sizeof(OperationDigest) / sizeof(uint64_t)> words;
+    for (size_t i = 0; i < words.size(); ++i) words[i] = theirs.digest[i].load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (theirs.sequence.load(std::memory_order_relaxed) != sequence || their_fingerprint == fingerprint) continue;
+    throw OperationMismatch{member, std::bit_cast<OperationDigest>(words)};
+  }
+}
+
+Board::Votes Board::votes(int other) const {
+  const uint64_t sequence = seats_[rank_].announcement.sequence.load(std::memory_order_relaxed);
+  const uint64_t mine = seats_[rank_].announcement.fingerprint.load(std::memory_order_relaxed);
+  const uint64_t theirs = seats_[other].announcement.fingerprint.load(std::memory_order_relaxed);
+  Votes votes;
+  if (seats_[other].announcement.sequence.load(std::memory_order_acquire) != sequence) return votes;  // it has gone on
+  for (int member = 0; member < size_; ++member) {
+    const Announcement& announced = seats_[member].announcement;
+    const uint64_t fingerprint = announced.fingerprint.load(std::memory_order_relaxed);
+    if (announced.sequence.load(std::memory_order_acquire) != sequence) {
+      ++votes.late;
+    } else {
+      votes.with_me += fingerprint == mine;
+      votes.with_other += fingerprint == theirs;
+    }
+  }
+  return votes;
+}
+
+std::vector<int> Board::behind() const {
+  std::vector<int> members;
+  const uint64_t sequence = seats_[rank_].announcement.sequence.load(std::memory_order_relaxed);
+  for (int member = 0; member < size_; ++member) {
+    if (seats_[member].announcement.sequence.load(std::memory_order_acquire) < sequence) members.push_back(member);
+  }
+  return members;
+}
+
 std::vector<int> Board::missing() const {
   std::vector<int> members;
   for (int member = 0; member < size_; ++member) {

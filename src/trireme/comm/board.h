@@ -11,11 +11,16 @@
 //
 // Behind the seats each member has two small stages, so that short data needs no other memory.
 //
+// An operation that works by messages never meets. So each member also announces every operation at its seat; whoever
+// has to wait for long looks there whether the others mean the same one.
+//
 // A post may be read until the reader's own next meeting: nobody can be two meetings ahead.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -30,9 +35,10 @@ namespace trireme {
 struct OperationMismatch {
   int peer;  ///< group rank
   OperationDigest theirs;
+  OperationDigest mine = {};  ///< kNone: that of the caller
 };
 
-class Board {
+class Board : public Lookout {
  public:
   struct alignas(64) Post {
     std::atomic<uint32_t> tick;
@@ -44,9 +50,17 @@ class Board {
   };
   static_assert(sizeof(Post) == 64);
 
+  /// Read while it may be changing: what was read counts when `sequence` is the same before and after.
+  struct alignas(64) Announcement {
+    std::atomic<uint64_t> sequence;
+    std::atomic<uint64_t> fingerprint;
+    std::atomic<uint64_t> digest[sizeof(OperationDigest) / sizeof(uint64_t)];
+  };
+
   struct alignas(64) Seat {
     Post posts[2];
     std::atomic<uint32_t> sleepers;
+    Announcement announcement;
   };
 
   /// The size of one small stage: all stages together stay within 4 MiB.
@@ -78,6 +92,25 @@ class Board {
     uint32_t flags = 0;
   };
 
+  /// Says what this member is about to do, whether it will meet the others or not.
+  void announce(const OperationDigest& digest, uint64_t fingerprint) {
+    Announcement& mine = seats_[rank_].announcement;
+    const auto words = std::bit_cast<std::array<uint64_t, sizeof(OperationDigest) / sizeof(uint64_t)>>(digest);
+    mine.sequence.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    mine.fingerprint.store(fingerprint, std::memory_order_relaxed);
+    for (size_t i = 0; i < words.size(); ++i) mine.digest[i].store(words[i], std::memory_order_relaxed);
+    mine.sequence.store(digest.sequence, std::memory_order_release);
+  }
+  /// Throws OperationMismatch when a member has announced something else under the same number.
+  void look() const override;
+  /// Of the members that have announced an operation under this member's number: how many mean this member's, how many
+  /// that of `other`. The rest are late.
+  struct Votes {
+    int with_me = 0, with_other = 0, late = 0;
+  };
+  Votes votes(int other) const;
+
   /// Returns when every member has arrived. Throws OperationMismatch, WaitTimedOut or JobFailed.
   void meet(const Mine& mine, const Waiter& waiter);
 
@@ -95,7 +128,9 @@ class Board {
            (2 * static_cast<size_t>(member) + static_cast<size_t>(which)) * bytes;
   }
 
-  /// The members that have not arrived at the meeting under way: for the message at a timeout.
+  /// The members that have not even begun the operation under way: for the message at a timeout.
+  std::vector<int> behind() const;
+  /// The members that have not arrived at the meeting under way.
   std::vector<int> missing() const;
 
  private:

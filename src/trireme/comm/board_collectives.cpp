@@ -229,7 +229,23 @@ void BoardCollectives::gather(const Call& call, ConstData in, Data out, int root
   });
 }
 
-void BoardCollectives::all_gather(const Call& call, ConstData in, Data out, std::span<const size_t> counts) {
+void BoardCollectives::all_gather(const Call& call, ConstData in, Data out) {
+  const int p = board_->size(), rank = board_->rank();
+  const Stores stores = stores_for(in.num_bytes());
+  show_blocks(call, in, in.count, 1, true, [&](auto position, size_t first, size_t count) {
+    for (int step = 0; step < p; ++step) {
+      const int member = rank + step < p ? rank + step : rank + step - p;
+      const Data part = out.part(static_cast<size_t>(member) * in.count + first, count);
+      if (step == 0) {
+        copy(part, in.part(first, count), stores);
+      } else {
+        take(member, position(member, 0), part, stores);
+      }
+    }
+  });
+}
+
+void BoardCollectives::all_gather_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts) {
   const int p = board_->size(), rank = board_->rank();
   const size_t longest = *std::max_element(counts.begin(), counts.end());
   const size_t chunk = chunk_elements(out.type), width = size_of(out.type);
@@ -354,24 +370,26 @@ void BoardCollectives::all_reduce_staged(const Call& call, Data data, ReduceOp o
   if (closing) meet(call, 0);
 }
 
-void BoardCollectives::all_to_all(const Call& call, ConstData in, std::span<const size_t> send_counts, Data out,
-                                  std::span<const size_t> recv_counts) {
+void BoardCollectives::all_to_all(const Call& call, ConstData in, Data out) {
   const int p = board_->size(), rank = board_->rank();
-  if (call.digest.kind == OperationKind::kAllToAll) {
-    const size_t block = send_counts[0];
-    return show_blocks(call, in, block, p, true, [&](auto position, size_t first, size_t count) {
-      for (int step = 0; step < p; ++step) {
-        const int member = (rank + step) % p;
-        const Data part = out.part(static_cast<size_t>(member) * block + first, count);
-        if (step == 0) {
-          copy(part, in.part(static_cast<size_t>(rank) * block + first, count), stores_for(in.num_bytes()));
-        } else {
-          take(member, position(member, rank), part, stores_for(in.num_bytes()));
-        }
+  const size_t block = in.count / static_cast<size_t>(p);
+  const Stores stores = stores_for(in.num_bytes());
+  show_blocks(call, in, block, p, true, [&](auto position, size_t first, size_t count) {
+    for (int step = 0; step < p; ++step) {
+      const int member = rank + step < p ? rank + step : rank + step - p;
+      const Data part = out.part(static_cast<size_t>(member) * block + first, count);
+      if (step == 0) {
+        copy(part, in.part(static_cast<size_t>(rank) * block + first, count), stores);
+      } else {
+        take(member, position(member, rank), part, stores);
       }
-    });
-  }
+    }
+  });
+}
 
+void BoardCollectives::all_to_all_v(const Call& call, ConstData in, std::span<const size_t> send_counts, Data out,
+                                    std::span<const size_t> recv_counts) {
+  const int p = board_->size(), rank = board_->rank();
   // Unequal blocks: nobody knows the counts of others, so a stage begins with the sender's list of them, and each
   // member says at its meetings how many chunks it needs and how far apart its blocks are.
   const size_t chunk = chunk_elements(out.type, p), width = size_of(out.type);

@@ -62,12 +62,14 @@ class BoardCollectives {
   void broadcast(const Call& call, Data data, int root);
   void scatter(const Call& call, ConstData in, Data out, int root);
   void gather(const Call& call, ConstData in, Data out, int root);
-  void all_gather(const Call& call, ConstData in, Data out, std::span<const size_t> counts);
+  void all_gather(const Call& call, ConstData in, Data out);
+  void all_gather_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts);
   void reduce(const Call& call, ConstData in, Data out, ReduceOp op, int root);
   void reduce_scatter(const Call& call, ConstData in, Data out, ReduceOp op);
   void all_reduce(const Call& call, Data data, ReduceOp op);
-  void all_to_all(const Call& call, ConstData in, std::span<const size_t> send_counts, Data out,
-                  std::span<const size_t> recv_counts);
+  void all_to_all(const Call& call, ConstData in, Data out);
+  void all_to_all_v(const Call& call, ConstData in, std::span<const size_t> send_counts, Data out,
+                    std::span<const size_t> recv_counts);
 
  private:
   void meet(const Call& call, uint64_t place, uint32_t flags = 0, uint64_t detail = 0);

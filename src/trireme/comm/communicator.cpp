@@ -97,19 +97,14 @@ auto prepare_gather(Communicator::Impl& group, ConstData in, Data out, int root)
                   }};
 }
 
-void run_all_gather(Communicator::Impl& group, const Call& call, ConstData in, Data out,
-                    std::span<const size_t> counts) {
-  if (group.shared) return group.shared->all_gather(call, in, out, counts);
-  Messenger messenger = group.messenger(call);
-  all_gather_by_messages(messenger, in, out, counts);
-}
-
 auto prepare_all_gather(Communicator::Impl& group, ConstData in, Data out) {
   check_same_type(in.type, out.type);
   check_count("the output of an all-gather", out.count, in.count * static_cast<size_t>(group.size()));
   return Prepared{digest_of(OperationKind::kAllGather, in.type, in.count), 0, [&group, in, out](const Call& call) {
+                    if (group.shared) return group.shared->all_gather(call, in, out);
+                    Messenger messenger = group.messenger(call);
                     const std::vector<size_t> counts(static_cast<size_t>(group.size()), in.count);
-                    run_all_gather(group, call, in, out, counts);
+                    all_gather_by_messages(messenger, in, out, counts);
                   }};
 }
 
@@ -122,7 +117,9 @@ auto prepare_all_gather_v(Communicator::Impl& group, ConstData in, Data out, std
   for (const size_t count : counts) extra = (extra ^ count) * 0x9E3779B97F4A7C15ull + 1;
   return Prepared{digest_of(OperationKind::kAllGatherV, in.type, out.count), extra,
                   [&group, in, out, list = std::vector<size_t>(counts.begin(), counts.end())](const Call& call) {
-                    run_all_gather(group, call, in, out, list);
+                    if (group.shared) return group.shared->all_gather_v(call, in, out, list);
+                    Messenger messenger = group.messenger(call);
+                    all_gather_by_messages(messenger, in, out, list);
                   }};
 }
 
@@ -194,41 +191,46 @@ auto prepare_all_reduce(Communicator& self, Data data, ReduceOp op, const CallOp
   Communicator::Impl& group = self.impl();
   OperationDigest digest = digest_of(OperationKind::kAllReduce, data.type, data.count, -1, op);
   digest.algorithm = group.algorithm_for(data.num_bytes(), options);
-  if (digest.algorithm == Algorithm::kTwoLevel) group.prepare_two_level(self);
+  if (digest.algorithm == Algorithm::kTwoLevel) group.prepare_two_level(self, options);
   return Prepared{digest, 0, [&group, data, op, options](const Call& call) {
                     if (call.digest.algorithm == Algorithm::kTwoLevel)
-                      return all_reduce_two_level(group, data, op, options);
+                      return all_reduce_two_level(group, call.fingerprint, data, op, options);
                     run_all_reduce(group, call, data, op);
                   }};
 }
 
-auto prepare_all_to_all(Communicator::Impl& group, OperationKind kind, ConstData in,
-                        std::span<const size_t> send_counts, Data out, std::span<const size_t> recv_counts) {
+auto prepare_all_to_all(Communicator::Impl& group, ConstData in, Data out) {
+  const size_t p = static_cast<size_t>(group.size());
+  check_same_type(in.type, out.type);
+  check_count("the output of an all-to-all", out.count, in.count);
+  if (in.count % p != 0) {
+    throw UsageError(
+        fmt::format("the input of an all-to-all has {} elements, which do not divide by {} ranks", in.count, p),
+        "use all_to_all_v for blocks of unequal size");
+  }
+  return Prepared{digest_of(OperationKind::kAllToAll, in.type, in.count / p), 0, [&group, in, out, p](const Call& call) {
+                    if (group.shared) return group.shared->all_to_all(call, in, out);
+                    Messenger messenger = group.messenger(call);
+                    const std::vector<size_t> counts(p, in.count / p);
+                    all_to_all_by_messages(messenger, in, counts, out, counts);
+                  }};
+}
+
+auto prepare_all_to_all_v(Communicator::Impl& group, ConstData in, std::span<const size_t> send_counts, Data out,
+                          std::span<const size_t> recv_counts) {
   check_same_type(in.type, out.type);
   const size_t p = static_cast<size_t>(group.size());
   check_count("the list of counts to send", send_counts.size(), p);
   check_count("the list of counts to receive", recv_counts.size(), p);
   check_count("the input of an all-to-all", in.count, sum_of(send_counts));
   check_count("the output of an all-to-all", out.count, sum_of(recv_counts));
-  const size_t stated = kind == OperationKind::kAllToAll ? send_counts[0] : 0;
-  return Prepared{digest_of(kind, in.type, stated), 0,
+  return Prepared{digest_of(OperationKind::kAllToAllV, in.type, 0), 0,
                   [&group, in, out, sent = std::vector<size_t>(send_counts.begin(), send_counts.end()),
                    received = std::vector<size_t>(recv_counts.begin(), recv_counts.end())](const Call& call) {
-                    if (group.shared) return group.shared->all_to_all(call, in, sent, out, received);
+                    if (group.shared) return group.shared->all_to_all_v(call, in, sent, out, received);
                     Messenger messenger = group.messenger(call);
                     all_to_all_by_messages(messenger, in, sent, out, received);
                   }};
-}
-
-auto prepare_equal_all_to_all(Communicator::Impl& group, ConstData in, Data out) {
-  const size_t p = static_cast<size_t>(group.size());
-  if (in.count % p != 0) {
-    throw UsageError(
-        fmt::format("the input of an all-to-all has {} elements, which do not divide by {} ranks", in.count, p),
-        "use all_to_all_v for blocks of unequal size");
-  }
-  const std::vector<size_t> counts(p, in.count / p);
-  return prepare_all_to_all(group, OperationKind::kAllToAll, in, counts, out, counts);
 }
 
 template <typename Body>
@@ -321,11 +323,11 @@ void Communicator::all_reduce(Data data, ReduceOp op, const CallOptions& options
   run(*impl_, prepare_all_reduce(*this, data, op, options), options);
 }
 void Communicator::all_to_all(ConstData in, Data out, const CallOptions& options) {
-  run(*impl_, prepare_equal_all_to_all(*impl_, in, out), options);
+  run(*impl_, prepare_all_to_all(*impl_, in, out), options);
 }
 void Communicator::all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,
                                 std::span<const size_t> recv_counts, const CallOptions& options) {
-  run(*impl_, prepare_all_to_all(*impl_, OperationKind::kAllToAllV, in, send_counts, out, recv_counts), options);
+  run(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts), options);
 }
 
 Handle Communicator::start_barrier(const CallOptions& options) {
@@ -357,20 +359,20 @@ Handle Communicator::start_all_reduce(Data data, ReduceOp op, const CallOptions&
   return start(*impl_, prepare_all_reduce(*this, data, op, options), options);
 }
 Handle Communicator::start_all_to_all(ConstData in, Data out, const CallOptions& options) {
-  return start(*impl_, prepare_equal_all_to_all(*impl_, in, out), options);
+  return start(*impl_, prepare_all_to_all(*impl_, in, out), options);
 }
 Handle Communicator::start_all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,
                                         std::span<const size_t> recv_counts, const CallOptions& options) {
-  return start(*impl_, prepare_all_to_all(*impl_, OperationKind::kAllToAllV, in, send_counts, out, recv_counts),
+  return start(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts),
                options);
 }
 
-std::unique_ptr<Communicator> Communicator::split(int color, int key) {
+std::unique_ptr<Communicator> Communicator::split(int color, int key, const CallOptions& options) {
   Impl& parent = *impl_;
   const size_t p = static_cast<size_t>(size());
   std::vector<int32_t> choices(2 * p);
   const int32_t mine[] = {color, key};
-  all_gather(ConstData(mine, 2, DataType::kInt32), choices);
+  all_gather(ConstData(mine, 2, DataType::kInt32), choices, options);
   ++parent.splits;
 
   Impl::Group group;
@@ -393,18 +395,29 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   uint64_t places[2] = {0, 0};
   const bool has_neighbours = std::count_if(group.world_ranks.begin(), group.world_ranks.end(), shares_memory) > 1;
   const int count = static_cast<int>(members.size());
+  // A rank that has no memory left, or cannot reach a peer's, tells the others, who are waiting for it.
+  const auto telling = [&](auto body) {
+    try {
+      body();
+    } catch (...) {
+      OperationDigest digest = digest_of(OperationKind::kAllGather, DataType::kInt64, 2);
+      digest.sequence = parent.sequence + 1;
+      parent.fail(digest, Clock::now());
+    }
+  };
   if (has_neighbours) {
-    void* mailbox = context.space->allocate(Mailbox::num_bytes(count));
-    group.owned_memory.push_back(mailbox);
-    places[0] = *context.space->place_of(mailbox, 1);
-    if (one_host && members.front() == rank()) {
+    telling([&] {
+      void* mailbox = context.space->allocate(Mailbox::num_bytes(count));
+      group.owned_memory.push_back(mailbox);
+      places[0] = *context.space->place_of(mailbox, 1);
+      if (!one_host || members.front() != rank()) return;
       void* seats = context.space->allocate(Board::num_bytes(count));
       group.owned_memory.push_back(seats);
       places[1] = *context.space->place_of(seats, 1);
-    }
+    });
   }
   std::vector<int64_t> all_places(2 * p);
-  all_gather(ConstData(places, 2, DataType::kInt64), all_places);
+  all_gather(ConstData(places, 2, DataType::kInt64), all_places, options);
   if (color == -1) return nullptr;
 
   const auto place = [&](int member, int which) {
@@ -412,7 +425,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
   };
   group.has_neighbours = has_neighbours;
   for (const int member : members) group.mailboxes.push_back(place(member, 0));
-  if (one_host && has_neighbours) group.seats = context.space->at(group.world_ranks.front(), place(members.front(), 1));
+  if (one_host && has_neighbours) {
+    telling([&] { group.seats = context.space->at(group.world_ranks.front(), place(members.front(), 1)); });
+  }
   group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   group.name = fmt::format("{}/{}.{}", name(), parent.splits, color);
   group.id = fingerprint({}, parent.group.id, parent.splits << 32 | static_cast<uint32_t>(color));

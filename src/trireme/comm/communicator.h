@@ -115,7 +115,7 @@ class Communicator {
                             std::span<const size_t> recv_counts, const CallOptions& options = {});
 
   /// Members that pass the same colour form a group, ordered by (key, rank). Collective. Null for colour -1.
-  std::unique_ptr<Communicator> split(int color, int key = 0);
+  std::unique_ptr<Communicator> split(int color, int key = 0, const CallOptions& options = {});
 
   /// Messages, bytes and rounds of this member so far.
   Traffic traffic() const;

@@ -50,7 +50,7 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
     shared.emplace(*board, *context->space, BoardTuning{});
   }
   endpoint = std::make_unique<Endpoint>(
-      group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank));
+      group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank), group.world_ranks);
   std::lock_guard lock(context->recorders_mutex);
   context->recorders.emplace_back(group.name, &recorder);
 }
@@ -76,10 +76,14 @@ Communicator::Impl::~Impl() {
   if (!group.mailboxes.empty() && size() <= 128) {
     retired.left = &mailbox_of(group.rank)->left;
     for (int member = 0; member < size(); ++member) {
-      Mailbox* mailbox = mailbox_of(member);
-      if (mailbox == nullptr) continue;
-      ++retired.members;
-      mailbox->left.fetch_add(1, std::memory_order_acq_rel);
+      try {
+        Mailbox* mailbox = mailbox_of(member);
+        if (mailbox == nullptr) continue;
+        ++retired.members;
+        mailbox->left.fetch_add(1, std::memory_order_acq_rel);
+      } catch (const std::exception&) {
+        ++retired.members;  // it has ended without a word: the memory stays until this world ends
+      }
     }
   }
   {
@@ -115,10 +119,10 @@ std::unique_ptr<Link> Communicator::Impl::make_link(int peer) {
   return make_ring_link(ends);
 }
 
-Waiter Communicator::Impl::waiter_until(Clock::time_point deadline, bool background) const {
+Waiter Communicator::Impl::waiter_until(Clock::time_point deadline, bool background, const Lookout* lookout) const {
   // In the background others need the core more; where cores are scarce, the peer does.
   const bool spin = !background && !context->cores_are_scarce;
-  return Waiter(deadline, *context->control, closing, spin ? kSpins : 0, background ? 0 : kYields);
+  return Waiter(deadline, *context->control, closing, spin ? kSpins : 0, background ? 0 : kYields, lookout);
 }
 
 Messenger Communicator::Impl::messenger(const BoardCollectives::Call& call) {
@@ -128,13 +132,21 @@ Messenger Communicator::Impl::messenger(const BoardCollectives::Call& call) {
   return Messenger(*endpoint, arena, call.waiter, header);
 }
 
-void Communicator::Impl::check_usable() const {
+void Communicator::Impl::check_usable() {
   if (is_broken.load(std::memory_order_acquire)) [[unlikely]] {
     std::lock_guard lock(broken_mutex);
     throw CommError(*broken);
   }
   if (const Failure* failure = context->control->failure()) [[unlikely]]
-    throw CommError(failure->message, failure->culprit);
+    break_with(failure->message, failure->culprit, false);
+}
+
+void Communicator::Impl::refuse(const OperationDigest& digest, Clock::time_point start) {
+  if (!is_broken.load(std::memory_order_acquire)) {
+    recorder.begin(digest, start);
+    recorder.end(start, true);
+  }
+  check_usable();
 }
 
 void Communicator::Impl::begin(const OperationDigest& digest, Clock::time_point start) {
@@ -160,8 +172,19 @@ void Communicator::Impl::break_with(const std::string& message, int culprit, boo
     is_broken.store(true, std::memory_order_release);
   }
   endpoint->abandon();
-  dump_recorder();
+  dump_recorder(error);
   throw error;
+}
+
+void Communicator::Impl::break_with_lost(int peer, const std::string& reason, const OperationDigest& digest) {
+  // The control plane usually knows better why: a rank that died closes its data connections first.
+  for (int i = 0; i < 200 && context->control->failure() == nullptr; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (const Failure* failure = context->control->failure()) break_with(failure->message, failure->culprit, false);
+  break_with(fmt::format("{} lost its connection to {} in {} of group {}: {}", context->describe(context->rank),
+                         context->describe(peer), describe(digest), group.name, reason),
+             peer, true);
 }
 
 void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point start) {
@@ -171,27 +194,26 @@ void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point s
   } catch (const JobFailed& job) {
     break_with(job.failure->message, job.failure->culprit, false);
   } catch (const WaitCancelled&) {
-    break_with(fmt::format("{}: {} was cancelled because its communicator was closed", here, describe(digest)), -1,
-               false);
+    // Its peers in a collective would wait for it in vain.
+    const bool collective = digest.sequence != 0;
+    break_with(fmt::format("{} closed group {} while {} was under way", here, group.name, describe(digest)),
+               collective ? context->rank : -1, collective);
   } catch (const OperationMismatch& mismatch) {
     int culprit = -1;
-    const std::string message = describe_mismatch(digest, mismatch, culprit);
+    const bool told = mismatch.mine.kind != OperationKind::kNone;
+    const std::string message = describe_mismatch(told ? mismatch.mine : digest, mismatch, culprit);
     break_with(message, culprit, true);
   } catch (const WaitTimedOut&) {
     int culprit = -1;
     const std::string message = describe_timeout(digest, start, culprit);
     break_with(message, culprit, true);
   } catch (const LinkBroken& link) {
-    // The control plane usually knows better why: a rank that died closes its data connections first.
-    for (int i = 0; i < 200 && context->control->failure() == nullptr; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    if (const Failure* failure = context->control->failure()) break_with(failure->message, failure->culprit, false);
-    break_with(fmt::format("{} lost its connection to {} in {} of group {}: {}", here, context->describe(link.peer),
-                           describe(digest), group.name, link.reason),
-               link.peer, true);
-  } catch (const CommError&) {
-    throw;
+    break_with_lost(link.peer, link.reason, digest);
+  } catch (const PeerUnreachable& unreachable) {
+    break_with_lost(unreachable.peer(), unreachable.what(), digest);
+  } catch (const CommError& error) {
+    // Of a group that this operation works through; it has told the others.
+    break_with(error.what(), error.culprit(), false);
   } catch (const std::exception& error) {
     // This rank cannot go on; the others must not wait for it.
     context->control->report({context->rank, fmt::format("{} failed in {} of group {}: {}", here, describe(digest),
@@ -201,6 +223,7 @@ void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point s
       if (!broken) broken = CommError(error.what(), context->rank);
       is_broken.store(true, std::memory_order_release);
     }
+    dump_recorder(*broken);
     throw;
   }
 }
@@ -212,15 +235,13 @@ std::string Communicator::Impl::describe_mismatch(const OperationDigest& mine, c
   OperationDigest theirs = mismatch.theirs;
   bool i_am_odd = false;
   if (board && size() > 2) {
-    int with_me = 0, with_other = 0;
-    const std::vector<int> missing = board->missing();
-    for (int member = 0; member < size(); ++member) {
-      if (std::find(missing.begin(), missing.end(), member) != missing.end()) continue;
-      with_me += board->post(member).digest == mine;
-      with_other += board->post(member).digest == theirs;
+    Board::Votes votes = board->votes(other);
+    for (int i = 0; i < 20 && votes.late > 0; ++i) {  // for a better word the others get a moment
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      votes = board->votes(other);
     }
-    if (with_me != with_other)
-      culprit = with_me > with_other ? group.world_ranks[static_cast<size_t>(other)] : context->rank;
+    if (votes.with_me != votes.with_other)
+      culprit = votes.with_me > votes.with_other ? group.world_ranks[static_cast<size_t>(other)] : context->rank;
     i_am_odd = culprit == context->rank;
   }
   return fmt::format("ranks disagree about operation {} of group {}: {} is in {}, but {} is in {}{}{}", mine.sequence,
@@ -240,7 +261,9 @@ std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, 
 
   std::vector<int> absent;  // world ranks
   if (board) {
-    for (const int member : board->missing()) absent.push_back(group.world_ranks[static_cast<size_t>(member)]);
+    std::vector<int> late = board->behind();
+    if (late.empty()) late = board->missing();
+    for (const int member : late) absent.push_back(group.world_ranks[static_cast<size_t>(member)]);
   }
   std::vector<RankStatus> statuses;
   try {
@@ -248,7 +271,10 @@ std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, 
   } catch (const std::exception&) {
     // Without the coordinator's word the message says what is known here.
   }
-  if (absent.empty()) {
+  // A heartbeat from before this operation says nothing about it.
+  std::erase_if(statuses, [&](const RankStatus& status) { return status.seconds_since_heartbeat > seconds; });
+  constexpr double kTwoHeartbeats = 1.2;  // sooner, most of what the coordinator has heard is of the time before
+  if (absent.empty() && seconds > kTwoHeartbeats) {
     for (const RankStatus& status : statuses) {
       const bool member =
           std::find(group.world_ranks.begin(), group.world_ranks.end(), status.rank) != group.world_ranks.end();
@@ -256,8 +282,15 @@ std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, 
       if (member && behind && status.rank != context->rank) absent.push_back(status.rank);
     }
   }
-  if (absent.empty()) return text + ": no rank is missing, but the data does not arrive";
-  culprit = absent.front();
+  if (absent.empty()) {
+    text += ": the data does not arrive";
+    const std::vector<int> silent = endpoint->awaited();
+    for (size_t i = 0; i < std::min<size_t>(silent.size(), 8); ++i) {
+      text += (i == 0 ? " from " : ", ") + context->describe(group.world_ranks[static_cast<size_t>(silent[i])]);
+    }
+    return text;
+  }
+  if (absent.size() == 1) culprit = absent.front();
   text += absent.size() == 1 ? ": it waited for " : ": it waited for these ranks: ";
   for (size_t i = 0; i < std::min<size_t>(absent.size(), 8); ++i) {
     if (i > 0) text += ", ";
@@ -273,11 +306,19 @@ std::string Communicator::Impl::describe_timeout(const OperationDigest& digest, 
   return text;
 }
 
-void Communicator::Impl::dump_recorder() const noexcept {
+void Communicator::Impl::dump_recorder(const CommError& error) const noexcept {
   const char* folder = std::getenv("TRIREME_FLIGHT_DIR");
   if (folder == nullptr || *folder == '\0') return;
   try {
-    std::ofstream(fmt::format("{}/flight-rank{}-{}.json", folder, context->rank, group.id)) << recorder.to_json();
+    std::string message;
+    for (const char c : std::string_view(error.what())) {
+      if (c == '"' || c == '\\') message += '\\';
+      message += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+    }
+    std::ofstream(fmt::format("{}/flight-rank{}-{}.json", folder, context->rank, group.id))
+        << fmt::format("{{\"rank\":{},\"group\":\"{}\",\"culprit\":{},\"failure\":\"{}\",\"records\":", context->rank,
+                       group.name, error.culprit(), message)
+        << recorder.to_json() << "}\n";
   } catch (...) {
     // Diagnosis must not make things worse.
   }
@@ -292,7 +333,12 @@ Endpoint::Ticket Communicator::Impl::start_message(bool is_send, ConstData out, 
   header.digest.count = is_send ? out.count : in.count;
   header.digest.root = static_cast<int32_t>(tag);
   header.fingerprint = fingerprint(header.digest, group.id);
-  return is_send ? endpoint->start_send(peer, header, bytes_of(out)) : endpoint->start_recv(peer, header, bytes_of(in));
+  try {
+    return is_send ? endpoint->start_send(peer, header, bytes_of(out))
+                   : endpoint->start_recv(peer, header, bytes_of(in));
+  } catch (...) {
+    fail(header.digest, Clock::now());
+  }
 }
 
 void Communicator::Impl::wait_for(std::span<const Endpoint::Ticket> tickets, const OperationDigest& digest,
@@ -334,7 +380,12 @@ bool Communicator::Impl::pump() {
     endpoint->progress_or_sleep();
   } catch (...) {
     try {
-      fail({}, Clock::now());
+      OperationDigest digest;
+      {
+        std::lock_guard lock(messages_mutex);
+        if (!messages.empty()) digest = messages.front().first->header.digest;
+      }
+      fail(digest, Clock::now());
     } catch (...) {
       error = std::current_exception();
     }

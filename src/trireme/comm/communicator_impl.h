@@ -30,7 +30,7 @@ struct Communicator::Impl {
   std::chrono::milliseconds timeout_of(const CallOptions& options) const {
     return options.timeout.count() > 0 ? options.timeout : context->call_timeout;
   }
-  Waiter waiter_until(Clock::time_point deadline, bool background) const;
+  Waiter waiter_until(Clock::time_point deadline, bool background, const Lookout* lookout = nullptr) const;
   std::unique_ptr<Link> make_link(int peer);
   /// The mailbox of a member on this host, null for others.
   Mailbox* mailbox_of(int member);
@@ -38,13 +38,16 @@ struct Communicator::Impl {
   /// One collective, here and now. `body(BoardCollectives::Call)` does the work.
   template <typename Body>
   void execute(OperationDigest digest, uint64_t extra, const CallOptions& options, bool background, Body&& body) {
-    check_usable();
-    digest.sequence = ++sequence;
     const Clock::time_point start = Clock::now();
+    digest.sequence = ++sequence;
+    if (is_unusable()) [[unlikely]]
+      refuse(digest, start);
     begin(digest, start);
-    const Waiter waiter = waiter_until(start + timeout_of(options), background);
+    const uint64_t print = fingerprint(digest, group.id, extra ^ outer_fingerprint);
+    if (board) board->announce(digest, print);
+    const Waiter waiter = waiter_until(start + timeout_of(options), background, board.get());
     try {
-      body(BoardCollectives::Call{fingerprint(digest, group.id, extra), digest, waiter});
+      body(BoardCollectives::Call{print, digest, waiter});
     } catch (...) {
       recorder.end(Clock::now(), true);
       fail(digest, start);
@@ -68,15 +71,20 @@ struct Communicator::Impl {
   }
   Messenger messenger(const BoardCollectives::Call& call);
 
-  void check_usable() const;
+  bool is_unusable() const { return is_broken.load(std::memory_order_acquire) || context->control->failure() != nullptr; }
+  /// Throws the error that broke the group or the job, if there is one.
+  void check_usable();
+  /// The same for an operation, which the recorder then shows as failed.
+  void refuse(const OperationDigest& digest, Clock::time_point start);
   void begin(const OperationDigest& digest, Clock::time_point start);
   void end();
   /// Called in a catch block: turns what was caught into a CommError, tells everybody, and throws it.
   [[noreturn]] void fail(const OperationDigest& digest, Clock::time_point start);
   [[noreturn]] void break_with(const std::string& message, int culprit_world_rank, bool report);
+  [[noreturn]] void break_with_lost(int peer_world_rank, const std::string& reason, const OperationDigest& digest);
   std::string describe_mismatch(const OperationDigest& mine, const OperationMismatch& mismatch, int& culprit) const;
   std::string describe_timeout(const OperationDigest& digest, Clock::time_point start, int& culprit);
-  void dump_recorder() const noexcept;
+  void dump_recorder(const CommError& error) const noexcept;
 
   // Point to point.
   Endpoint::Ticket start_message(bool is_send, ConstData out, Data in, int peer, uint32_t tag);
@@ -87,7 +95,7 @@ struct Communicator::Impl {
   Tuner::Situation situation(bool ordered) const;
   Algorithm algorithm_for(size_t num_bytes, const CallOptions& options) const;
   /// Sub-groups for the two-level algorithm; made on first use, by all members together.
-  void prepare_two_level(Communicator& self);
+  void prepare_two_level(Communicator& self, const CallOptions& options);
 
   std::shared_ptr<RankContext> context;
   Group group;
@@ -98,6 +106,7 @@ struct Communicator::Impl {
   Arena arena;
   FlightRecorder recorder;
   uint64_t sequence = 0;
+  uint64_t outer_fingerprint = 0;  ///< of the operation that this group's operations are parts of
   uint64_t splits = 0;
   std::unique_ptr<Communicator> inside_host, between_hosts;
   bool hosts_are_equal = true;
@@ -113,6 +122,7 @@ struct Communicator::Impl {
 };
 
 /// [Note: Two levels] in algorithms/two_level.cpp.
-void all_reduce_two_level(Communicator::Impl& group, Data data, ReduceOp op, const CallOptions& options);
+void all_reduce_two_level(Communicator::Impl& group, uint64_t fingerprint, Data data, ReduceOp op,
+                          const CallOptions& options);
 
 }  // namespace trireme

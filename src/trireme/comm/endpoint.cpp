@@ -8,20 +8,24 @@
 #include <cstring>
 
 namespace trireme {
+namespace {
 
-Endpoint::Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox)
+constexpr size_t kFirstPiece = 64 * 1024;  // of memory for a message that nobody has asked for
+
+}  // namespace
+
+Endpoint::Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks)
     : rank_(rank),
       size_(size),
+      world_ranks_(std::move(world_ranks)),
       make_link_(std::move(make_link)),
       mailbox_(mailbox),
       peers_(static_cast<size_t>(size)) {}
 
 Endpoint::Peer& Endpoint::peer(int index) {
   auto& slot = peers_[static_cast<size_t>(index)];
-  if (!slot) {
-    slot = std::make_unique<Peer>();
-    slot->link = make_link_(index);
-  }
+  if (!slot) slot = std::make_unique<Peer>();
+  if (!slot->link) slot->link = make_link_(index);
   return *slot;
 }
 
@@ -61,6 +65,7 @@ Endpoint::Ticket Endpoint::start_recv(int from, FrameHeader header, Bytes data) 
   Peer& p = peer(from);
   const bool first_of_lane = std::none_of(
       p.recvs.begin(), p.recvs.end(), [&](const Ticket& other) { return same_lane(other->header, ticket->header); });
+  for (const auto& message : p.unexpected) check_same_operation(from, message->header, header);
   if (first_of_lane) {
     const auto kept = std::find_if(p.unexpected.begin(), p.unexpected.end(),
                                    [&](const auto& message) { return same_lane(message->header, ticket->header); });
@@ -73,7 +78,14 @@ Endpoint::Ticket Endpoint::start_recv(int from, FrameHeader header, Bytes data) 
         ticket->done.store(true, std::memory_order_release);
         return ticket;
       }
-      // Its payload is arriving right now: the part that has come is copied, the rest goes straight to its place.
+      // Its payload is arriving right now.
+      if (p.link->keeps_messages()) {
+        (*kept)->taker = ticket;
+        p.unexpected.erase(kept);
+        activate(from);
+        return ticket;
+      }
+      // The part that has come is copied, the rest goes straight to its place.
       std::copy_n((*kept)->data.begin(), p.payload_moved, data.begin());
       p.aside = nullptr;
       p.unexpected.erase(kept);
@@ -89,7 +101,16 @@ Endpoint::Ticket Endpoint::start_recv(int from, FrameHeader header, Bytes data) 
 
 void Endpoint::check_match(int index, const FrameHeader& theirs, const FrameHeader& mine) {
   if (theirs.fingerprint != mine.fingerprint || theirs.length != mine.length || theirs.generation != mine.generation)
-    throw OperationMismatch{index, theirs.digest};
+    throw OperationMismatch{index, theirs.digest, mine.digest};
+}
+
+// Messages of one collective may be in several lanes, and an algorithm that uses other lanes would never meet them. All
+// that a peer sends in a collective is received in it, so nothing of an earlier one can be left.
+void Endpoint::check_same_operation(int index, const FrameHeader& theirs, const FrameHeader& mine) {
+  const uint64_t their_number = theirs.digest.sequence, my_number = mine.digest.sequence;
+  if (their_number == 0 || my_number == 0) return;  // point to point has no number
+  if (their_number < my_number || (their_number == my_number && theirs.fingerprint != mine.fingerprint))
+    throw OperationMismatch{index, theirs.digest, mine.digest};
 }
 
 bool Endpoint::move_out(Peer& p) {
@@ -116,7 +137,7 @@ void Endpoint::begin_payload(int index, Peer& p) {
   const FrameHeader& header = p.incoming;
   if (header.magic != FrameHeader::kMagic || header.version != FrameHeader::kVersion ||
       header.length > FrameHeader::kMaxLength) {
-    throw LinkBroken{index, fmt::format("it sent a frame of another kind (magic {:08x}, version {}, length {})",
+    throw LinkBroken{world_ranks_.empty() ? index : world_ranks_[static_cast<size_t>(index)], fmt::format("it sent a frame of another kind (magic {:08x}, version {}, length {})",
                                         header.magic, header.version, header.length)};
   }
   const auto wanted = std::find_if(p.recvs.begin(), p.recvs.end(),
@@ -126,9 +147,10 @@ void Endpoint::begin_payload(int index, Peer& p) {
     p.target = *wanted;
     p.recvs.erase(wanted);
   } else {
+    for (const Ticket& ticket : p.recvs) check_same_operation(index, header, ticket->header);
     p.aside = std::make_shared<Unexpected>();
     p.aside->header = header;
-    p.aside->data.resize(header.length);
+    if (p.link->keeps_messages()) p.aside->data.resize(header.length);
     p.unexpected.push_back(p.aside);
   }
 }
@@ -139,6 +161,10 @@ void Endpoint::end_payload(Peer& p) {
   if (p.target) {
     p.target->peer_round = p.incoming.round;
     p.target->done.store(true, std::memory_order_release);
+  } else if (const Ticket& taker = p.aside->taker) {
+    std::copy(p.aside->data.begin(), p.aside->data.end(), taker->in.begin());
+    taker->peer_round = p.incoming.round;
+    taker->done.store(true, std::memory_order_release);
   } else {
     p.aside->complete = true;
   }
@@ -159,14 +185,18 @@ bool Endpoint::move_in(int index, Peer& p) {
       if (n < header.size()) continue;
       begin_payload(index, p);
     }
-    const Bytes payload = p.target ? p.target->in : Bytes(p.aside->data);
-    if (p.payload_moved < payload.size()) {
+    const size_t length = p.incoming.length;
+    if (p.payload_moved < length) {
+      if (p.aside && p.aside->data.size() == p.payload_moved) {
+        p.aside->data.resize(std::min(length, std::max(2 * p.payload_moved, kFirstPiece)));
+      }
+      const Bytes payload = p.target ? p.target->in : Bytes(p.aside->data);
       const size_t n = p.link->read_some(payload.subspan(p.payload_moved));
       if (n == 0) break;
       moved = true;
       p.payload_moved += n;
     }
-    if (p.payload_moved == payload.size()) end_payload(p);
+    if (p.payload_moved == length) end_payload(p);
   }
   return moved;
 }
@@ -200,18 +230,21 @@ void Endpoint::wait(std::span<const Ticket> tickets, const Waiter& waiter) {
     return std::all_of(tickets.begin(), tickets.end(),
                        [](const Ticket& ticket) { return ticket->done.load(std::memory_order_acquire); });
   };
+  // A look at a socket is a system call, so there is less to gain from looking often: the kernel wakes this thread.
+  const int spins = polls_sockets_ ? waiter.spins() / 8 : waiter.spins();
+  const int yields = polls_sockets_ ? 0 : waiter.yields();
   int idle = 0;
   while (!all_done()) {
     if (progress()) {
       idle = 0;
-    } else if (idle < waiter.spins()) {
+    } else if (idle < spins) {
       ++idle;
       pause_cpu();
-    } else if (idle < waiter.spins() + waiter.yields()) {
+    } else if (idle < spins + yields) {
       ++idle;
       yield_core();
     } else {
-      waiter.check();
+      waiter.check_thoroughly();
       if (!all_done()) sleep_for_event();
     }
     if ((idle & 63) == 63) waiter.check();
@@ -233,6 +266,7 @@ void Endpoint::sleep_for_event() {
       const int in = reads ? p.link->read_fd() : -1;
       const int out = p.sends.empty() ? -1 : p.link->write_fd();
       if ((reads && in < 0) || (!p.sends.empty() && out < 0)) all_polled = false;
+      polls_sockets_ = polls_sockets_ || in >= 0 || out >= 0;
       if (in >= 0) fds.push_back({in, POLLIN, 0});
       if (out >= 0) fds.push_back({out, POLLOUT, 0});
     }
@@ -262,12 +296,23 @@ void Endpoint::abandon() {
     if (!p) continue;
     p->sends.clear();
     p->recvs.clear();
+    if (p->link && p->link->keeps_messages()) p->link.reset();  // it may still be writing to the memory of a request
     p->target = nullptr;
     p->aside = nullptr;
     p->listed = false;
   }
   active_.clear();
   active_count_.store(0, std::memory_order_relaxed);
+}
+
+std::vector<int> Endpoint::awaited() const {
+  std::lock_guard lock(mutex_);
+  std::vector<int> peers;
+  for (const int index : active_) {
+    const Peer& p = *peers_[static_cast<size_t>(index)];
+    if (p.target || !p.recvs.empty()) peers.push_back(index);
+  }
+  return peers;
 }
 
 Traffic Endpoint::traffic() const {

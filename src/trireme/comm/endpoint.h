@@ -35,8 +35,8 @@ class Endpoint {
   using Ticket = std::shared_ptr<Request>;
 
   using LinkMaker = std::function<std::unique_ptr<Link>(int peer)>;
-  /// `mailbox` is null when no peer is on this host.
-  Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox);
+  /// `mailbox` is null when no peer is on this host. `world_ranks`, by member, are for errors; empty: the same numbers.
+  Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks = {});
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -56,6 +56,9 @@ class Endpoint {
   /// Forgets all requests under way: their memory may go. For broken communicators.
   void abandon();
 
+  /// The peers whose messages are waited for.
+  std::vector<int> awaited() const;
+
   Traffic traffic() const;
   uint32_t round() const { return round_.load(std::memory_order_relaxed); }
   /// A round has ended in which these were waited for together.
@@ -64,8 +67,9 @@ class Endpoint {
  private:
   struct Unexpected {
     FrameHeader header;
-    std::vector<std::byte> data;
+    std::vector<std::byte> data;  // grows as bytes arrive: the header's length is only a claim
     bool complete = false;
+    Ticket taker;  // asked for after all, but the link is writing here already
   };
   struct Peer {
     std::unique_ptr<Link> link;
@@ -88,16 +92,19 @@ class Endpoint {
   void begin_payload(int index, Peer& peer);
   void end_payload(Peer& peer);
   static void check_match(int index, const FrameHeader& theirs, const FrameHeader& mine);
+  static void check_same_operation(int index, const FrameHeader& theirs, const FrameHeader& mine);
   static bool same_lane(const FrameHeader& a, const FrameHeader& b) { return a.lane == b.lane && a.tag == b.tag; }
   void sleep_for_event();
 
   const int rank_, size_;
+  const std::vector<int> world_ranks_;
   LinkMaker make_link_;
   Mailbox* mailbox_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<int> active_;  // peers with something under way
   std::atomic<size_t> active_count_{0};
+  std::atomic<bool> polls_sockets_{false};  // some peers are reached over sockets
   Traffic traffic_;
   std::atomic<uint32_t> round_{0};
 };

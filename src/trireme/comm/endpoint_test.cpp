@@ -137,6 +137,70 @@ TEST(Endpoint, LongMessagesPassThroughSmallPipesBothWaysAtOnce) {
   EXPECT_EQ(got[1], sent[0]);
 }
 
+/// Like MPI: a write or read is one message, handed over at the first call and done some calls later.
+class MessageLink : public Link {
+ public:
+  struct Wire {
+    std::mutex mutex;
+    std::deque<std::vector<std::byte>> messages;
+  };
+  MessageLink(std::shared_ptr<Wire> out, std::shared_ptr<Wire> in, int patience)
+      : out_(std::move(out)), in_(std::move(in)), patience_(patience) {}
+
+  size_t write_some(ConstBytes data) override {
+    if (write_calls_ == 0) {
+      std::lock_guard lock(out_->mutex);
+      out_->messages.emplace_back(data.begin(), data.end());
+      writing_ = data.size();
+    }
+    if (++write_calls_ <= patience_) return 0;
+    write_calls_ = 0;
+    return writing_;
+  }
+  size_t read_some(Bytes data) override {
+    std::lock_guard lock(in_->mutex);
+    if (in_->messages.empty() || ++read_calls_ <= patience_) return 0;
+    read_calls_ = 0;
+    if (in_->messages.front().size() != data.size()) throw LinkBroken{-1, "the message has another length"};
+    std::copy(in_->messages.front().begin(), in_->messages.front().end(), data.begin());
+    in_->messages.pop_front();
+    return data.size();
+  }
+
+ private:
+  std::shared_ptr<Wire> out_, in_;
+  int patience_, write_calls_ = 0, read_calls_ = 0;
+  size_t writing_ = 0;
+};
+
+TEST(Endpoint, LinksThatKeepMessagesSeeEachHeaderAndPayloadOnce) {
+  for (const int patience : {0, 1, 2, 5}) {
+    QuietControl control;
+    auto there = std::make_shared<MessageLink::Wire>(), back = std::make_shared<MessageLink::Wire>();
+    Endpoint a(
+        0, 2, [&](int) { return std::make_unique<MessageLink>(there, back, patience); }, nullptr);
+    Endpoint b(
+        1, 2, [&](int) { return std::make_unique<MessageLink>(back, there, patience); }, nullptr);
+    std::vector<std::vector<std::byte>> sent, got;
+    std::vector<Endpoint::Ticket> sends, receives;
+    for (const size_t size : {size_t{100}, size_t{0}, size_t{1}, size_t{5000}, size_t{64}}) {
+      sent.push_back(pattern(size, static_cast<int>(size)));
+      got.emplace_back(size);
+    }
+    for (const auto& message : sent) sends.push_back(a.start_send(1, header_of(), message));
+    for (auto& message : got) receives.push_back(b.start_recv(0, header_of(), message));
+    const Deadline deadline = Deadline::after(10s);
+    while (!receives.back()->done && !deadline.expired()) {
+      a.progress();
+      b.progress();
+    }
+    a.wait(sends, control.waiter());
+    b.wait(receives, control.waiter());
+    EXPECT_EQ(got, sent);
+    EXPECT_TRUE(there->messages.empty());
+  }
+}
+
 TEST_F(EndpointTest, ManyThreadsMayWaitAtOnce) {
   constexpr int kThreads = 4, kMessages = 50;
   std::vector<std::thread> threads;

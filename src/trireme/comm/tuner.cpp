@@ -28,6 +28,12 @@ bool Tuner::possible(Algorithm algorithm, const Situation& situation) const {
   return keeps_order(algorithm, situation.ranks);
 }
 
+bool Tuner::is_forced(const Situation& situation) const {
+  if (!forced_ || !possible(*forced_, situation)) return false;
+  // The groups of two levels are not taken apart once more, nor is a single host.
+  return *forced_ != Algorithm::kTwoLevel || (!situation.one_host && situation.ranks_per_host > 1);
+}
+
 double Tuner::predict_us(Algorithm algorithm, size_t num_bytes, const Situation& situation) const {
   const TransportCost& cost = situation.one_host ? local_ : remote_;
   return trireme::predict_us(algorithm, situation.ranks, num_bytes, cost, &local_, situation.ranks_per_host);
@@ -37,11 +43,11 @@ Algorithm Tuner::choose_on_one_host(int ranks, bool ordered) const {
   if (!forced_) [[likely]]
     return Algorithm::kInPlace;
   const Situation situation{ranks, true, ranks, true, ordered};
-  return possible(*forced_, situation) ? *forced_ : Algorithm::kInPlace;
+  return is_forced(situation) ? *forced_ : Algorithm::kInPlace;
 }
 
 Algorithm Tuner::choose(size_t num_bytes, const Situation& situation) const {
-  if (forced_ && possible(*forced_, situation)) return *forced_;
+  if (is_forced(situation)) return *forced_;
   if (situation.one_host) {
     // In place, every rank maps the memory of every other one: too much for very many ranks, unless the data fits on
     // the board.

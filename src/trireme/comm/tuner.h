@@ -36,6 +36,8 @@ class Tuner {
   static Tuner parse(const std::string& text);
 
  private:
+  bool is_forced(const Situation& situation) const;
+
   TransportCost remote_, local_;
   std::optional<Algorithm> forced_;
 };

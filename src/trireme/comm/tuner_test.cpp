@@ -110,6 +110,17 @@ TEST(Tuner, ObeysTheVariableWhereItCan) {
   EXPECT_EQ(Tuner().choose_on_one_host(4, false), Algorithm::kInPlace);
 }
 
+TEST(Tuner, TwoLevelsAreForcedOnlyWhereThereAreTwo) {
+  const Forced two_level("two-level");
+  const Tuner tuner;
+  EXPECT_EQ(tuner.choose(100, {4, false, 2, true, true}), Algorithm::kTwoLevel);
+  // The groups that two levels work with: one rank a host, one host, one rank.
+  EXPECT_NE(tuner.choose(100, remote(4)), Algorithm::kTwoLevel);
+  EXPECT_NE(tuner.choose(100, remote(1)), Algorithm::kTwoLevel);
+  EXPECT_NE(tuner.choose(100, on_one_host(4)), Algorithm::kTwoLevel);
+  EXPECT_EQ(tuner.choose_on_one_host(4, true), Algorithm::kInPlace);
+}
+
 TEST(Tuner, TravelsAsText) {
   Tuner sent;
   {

@@ -34,13 +34,28 @@ inline void pause_cpu() noexcept {
 #endif
 }
 
+/// Looks for a reason why what is waited for will never come.
+class Lookout {
+ public:
+  /// Throws it. Called only when waiting takes long.
+  virtual void look() const = 0;
+
+ protected:
+  ~Lookout() = default;
+};
+
 /// The patience of one operation. Not thread-safe; made anew for each operation.
 class Waiter {
  public:
   /// `spins`: how often to look before yielding the core; 0 when cores are scarce or the caller should stay unnoticed.
   Waiter(Clock::time_point deadline, const ControlPlane& control, const std::atomic<bool>& cancelled, int spins,
-         int yields)
-      : deadline_(deadline), control_(&control), cancelled_(&cancelled), spins_(spins), yields_(yields) {}
+         int yields, const Lookout* lookout = nullptr)
+      : deadline_(deadline),
+        control_(&control),
+        cancelled_(&cancelled),
+        lookout_(lookout),
+        spins_(spins),
+        yields_(yields) {}
 
   /// Returns once `ready()` holds. Sleeps on `word`, which must change before `ready()` can become true.
   template <typename Ready>
@@ -59,6 +74,12 @@ class Waiter {
     if (Clock::now() >= deadline_) throw WaitTimedOut{};
     if (cancelled_->load(std::memory_order_relaxed)) throw WaitCancelled{};
   }
+  /// The same, and whether peers are doing something else: before each sleep.
+  void check_thoroughly() const {
+    if (const Failure* failure = control_->failure()) throw JobFailed{failure};
+    if (lookout_ != nullptr) lookout_->look();
+    check();
+  }
 
   Clock::time_point deadline() const { return deadline_; }
   int spins() const { return spins_; }
@@ -71,6 +92,7 @@ class Waiter {
   Clock::time_point deadline_;
   const ControlPlane* control_;
   const std::atomic<bool>* cancelled_;
+  const Lookout* lookout_;
   int spins_, yields_;
 };
 
@@ -84,7 +106,7 @@ template <typename Ready>
     if (ready()) return;
   }
   while (true) {
-    check();
+    check_thoroughly();
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = word.load(std::memory_order_seq_cst);
     const bool done = ready();

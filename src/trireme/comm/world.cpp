@@ -65,6 +65,10 @@ uint64_t random_word() {
 
 /// Under mpirun nobody says where rank 0 listens: rank 0 opens a port and tells the others, with the token, over MPI.
 void agree_over_mpi(LaunchEnvironment& environment, MpiBackend& mpi, Socket& listener) {
+  if (environment.size > 1 && environment.size != mpi.size()) {
+    throw UsageError(fmt::format("the job has {} ranks, but MPI knows of {}", environment.size, mpi.size()),
+                     "start it with mpirun, or do without TRIREME_TRANSPORT=mpi");
+  }
   environment.rank = mpi.rank();
   environment.size = mpi.size();
   if (!environment.master_address.empty() && !environment.token.empty()) return;
@@ -174,8 +178,18 @@ struct World::Impl {
   std::unique_ptr<FlightDump> flight_dump;
   MpiBackend* mpi = nullptr;
   bool left = false;
+  int exceptions_before = INT_MAX;  ///< under way when this process joined
 
   ~Impl() {
+    if (!left && std::uncaught_exceptions() > exceptions_before) {
+      // The others must not wait for a rank that will not come.
+      context->control->report(
+          {context->rank, context->describe(context->rank) + " left the job because of an exception of its own"});
+    }
+    if (!context->control) {  // join() has failed
+      if (mpi != nullptr) mpi->set_failed();
+      return;
+    }
     if (mpi != nullptr && context->control->failure() != nullptr) mpi->set_failed();
     flight_dump.reset();
     communicator.reset();
@@ -260,6 +274,7 @@ World World::join(const WorldOptions& options) {
   impl->local_size = shares_memory ? context.hosts.local_size(context.rank) : environment.local_size;
   impl->communicator = make_world_communicator(impl->context);
   impl->flight_dump = FlightDump::start_if_wanted(impl->context);
+  impl->exceptions_before = std::uncaught_exceptions();
   return World(std::move(impl));
 }
 
@@ -281,6 +296,9 @@ void World::set_step(uint64_t step) {
 
 void World::leave() {
   if (impl_->left) return;
+  // By messages, a disagreement of the past may show only now, at one rank, when others are through already: that one
+  // does not come to the second barrier.
+  impl_->communicator->barrier();
   impl_->communicator->barrier();
   impl_->left = true;
   impl_->context->control->leave();

@@ -12,7 +12,7 @@
 namespace trireme {
 
 struct MlpJobOptions {
-  int steps = 2000;
+  int steps = 1500;
   uint64_t seed = 1;
 };
 

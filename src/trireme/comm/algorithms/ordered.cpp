@@ -18,35 +18,46 @@ void reduce_own_part(Messenger& messenger, ConstData in, Data out, ReduceOp op, 
     return in.part(part.first + first, std::min(block, part.count - first));
   };
 
-  std::vector<Bytes> scratch(static_cast<size_t>(p));
-  for (int peer = 0; peer < p; ++peer) {
-    if (peer != rank) scratch[static_cast<size_t>(peer)] = messenger.scratch(block_of(rank, 0).num_bytes());
+  // All sends are started at once; blocks arrive in two sets of scratch memory, one of which is reduced while the other
+  // is being filled.
+  const size_t own_blocks = blocks_of(rank);
+  const size_t scratch_bytes = block_of(rank, 0).num_bytes();
+  std::vector<Bytes> scratch[2];
+  for (auto& set : scratch) {
+    for (int peer = 0; peer < p; ++peer) set.push_back(peer == rank ? Bytes() : messenger.scratch(scratch_bytes));
+    if (own_blocks == 1) break;
   }
-  size_t most_blocks = 1;
-  for (int peer = 0; peer < p; ++peer) most_blocks = std::max(most_blocks, blocks_of(peer));
-  std::vector<const void*> sources(static_cast<size_t>(p));
-  for (size_t b = 0; b < most_blocks; ++b) {
+  const auto start_block = [&](size_t b) {
     std::vector<Messenger::Ticket> tickets;
-    const bool receives = b < blocks_of(rank);
     for (int step = 1; step < p; ++step) {
       const int from = (rank + p - step) % p;
-      if (receives) {
-        const Bytes target = scratch[static_cast<size_t>(from)].first(block_of(rank, b).num_bytes());
-        tickets.push_back(messenger.start_recv(from, target));
-        sources[static_cast<size_t>(from)] = target.data();
-      }
+      const Bytes target = scratch[b & 1][static_cast<size_t>(from)].first(block_of(rank, b).num_bytes());
+      tickets.push_back(messenger.start_recv(from, target));
     }
+    return tickets;
+  };
+  std::vector<Messenger::Ticket> arriving = start_block(0);
+  size_t most_blocks = 1;
+  for (int peer = 0; peer < p; ++peer) most_blocks = std::max(most_blocks, blocks_of(peer));
+  for (size_t b = 0; b < most_blocks; ++b) {
     for (int step = 1; step < p; ++step) {
       const int to = (rank + step) % p;
-      if (b < blocks_of(to)) tickets.push_back(messenger.start_send(to, bytes_of(block_of(to, b))));
+      if (b < blocks_of(to)) messenger.start_send(to, bytes_of(block_of(to, b)));
     }
-    if (!tickets.empty()) messenger.wait(tickets);
-    if (!receives) continue;
+  }
+  std::vector<const void*> sources(static_cast<size_t>(p));
+  for (size_t b = 0; b < own_blocks; ++b) {
+    const std::vector<Messenger::Ticket> current = std::move(arriving);
+    if (b + 1 < own_blocks) arriving = start_block(b + 1);
+    if (!current.empty()) messenger.wait(current);
     const ConstData own = block_of(rank, b);
-    sources[static_cast<size_t>(rank)] = own.bytes;
+    for (int peer = 0; peer < p; ++peer) {
+      sources[static_cast<size_t>(peer)] = peer == rank ? own.bytes : scratch[b & 1][static_cast<size_t>(peer)].data();
+    }
     void* const destinations[] = {out.part(b * block, own.count).bytes};
     reduce_tree(op, in.type, sources, destinations, own.count);
   }
+  messenger.finish();
 }
 
 }  // namespace

