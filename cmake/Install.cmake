@@ -17,6 +17,7 @@ endforeach()
 
 set(trireme_header_folders ${TRIREME_PURE_FOLDERS})
 list(TRANSFORM trireme_header_folders PREPEND "${PROJECT_SOURCE_DIR}/src/trireme/")
+install(FILES bench/peer_gloo.py DESTINATION share/trireme)
 install(FILES src/trireme/trireme.h DESTINATION include/trireme)
 install(DIRECTORY ${trireme_header_folders} DESTINATION include/trireme FILES_MATCHING PATTERN "*.h")
 install(FILES "${PROJECT_BINARY_DIR}/include/trireme/base/version.h" DESTINATION include/trireme/base)

@@ -4,6 +4,7 @@ Needs root; says so and passes otherwise. Addresses exist inside the namespaces 
 """
 # ctest: timeout=240
 import os
+import re
 import shutil
 import signal
 import stat
@@ -37,8 +38,8 @@ def make_hosts():
         ip("-n", host, "link", "set", "lo", "up")
 
 
-def remove_hosts():
-    for host in HOSTS:
+def remove(hosts):
+    for host in hosts:
         pids = ip("netns", "pids", host, check=False).stdout.split()
         for pid in pids:
             try:
@@ -46,6 +47,14 @@ def remove_hosts():
             except ProcessLookupError:
                 pass
         ip("netns", "del", host, check=False)
+
+
+def remove_stale_hosts():
+    """Those of a test that was killed before it could clean up."""
+    for line in ip("netns", "list", check=False).stdout.splitlines():
+        match = re.match(r"trireme-(\d+)-[ab]\b", line)
+        if match and not os.path.exists(f"/proc/{match[1]}"):
+            remove([match[0]])
 
 
 def clean_environment():
@@ -144,9 +153,11 @@ def main():
     if ip("netns", "add", NAME, check=False).returncode != 0:
         skip("this system does not allow network namespaces")
     ip("netns", "del", NAME)
+    remove_stale_hosts()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, lambda *_: sys.exit(1))  # so that what follows `finally` happens
+    signal.alarm(200)
     folder = tempfile.mkdtemp(prefix="trireme-ns-")
     try:
         make_hosts()
@@ -155,7 +166,7 @@ def main():
         check_checksum()
         check_mpi(folder)
     finally:
-        remove_hosts()
+        remove(HOSTS)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,10 +1,8 @@
 // Operations in the background move on while the caller computes, and do not get into each other's way.
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <thread>
 
-#include "support/local_job.h"
 #include "trireme/base/deadline.h"
 #include "trireme/comm/world.h"
 
@@ -113,6 +111,24 @@ TEST(Overlap, GroupsDoNotWaitForEachOther) {
     second.wait();
     EXPECT_EQ(a.back(), 2.f);
     EXPECT_EQ(b.back(), 4.f);
+  });
+}
+
+TEST(Overlap, ClosingAGroupEndsWhatIsUnderWay) {
+  run_as_threads(2, [](World& world) {
+    auto group = world.comm().split(0);
+    std::vector<float> data(1000), more(1000);
+    Handle receiving = group->start_recv(data, 1 - world.rank());  // nobody sends
+    Handle reducing;
+    if (world.rank() == 0) reducing = group->start_all_reduce(more);  // rank 1 does not take part
+    const auto start = Clock::now();
+    group.reset();
+    EXPECT_THROW(receiving.wait(), CommError);
+    if (world.rank() == 0) {
+      EXPECT_THROW(reducing.wait(), CommError);
+    }
+    EXPECT_LT(Clock::now() - start, 5s);
+    world.comm().barrier();
   });
 }
 

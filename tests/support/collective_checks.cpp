@@ -228,7 +228,7 @@ void check_collectives(Communicator& comm, const CheckOptions& options) {
     comm.broadcast(one.data(), root);
     check_equal("broadcast", comm, one.data(), block(root));
 
-    if (rank == root) std::memcpy(many.data().bytes, all.data(), all.size());
+    if (rank == root && !all.empty()) std::memcpy(many.data().bytes, all.data(), all.size());
     comm.scatter(many.data(), other.data(), root);
     check_equal("scatter", comm, other.data(), block(rank));
 

@@ -11,7 +11,7 @@ namespace trireme {
 class QuietControl : public ControlPlane {
  public:
   const std::vector<Member>& members() const override { return members_; }
-  Progress& progress() override { return progress_; }
+  RankProgress& progress() override { return progress_; }
   const Failure* failure() const noexcept override { return failure_.load(std::memory_order_acquire); }
   void report(const Failure& failure) noexcept override {
     reported_ = failure;
@@ -31,7 +31,7 @@ class QuietControl : public ControlPlane {
 
  private:
   std::vector<Member> members_;
-  Progress progress_;
+  RankProgress progress_;
   Failure reported_;
   std::atomic<const Failure*> failure_{nullptr};
 };

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,6 +41,29 @@ struct Header {
   uint64_t secret;
 };
 
+/// Beyond `ulimit -f` a call fails with EFBIG, which says all; the SIGXFSZ that comes with it would end the process.
+class SizeSignalHeld {
+ public:
+  SizeSignalHeld() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~SizeSignalHeld() {
+    const timespec at_once{0, 0};
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SizeSignalHeld(const SizeSignalHeld&) = delete;
+
+ private:
+  sigset_t signal_, before_;
+  bool was_pending_;
+};
+
 }  // namespace
 
 size_t fixed_area_bytes(int world_size) {
@@ -60,6 +84,7 @@ struct SharedHeap::Impl {
   std::unique_ptr<std::atomic<std::byte*>[]> peers;
 
   void commit(size_t offset, size_t size) {
+    const SizeSignalHeld held;
     int error = fault_errno("heap.commit");
     if (error == 0 && fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) error = errno;
     if (error != 0) {
@@ -68,8 +93,7 @@ struct SharedHeap::Impl {
                       static_cast<double>(end) / 0x1p20),
           error,
           "the machine, its memory cgroup or the file-size limit (ulimit -f) has no room: free or raise that, use "
-          "smaller "
-          "buffers or fewer ranks on this host, or set TRIREME_TRANSPORT=tcp, which needs no shared memory");
+          "smaller buffers or fewer ranks on this host, or set TRIREME_TRANSPORT=tcp, which needs no shared memory");
     }
   }
 
@@ -101,6 +125,7 @@ SharedHeap::SharedHeap(int world_size, uint64_t secret) : impl_(std::make_unique
   heap.first = round_up(kPage + fixed_area_bytes(world_size), kPage);
   heap.end = heap.first;
   // The fixed area is sparse: only the ranks that use theirs touch it.
+  const SizeSignalHeld held;
   if (ftruncate(heap.fd, static_cast<off_t>(heap.first)) != 0) {
     const int error = errno;
     close(heap.fd);

@@ -224,6 +224,8 @@ auto prepare_all_to_all_v(Communicator::Impl& group, ConstData in, std::span<con
   check_count("the list of counts to receive", recv_counts.size(), p);
   check_count("the input of an all-to-all", in.count, sum_of(send_counts));
   check_count("the output of an all-to-all", out.count, sum_of(recv_counts));
+  const size_t me = static_cast<size_t>(group.group.rank);
+  check_count("what this rank gets from itself in an all-to-all", recv_counts[me], send_counts[me]);
   return Prepared{digest_of(OperationKind::kAllToAllV, in.type, 0), 0,
                   [&group, in, out, sent = std::vector<size_t>(send_counts.begin(), send_counts.end()),
                    received = std::vector<size_t>(recv_counts.begin(), recv_counts.end())](const Call& call) {

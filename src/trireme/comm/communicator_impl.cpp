@@ -58,6 +58,10 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
 Communicator::Impl::~Impl() {
   closing.store(true);
   queue.stop();
+  for (const auto& [ticket, state] : messages) {
+    if (ticket->done.load(std::memory_order_acquire)) continue;
+    state->finish(std::make_exception_ptr(CommError("the communicator was closed before the message had gone", -1)));
+  }
   inside_host.reset();
   between_hosts.reset();
   {
@@ -150,7 +154,7 @@ void Communicator::Impl::refuse(const OperationDigest& digest, Clock::time_point
 }
 
 void Communicator::Impl::begin(const OperationDigest& digest, Clock::time_point start) {
-  Progress& progress = context->control->progress();
+  RankProgress& progress = context->control->progress();
   progress.group.store(group.id, std::memory_order_relaxed);
   progress.sequence.store(digest.sequence, std::memory_order_relaxed);
   progress.operation.store(static_cast<uint32_t>(digest.kind), std::memory_order_relaxed);

@@ -15,7 +15,7 @@ class AloneControl final : public ControlPlane {
   explicit AloneControl(Member self) : members_{std::move(self)} {}
 
   const std::vector<Member>& members() const override { return members_; }
-  Progress& progress() override { return progress_; }
+  RankProgress& progress() override { return progress_; }
   const Failure* failure() const noexcept override { return failure_.first(); }
   void report(const Failure& failure) noexcept override {
     try {
@@ -34,7 +34,7 @@ class AloneControl final : public ControlPlane {
 
  private:
   const std::vector<Member> members_;
-  Progress progress_;
+  RankProgress progress_;
   control::FirstFailure failure_;
 };
 

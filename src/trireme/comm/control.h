@@ -36,7 +36,7 @@ struct Failure {
 };
 
 /// What a rank is doing; carried by its heartbeats. Written by the communicator at every operation, so it is cheap.
-struct Progress {
+struct RankProgress {
   std::atomic<uint64_t> group{0};
   std::atomic<uint64_t> sequence{0};
   std::atomic<uint32_t> operation{0};  ///< an OperationKind; 0 when idle
@@ -67,7 +67,7 @@ class ControlPlane {
   virtual ~ControlPlane() = default;
 
   virtual const std::vector<Member>& members() const = 0;
-  virtual Progress& progress() = 0;
+  virtual RankProgress& progress() = 0;
 
   /// The first failure that anybody reported, or null. A single atomic load; the pointer stays valid.
   virtual const Failure* failure() const noexcept = 0;

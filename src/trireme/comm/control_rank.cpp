@@ -18,7 +18,7 @@ using std::chrono::seconds;
 constexpr Clock::duration kGoodbyeTime = seconds(1);
 constexpr size_t kMaxDataStrangers = 256;
 
-Beat read_progress(const Progress& progress) {
+Beat read_progress(const RankProgress& progress) {
   return {progress.group.load(std::memory_order_relaxed), progress.sequence.load(std::memory_order_relaxed),
           progress.step.load(std::memory_order_relaxed), progress.operation.load(std::memory_order_relaxed)};
 }

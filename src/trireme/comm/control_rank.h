@@ -30,7 +30,7 @@ class RankControl final : public ControlPlane {
   ~RankControl() override;
 
   const std::vector<Member>& members() const override { return members_; }
-  Progress& progress() override { return progress_; }
+  RankProgress& progress() override { return progress_; }
   const Failure* failure() const noexcept override { return failure_.first(); }
   void report(const Failure& failure) noexcept override;
   std::vector<RankStatus> survey(Deadline deadline) override;
@@ -54,7 +54,7 @@ class RankControl final : public ControlPlane {
   const std::vector<Member> members_;
   const Credentials credentials_;
   const ControlOptions options_;
-  Progress progress_;
+  RankProgress progress_;
   FirstFailure failure_;
 
   // Of the background thread alone.

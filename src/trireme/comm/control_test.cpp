@@ -125,7 +125,7 @@ TEST(ControlSurvey, TellsWhatEveryRankIsDoing) {
   options.heartbeat_interval = 10ms;
   Planes planes = join_all(Job(3), options);
   for (uint64_t r = 0; r < 3; ++r) {
-    Progress& progress = planes[r]->progress();
+    RankProgress& progress = planes[r]->progress();
     progress.group = 100 + r;
     progress.sequence = 200 + r;
     progress.operation = uint32_t(300 + r);

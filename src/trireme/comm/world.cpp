@@ -139,7 +139,7 @@ class ThreadControl : public ControlPlane {
   struct Shared {
     std::vector<Member> members;
     control::FirstFailure failure;
-    std::vector<Progress> progress;
+    std::vector<RankProgress> progress;
     explicit Shared(int size) : progress(static_cast<size_t>(size)) {
       for (int r = 0; r < size; ++r) members.push_back({r, host_name(), "", getpid(), "", 0, ""});
     }
@@ -148,13 +148,13 @@ class ThreadControl : public ControlPlane {
   ThreadControl(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
 
   const std::vector<Member>& members() const override { return shared_->members; }
-  Progress& progress() override { return shared_->progress[static_cast<size_t>(rank_)]; }
+  RankProgress& progress() override { return shared_->progress[static_cast<size_t>(rank_)]; }
   const Failure* failure() const noexcept override { return shared_->failure.first(); }
   void report(const Failure& failure) noexcept override { shared_->failure.set(failure); }
   std::vector<RankStatus> survey(Deadline) override {
     std::vector<RankStatus> statuses;
     for (size_t r = 0; r < shared_->progress.size(); ++r) {
-      const Progress& p = shared_->progress[r];
+      const RankProgress& p = shared_->progress[r];
       statuses.push_back(
           {static_cast<int>(r), 0, p.group.load(), p.sequence.load(), p.step.load(), p.operation.load()});
     }
@@ -181,14 +181,14 @@ struct World::Impl {
   int exceptions_before = INT_MAX;  ///< under way when this process joined
 
   ~Impl() {
+    if (!context || !context->control) {  // join() has failed
+      if (mpi != nullptr) mpi->set_failed();
+      return;
+    }
     if (!left && std::uncaught_exceptions() > exceptions_before) {
       // The others must not wait for a rank that will not come.
       context->control->report(
           {context->rank, context->describe(context->rank) + " left the job because of an exception of its own"});
-    }
-    if (!context->control) {  // join() has failed
-      if (mpi != nullptr) mpi->set_failed();
-      return;
     }
     if (mpi != nullptr && context->control->failure() != nullptr) mpi->set_failed();
     flight_dump.reset();

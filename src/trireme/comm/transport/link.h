@@ -31,7 +31,6 @@ class Link {
   /// Takes some of the header and then of the payload; links that can do it in one call override it.
   virtual size_t write_frame(ConstBytes header, ConstBytes payload) {
     if (header.empty()) return write_some(payload);
-    if (header.empty()) return write_some(payload);
     const size_t taken = write_some(header);
     return taken < header.size() || payload.empty() ? taken : taken + write_some(payload);
   }
