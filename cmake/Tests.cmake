@@ -4,11 +4,12 @@
 #   tests/FOLDER/NAME.sh, NAME_test.py           run with TRIREME_BUILD_DIR set           label FOLDER
 #   **/NAME_program.cpp                          a program that tests start
 #   examples/NAME.cpp                            example_NAME, run alone                  label example
-# A line `// ctest: slow timeout=600` (or `# ctest: …`) in a file of tests/ adds labels and sets the time limit.
+# A line `// ctest: slow timeout=600` (or `# ctest: …`) in a file of tests/ adds labels and sets the time limit. With the
+# label sanitize a test runs under the sanitizers, too: for tests that have everything in one process.
 enable_testing()
 
 add_custom_target(test_programs)
-add_custom_target(checks DEPENDS test_programs)  # what the labels unit and integration run: all that the sanitizers build
+add_custom_target(checks)  # what the labels unit and sanitize run: all that the sanitizers build
 if(TARGET trireme-program)
   add_dependencies(test_programs programs)
 endif()
@@ -118,9 +119,11 @@ foreach(source IN LISTS trireme_test_sources)
   trireme_add_executable(${name} "${source}")
   if(built)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
-    add_dependencies(${name} test_programs)
-    if(label STREQUAL "integration")
+    file(STRINGS "${source}" sanitized REGEX "^// ctest: .*sanitize")
+    if(sanitized)
       add_dependencies(checks ${name})
+    else()
+      add_dependencies(${name} test_programs)
     endif()
     string(REGEX REPLACE "_test$" "" short "${name}")
     trireme_add_test(${label}.${short} ${label} 300 ${name} --gtest_brief=1)

@@ -24,4 +24,4 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_strin
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 "${run[@]}" ctest --test-dir "$build" --no-tests=error --output-on-failure -j "${TRIREME_TEST_JOBS:-2}" \
-  -R '^(unit\.|integration\.(threads|traffic)$|faults\.(mismatch|hostile_bytes)$)' -LE '^slow$' "$@" 9>&-
+  -L '^(unit|sanitize)$' -LE '^slow$' "$@" 9>&-

@@ -279,6 +279,28 @@ TEST(BadInput, ClosingAGroupWithWorkUnderWayEndsIt) {
   EXPECT_LT(Clock::now() - start, 5s);
 }
 
+TEST(BadInput, WaitingForAMessageInVainNamesIt) {
+  run_as_threads(2, [](World& world) {
+    std::vector<float> data(10);
+    if (world.rank() == 0) {
+      Handle handle = world.comm().start_recv(data, 1, 7);
+      try {
+        handle.wait(50ms);
+        ADD_FAILURE() << "nobody has sent anything";
+      } catch (const CommError& error) {
+        EXPECT_TRUE(contains(error.what(), "rank 0 (") && contains(error.what(), "with rank 1 (") &&
+                    contains(error.what(), "tag 7"))
+            << error.what();
+      }
+      world.comm().barrier();
+      handle.wait();  // it went on
+    } else {
+      world.comm().barrier();
+      world.comm().send(data, 0, 7);
+    }
+  });
+}
+
 TEST(BadInput, ExceptionOfAThreadReachesTheOthers) {
   try {
     run_as_threads(4, [](World& world) {

@@ -11,7 +11,7 @@ using namespace std::chrono_literals;
 class Kill : public testing::TestWithParam<Wires> {};
 
 TEST_P(Kill, IsNoticedByAll) {
-  constexpr uint64_t kKills = 8;
+  constexpr uint64_t kKills = 20;
   double slowest = 0;
   for (uint64_t i = 0; i < kKills; ++i)
     slowest = std::max(slowest, kill_trial(test_seed() + 100 * static_cast<uint64_t>(GetParam()) + i, GetParam()));

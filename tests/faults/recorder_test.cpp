@@ -36,7 +36,7 @@ void check_records(const json& records, const std::string& last_state) {
   for (size_t i = 0; i < records.size(); ++i) {
     const json& record = records[i];
     EXPECT_EQ(record.at("state"), i + 1 < records.size() ? "done" : last_state) << record;
-    if (i > 0) {
+    if (i > 0 && record.at("sequence") != 0) {  // a message between two ranks has no number
       EXPECT_EQ(record.at("sequence").get<uint64_t>(), records[i - 1].at("sequence").get<uint64_t>() + 1);
       EXPECT_GE(record.at("started_ns").get<int64_t>(), records[i - 1].at("started_ns").get<int64_t>());
     }
@@ -57,9 +57,7 @@ TEST(Recorder, IsWrittenByEverySurvivorOfAKill) {
       EXPECT_EQ(dump.at("group"), "world");
       EXPECT_EQ(dump.at("culprit"), 1);
       EXPECT_TRUE(contains(dump.at("failure"), "rank 1 (")) << dump.at("failure");
-      // A message between two ranks has no record, and then none is under way.
-      const json& records = dump.at("records");
-      check_records(records, records.back().at("state"));
+      check_records(dump.at("records"), "failed");
     }
   }
 }

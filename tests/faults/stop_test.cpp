@@ -89,6 +89,22 @@ TEST(Stop, ThatIsShortChangesNothing) {
   }
 }
 
+TEST(Stop, BeforeTheFirstContactKeepsTheDeadline) {
+  RankProcesses::Options options;
+  options.size = 3;
+  options.wires = Wires::kTcp;
+  options.environment["TRIREME_FAULT"] = "rank=1,point=comm.begin,kind=stop,count=1";
+  RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "call_ms=500"}, options);
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(ranks[rank].wait(Deadline::after(10s)), 3) << ranks.outputs();
+    const std::string output = ranks[rank].output();
+    EXPECT_TRUE(contains(output, "gave up all-reduce #1") && contains(output, "rank 1 (")) << output;
+    EXPECT_TRUE(contains(output, "after 0.5 s") || contains(output, "after 0.6 s")) << output;
+  }
+  ranks[1].signal(SIGKILL);
+  ranks.wait(5s);
+}
+
 /// Passes bytes on in both directions until it is told to swallow them; connections stay open.
 class Proxy {
  public:

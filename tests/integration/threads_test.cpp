@@ -1,4 +1,5 @@
 // Every collective among ranks that are threads, for many numbers of ranks.
+// ctest: sanitize
 #include <gtest/gtest.h>
 
 #include <cstdlib>

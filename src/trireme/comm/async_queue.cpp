@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/comm/rank_context.h"
+
 namespace trireme {
 
 void Handle::State::finish(std::exception_ptr result) {
@@ -28,8 +30,10 @@ void Handle::wait(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state.mutex);
   while (!state.done && !(state.ticket && state.ticket->done.load(std::memory_order_acquire))) {
     if (state.changed.wait_until(lock, deadline) == std::cv_status::timeout && Clock::now() >= deadline) {
-      throw CommError(fmt::format("an operation was not done after {:.1f} s; it goes on",
-                                  static_cast<double>(timeout.count()) / 1000),
+      const auto& [context, digest, peer] = state.what;
+      throw CommError(fmt::format("{} waited {:.1f} s for {}{}, which is not done and goes on",
+                                  context->describe(context->rank), static_cast<double>(timeout.count()) / 1000,
+                                  describe(digest), peer < 0 ? "" : " with " + context->describe(peer)),
                       -1);
     }
   }
@@ -47,8 +51,9 @@ void AsyncQueue::stop() {
   }
 }
 
-Handle AsyncQueue::add(std::function<void()> operation, std::chrono::milliseconds timeout) {
+Handle AsyncQueue::add(std::function<void()> operation, std::chrono::milliseconds timeout, Handle::State::What what) {
   auto state = std::make_shared<Handle::State>();
+  state->what = std::move(what);
   // A handle waits longer than its operation may take, so that the operation itself says what is wrong.
   state->timeout = timeout * 2 + std::chrono::seconds(10);
   {

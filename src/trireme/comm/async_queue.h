@@ -15,6 +15,8 @@
 
 namespace trireme {
 
+struct RankContext;
+
 /// Shared by the handle and whoever completes it.
 struct Handle::State {
   std::mutex mutex;
@@ -24,6 +26,12 @@ struct Handle::State {
   /// Point to point: done when this is; checked before anything else.
   Endpoint::Ticket ticket;
   std::chrono::milliseconds timeout{0};
+  /// For the message when it takes too long.
+  struct What {
+    std::shared_ptr<const RankContext> context;
+    OperationDigest digest;
+    int peer = -1;  ///< world rank; -1: all
+  } what;
 
   void finish(std::exception_ptr result);
 };
@@ -39,7 +47,7 @@ class AsyncQueue {
   /// Waits for the operation under way, which the owner has cancelled; the others fail.
   void stop();
 
-  Handle add(std::function<void()> operation, std::chrono::milliseconds timeout);
+  Handle add(std::function<void()> operation, std::chrono::milliseconds timeout, Handle::State::What what);
   /// Something is there to pump.
   void nudge();
   /// Nothing is waiting or under way.

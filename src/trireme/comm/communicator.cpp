@@ -266,14 +266,12 @@ Buffer Communicator::allocate(size_t num_bytes) {
 
 void Communicator::send(ConstData data, int to, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
-  impl_->check_usable();
   const auto ticket = impl_->start_message(true, data, {}, to, tag);
   impl_->wait_for(std::span(&ticket, 1), ticket->header.digest, options);
 }
 
 void Communicator::recv(Data data, int from, uint32_t tag, const CallOptions& options) {
   check_member("source", from, size());
-  impl_->check_usable();
   const auto ticket = impl_->start_message(false, {}, data, from, tag);
   impl_->wait_for(std::span(&ticket, 1), ticket->header.digest, options);
 }
@@ -281,7 +279,6 @@ void Communicator::recv(Data data, int from, uint32_t tag, const CallOptions& op
 void Communicator::send_recv(ConstData out, int to, Data in, int from, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
   check_member("source", from, size());
-  impl_->check_usable();
   const Endpoint::Ticket tickets[] = {impl_->start_message(false, {}, in, from, tag),
                                       impl_->start_message(true, out, {}, to, tag)};
   impl_->wait_for(tickets, tickets[0]->header.digest, options);
@@ -289,13 +286,11 @@ void Communicator::send_recv(ConstData out, int to, Data in, int from, uint32_t 
 
 Handle Communicator::start_send(ConstData data, int to, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
-  impl_->check_usable();
   return impl_->hand_over(impl_->start_message(true, data, {}, to, tag), options);
 }
 
 Handle Communicator::start_recv(Data data, int from, uint32_t tag, const CallOptions& options) {
   check_member("source", from, size());
-  impl_->check_usable();
   return impl_->hand_over(impl_->start_message(false, {}, data, from, tag), options);
 }
 

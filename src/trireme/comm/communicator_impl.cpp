@@ -191,8 +191,14 @@ void Communicator::Impl::break_with_lost(int peer, const std::string& reason, co
              peer, true);
 }
 
+void Communicator::Impl::record_failed_message(const OperationDigest& digest, Clock::time_point start) {
+  recorder.begin(digest, start);
+  recorder.end(Clock::now(), true);
+}
+
 void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point start) {
   const std::string here = context->describe(context->rank);
+  if (digest.sequence == 0) record_failed_message(digest, start);
   try {
     throw;
   } catch (const JobFailed& job) {
@@ -337,6 +343,8 @@ Endpoint::Ticket Communicator::Impl::start_message(bool is_send, ConstData out, 
   header.digest.count = is_send ? out.count : in.count;
   header.digest.root = static_cast<int32_t>(tag);
   header.fingerprint = fingerprint(header.digest, group.id);
+  if (is_unusable()) [[unlikely]]
+    refuse(header.digest, Clock::now());
   try {
     return is_send ? endpoint->start_send(peer, header, bytes_of(out))
                    : endpoint->start_recv(peer, header, bytes_of(in));
@@ -352,7 +360,11 @@ void Communicator::Impl::wait_for(std::span<const Endpoint::Ticket> tickets, con
     endpoint->wait(tickets, waiter_until(start + timeout_of(options), false));
     endpoint->end_round(tickets);
   } catch (const WaitTimedOut&) {
-    const int peer = group.world_ranks[static_cast<size_t>(tickets.front()->peer)];
+    record_failed_message(digest, start);
+    const auto late = std::find_if(tickets.begin(), tickets.end(), [](const Endpoint::Ticket& ticket) {
+      return !ticket->done.load(std::memory_order_acquire);
+    });
+    const int peer = group.world_ranks[static_cast<size_t>((late == tickets.end() ? tickets.front() : *late)->peer)];
     break_with(fmt::format("{} gave up {} with {} in group {} after {:.1f} s: the other side did not take part",
                            context->describe(context->rank), describe(digest), context->describe(peer), group.name,
                            std::chrono::duration<double>(Clock::now() - start).count()),
@@ -366,6 +378,7 @@ Handle Communicator::Impl::hand_over(Endpoint::Ticket ticket, const CallOptions&
   auto state = std::make_shared<Handle::State>();
   state->ticket = ticket;
   state->timeout = timeout_of(options);
+  state->what = {context, ticket->header.digest, group.world_ranks[static_cast<size_t>(ticket->peer)]};
   if (!ticket->done.load(std::memory_order_acquire)) {
     {
       std::lock_guard lock(messages_mutex);

@@ -65,9 +65,10 @@ struct Communicator::Impl {
   }
   template <typename Body>
   Handle start(const OperationDigest& digest, uint64_t extra, const CallOptions& options, Body body) {
-    check_usable();
+    if (is_unusable()) [[unlikely]]
+      refuse(digest, Clock::now());
     return queue.add([this, digest, extra, options, body] { execute(digest, extra, options, true, body); },
-                     timeout_of(options));
+                     timeout_of(options), {context, digest});
   }
   Messenger messenger(const BoardCollectives::Call& call);
 
@@ -82,6 +83,8 @@ struct Communicator::Impl {
   [[noreturn]] void fail(const OperationDigest& digest, Clock::time_point start);
   [[noreturn]] void break_with(const std::string& message, int culprit_world_rank, bool report);
   [[noreturn]] void break_with_lost(int peer_world_rank, const std::string& reason, const OperationDigest& digest);
+  /// Messages between two ranks are too many and too cheap to be recorded, but for the one that fails.
+  void record_failed_message(const OperationDigest& digest, Clock::time_point start);
   std::string describe_mismatch(const OperationDigest& mine, const OperationMismatch& mismatch, int& culprit) const;
   std::string describe_timeout(const OperationDigest& digest, Clock::time_point start, int& culprit);
   void dump_recorder(const CommError& error) const noexcept;

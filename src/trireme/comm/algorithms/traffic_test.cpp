@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 
 #include "trireme/comm/communicator_impl.h"
@@ -14,7 +15,10 @@
 namespace trireme {
 namespace {
 
-const std::vector<int> kSizes{2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 24, 31, 32, 33, 48, 63, 64};
+std::vector<int> sizes() {
+  if (std::getenv("TRIREME_SANITIZED") != nullptr) return {2, 3, 4, 5, 7, 8, 13, 16};
+  return {2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 24, 31, 32, 33, 48, 63, 64};
+}
 
 using Counts = std::vector<Traffic>;  // by rank
 
@@ -105,7 +109,7 @@ class AllReduceTraffic : public testing::TestWithParam<int> {
   const uint64_t others = static_cast<uint64_t>(p) - 1;
   const uint64_t ring_bytes = 2 * others * n / static_cast<uint64_t>(p);  // 2(p−1)/p·n: the least there can be
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, AllReduceTraffic, testing::ValuesIn(kSizes), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, AllReduceTraffic, testing::ValuesIn(sizes()), testing::PrintToStringParamName());
 
 TEST_P(AllReduceTraffic, Sequential) {
   const Counts counts = count_all_reduce(p, Algorithm::kSequential);

@@ -20,7 +20,7 @@ struct LinkBroken {
   std::string reason;
 };
 
-/// Reliable and ordered in each direction. Never blocks, but for opening a connection on the first write. Used by one
+/// Reliable and ordered in each direction. Never blocks for more than a moment. Used by one
 /// thread at a time. The writer writes each frame as (header, payload) in calls that offer all that is left of the
 /// header or of the payload, and the reader asks in the same way: links that keep message boundaries rely on it.
 class Link {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <future>
 
 #include "trireme/base/error.h"
 
@@ -19,7 +20,7 @@ class TcpLink : public Link {
   size_t write_some(ConstBytes data) override { return write_frame(data, {}); }
 
   size_t write_frame(ConstBytes header, ConstBytes payload) override {
-    if (!out_.valid()) open_out();
+    if (!out_.valid() && !open_out()) return 0;
     iovec parts[2] = {{const_cast<std::byte*>(header.data()), header.size()},
                       {const_cast<std::byte*>(payload.data()), payload.size()}};
     msghdr message{};
@@ -48,9 +49,21 @@ class TcpLink : public Link {
   int write_fd() const override { return out_.fd(); }
 
  private:
-  void open_out() {
+  // On a thread of its own, since a peer that has stopped lets its callers wait, and they have deadlines to keep. Most
+  // answer within the first moment.
+  bool open_out() {
+    auto patience = std::chrono::milliseconds(0);
+    if (!opening_.valid()) {
+      opening_ = std::async(std::launch::async, [control = control_, peer = peer_, channel = channel_,
+                                                 deadline = Deadline::after(open_timeout_)] {
+        return control->connect(peer, channel, deadline);
+      });
+      patience = std::chrono::milliseconds(2);
+    }
+    if (opening_.wait_for(patience) != std::future_status::ready) return false;
     try {
-      out_ = control_->connect(peer_, channel_, Deadline::after(open_timeout_));
+      out_ = opening_.get();
+      return true;
     } catch (const Error& error) {
       throw LinkBroken{peer_, error.what()};
     }
@@ -61,6 +74,7 @@ class TcpLink : public Link {
   uint64_t channel_;
   Clock::duration open_timeout_;
   Socket out_, in_;
+  std::future<Socket> opening_;  // its end waits for the thread
 };
 
 }  // namespace
