@@ -43,7 +43,7 @@ inline bool contains(const std::string& text, const std::string& part) { return 
 /// Nothing of ours may be left with a name.
 inline void expect_no_leftovers(const RankProcesses& ranks) {
   EXPECT_EQ(ranks.leftovers(), std::vector<std::string>());
-  for (const std::string& name : shared_memory_names()) EXPECT_FALSE(contains(name, "trireme")) << name;
+  for (const std::string& name : shared_memory_names()) EXPECT_FALSE(name.starts_with("trireme")) << name;
 }
 
 inline std::string host_name() {

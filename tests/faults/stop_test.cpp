@@ -56,7 +56,7 @@ TEST(Stop, IsNamedAndTheOneThatWakesLearnsOfIt) {
   for (const Trial trial : {Trial{Wires::kSharedMemory, 0}, Trial{Wires::kSharedMemory, 2}, Trial{Wires::kTcp, 0},
                             Trial{Wires::kTcp, 1}, Trial{Wires::kMixedHosts, 0}, Trial{Wires::kMixedHosts, 2}}) {
     trials.emplace_back([trial] {
-      RankProcesses ranks = start(trial.wires, {"pause_us=200"});
+      RankProcesses ranks = start(trial.wires, {"pause_us=5000"});
       if (!ranks.wait_for("working", 30s)) return;
       const auto stopped_at = Clock::now();
       ranks[trial.stopped].signal(SIGSTOP);
@@ -168,7 +168,7 @@ TEST(Stop, OfAConnectionIsNamed) {
       options.kept_fds = {listener.fd()};
       options.of_rank[0]["TRIREME_LISTEN_FD"] = std::to_string(listener.fd());
       options.of_rank[2]["TRIREME_MASTER"] = fmt::format("127.0.0.1:{}", proxy.port());
-      RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "pause_us=200"}, options);
+      RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "pause_us=5000"}, options);
       if (!ranks.wait_for("working", 30s)) return;
       const auto since = Clock::now();
       proxy.swallow();

@@ -34,10 +34,10 @@ std::string RankContext::describe(int world_rank) const {
   return fmt::format("rank {}", world_rank);
 }
 
-void RankContext::sweep_retired() {
+void RankContext::sweep_retired(bool all) {
   std::lock_guard lock(retired_mutex);
   std::erase_if(retired, [&](const Retired& group) {
-    if (group.left == nullptr || group.left->load(std::memory_order_acquire) < group.members) return false;
+    if (!all && (group.left == nullptr || group.left->load(std::memory_order_acquire) < group.members)) return false;
     for (void* memory : group.memory) space->release(memory);
     return true;
   });

@@ -11,6 +11,8 @@ namespace trireme {
 namespace {
 
 constexpr size_t kFirstPiece = 64 * 1024;  // of memory for a message that nobody has asked for
+constexpr auto kLookAroundAfter = std::chrono::milliseconds(200);
+constexpr int kMostToLookAt = 128;  // beyond, it is not worth a link to every peer
 
 }  // namespace
 
@@ -137,8 +139,9 @@ void Endpoint::begin_payload(int index, Peer& p) {
   const FrameHeader& header = p.incoming;
   if (header.magic != FrameHeader::kMagic || header.version != FrameHeader::kVersion ||
       header.length > FrameHeader::kMaxLength) {
-    throw LinkBroken{world_ranks_.empty() ? index : world_ranks_[static_cast<size_t>(index)], fmt::format("it sent a frame of another kind (magic {:08x}, version {}, length {})",
-                                        header.magic, header.version, header.length)};
+    throw LinkBroken{world_ranks_.empty() ? index : world_ranks_[static_cast<size_t>(index)],
+                     fmt::format("it sent a frame of another kind (magic {:08x}, version {}, length {})", header.magic,
+                                 header.version, header.length)};
   }
   const auto wanted = std::find_if(p.recvs.begin(), p.recvs.end(),
                                    [&](const Ticket& ticket) { return same_lane(ticket->header, header); });
@@ -173,16 +176,36 @@ void Endpoint::end_payload(Peer& p) {
   p.header_moved = p.payload_moved = 0;
 }
 
+size_t Endpoint::read_header(Peer& p) {
+  if (p.header_moved == sizeof p.incoming) return 0;
+  const size_t n = p.link->read_some(std::as_writable_bytes(std::span(&p.incoming, 1)).subspan(p.header_moved));
+  p.header_moved += n;
+  return n;
+}
+
+// A rank that means another operation may be sending to this one, which does not listen: it waits for somebody else.
+void Endpoint::look_around(const FrameHeader& mine) {
+  if (mine.digest.sequence == 0 || size_ > kMostToLookAt) return;
+  std::lock_guard lock(mutex_);
+  for (int index = 0; index < size_; ++index) {
+    if (index == rank_) continue;
+    Peer& p = peer(index);
+    if (p.target || p.aside || !p.recvs.empty()) continue;
+    read_header(p);
+    if (p.header_moved == sizeof p.incoming) check_same_operation(index, p.incoming, mine);
+  }
+}
+
 bool Endpoint::move_in(int index, Peer& p) {
   bool moved = false;
   while (p.target || p.aside || !p.recvs.empty()) {
     if (!p.target && !p.aside) {
-      const auto header = std::as_writable_bytes(std::span(&p.incoming, 1)).subspan(p.header_moved);
-      const size_t n = p.link->read_some(header);
-      if (n == 0) break;
-      moved = true;
-      p.header_moved += n;
-      if (n < header.size()) continue;
+      const size_t n = read_header(p);
+      moved = moved || n > 0;
+      if (p.header_moved < sizeof p.incoming) {
+        if (n == 0) break;
+        continue;
+      }
       begin_payload(index, p);
     }
     const size_t length = p.incoming.length;
@@ -234,9 +257,11 @@ void Endpoint::wait(std::span<const Ticket> tickets, const Waiter& waiter) {
   const int spins = polls_sockets_ ? waiter.spins() / 8 : waiter.spins();
   const int yields = polls_sockets_ ? 0 : waiter.yields();
   int idle = 0;
+  Clock::time_point quiet_since{};
   while (!all_done()) {
     if (progress()) {
       idle = 0;
+      quiet_since = {};
     } else if (idle < spins) {
       ++idle;
       pause_cpu();
@@ -245,6 +270,12 @@ void Endpoint::wait(std::span<const Ticket> tickets, const Waiter& waiter) {
       yield_core();
     } else {
       waiter.check_thoroughly();
+      const Clock::time_point now = Clock::now();
+      if (quiet_since == Clock::time_point{}) quiet_since = now;
+      if (now - quiet_since > kLookAroundAfter) {
+        look_around(tickets.front()->header);
+        quiet_since = now;
+      }
       if (!all_done()) sleep_for_event();
     }
     if ((idle & 63) == 63) waiter.check();

@@ -89,6 +89,8 @@ class Endpoint {
   bool progress_locked();
   bool move_out(Peer& peer);
   bool move_in(int index, Peer& peer);
+  static size_t read_header(Peer& peer);
+  void look_around(const FrameHeader& mine);
   void begin_payload(int index, Peer& peer);
   void end_payload(Peer& peer);
   static void check_match(int index, const FrameHeader& theirs, const FrameHeader& mine);

@@ -42,8 +42,8 @@ struct RankContext {
   };
   std::mutex retired_mutex;
   std::vector<Retired> retired;
-  /// Releases what nobody can reach any more.
-  void sweep_retired();
+  /// Releases what nobody can reach any more; `all`, when no peer is left.
+  void sweep_retired(bool all = false);
 
   // Recorders that are dumped on request: see flight_dump.h.
   std::mutex recorders_mutex;

@@ -348,6 +348,7 @@ void run_as_threads(int num_ranks, const std::function<void(World&)>& body, cons
       });
     }
   }
+  for (const auto& context : contexts) context->sweep_retired(true);
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);
   }
