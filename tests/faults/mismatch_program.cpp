@@ -2,14 +2,26 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include "support/mismatch_case.h"
 #include "support/process_group.h"
 
+namespace {
+
+int count_in(const char* folder) {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace trireme;
   die_with_parent();
+  const int descriptors = count_in("/proc/self/fd");
   const int rank = std::atoi(std::getenv("TRIREME_RANK"));
   const int max_ranks = std::atoi(std::getenv("TRIREME_WORLD_SIZE"));
   const std::string one_host = std::getenv("TRIREME_ONE_HOST");
@@ -33,5 +45,7 @@ int main(int argc, char** argv) {
     }
     std::fflush(stdout);
   }
+  std::printf("left: %d descriptors, %d threads\n", count_in("/proc/self/fd") - descriptors,
+              count_in("/proc/self/task") - 1);
   return 0;
 }

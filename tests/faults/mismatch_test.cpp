@@ -119,7 +119,10 @@ TEST_P(MismatchOfProcesses, IsReported) {
   RankProcesses ranks(argv, options);
   listeners.clear();
   const std::vector<int> codes = ranks.wait(100s);
-  for (const int code : codes) EXPECT_EQ(code, 0) << ranks.outputs();
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(codes[static_cast<size_t>(rank)], 0) << ranks.outputs();
+    EXPECT_NE(ranks[rank].output().find("left: 0 descriptors, 0 threads"), std::string::npos) << ranks.outputs();
+  }
 
   Tally tally;
   for (const MismatchCase& plan : plans) {

@@ -19,8 +19,7 @@ class Deadline {
   Clock::duration left() const { return std::max(at_ - Clock::now(), Clock::duration::zero()); }
   /// What is left, at most `cap`, in whole milliseconds rounded up: the argument of poll() and epoll_wait().
   int left_ms(int cap) const {
-    return static_cast<int>(
-        std::min<long long>(cap, std::chrono::ceil<std::chrono::milliseconds>(left()).count()));
+    return static_cast<int>(std::min<long long>(cap, std::chrono::ceil<std::chrono::milliseconds>(left()).count()));
   }
 
  private:

@@ -236,10 +236,10 @@ std::byte* SharedHeap::at(int world_rank, Place place) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat info {};
   if (fd < 0 || fstat(fd, &info) != 0) {
-    throw PeerUnreachable(world_rank,
-                          fmt::format("cannot open the memory of rank {} (pid {}): {}", world_rank, ticket->pid,
-                                      std::strerror(errno)),
-                          "the rank has ended, or this system forbids it: then set TRIREME_TRANSPORT=tcp");
+    throw PeerUnreachable(
+        world_rank,
+        fmt::format("cannot open the memory of rank {} (pid {}): {}", world_rank, ticket->pid, std::strerror(errno)),
+        "the rank has ended, or this system forbids it: then set TRIREME_TRANSPORT=tcp");
   }
   const auto is_gone = [&] {
     return PeerUnreachable(world_rank, fmt::format("pid {} is no longer rank {} of this job", ticket->pid, world_rank),

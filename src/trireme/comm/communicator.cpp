@@ -208,7 +208,8 @@ auto prepare_all_to_all(Communicator::Impl& group, ConstData in, Data out) {
         fmt::format("the input of an all-to-all has {} elements, which do not divide by {} ranks", in.count, p),
         "use all_to_all_v for blocks of unequal size");
   }
-  return Prepared{digest_of(OperationKind::kAllToAll, in.type, in.count / p), 0, [&group, in, out, p](const Call& call) {
+  return Prepared{digest_of(OperationKind::kAllToAll, in.type, in.count / p), 0,
+                  [&group, in, out, p](const Call& call) {
                     if (group.shared) return group.shared->all_to_all(call, in, out);
                     Messenger messenger = group.messenger(call);
                     const std::vector<size_t> counts(p, in.count / p);
@@ -360,8 +361,7 @@ Handle Communicator::start_all_to_all(ConstData in, Data out, const CallOptions&
 }
 Handle Communicator::start_all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,
                                         std::span<const size_t> recv_counts, const CallOptions& options) {
-  return start(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts),
-               options);
+  return start(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts), options);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, const CallOptions& options) {

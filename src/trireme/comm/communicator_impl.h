@@ -72,7 +72,9 @@ struct Communicator::Impl {
   }
   Messenger messenger(const BoardCollectives::Call& call);
 
-  bool is_unusable() const { return is_broken.load(std::memory_order_acquire) || context->control->failure() != nullptr; }
+  bool is_unusable() const {
+    return is_broken.load(std::memory_order_acquire) || context->control->failure() != nullptr;
+  }
   /// Throws the error that broke the group or the job, if there is one.
   void check_usable();
   /// The same for an operation, which the recorder then shows as failed.
