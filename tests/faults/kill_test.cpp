@@ -60,7 +60,11 @@ TEST(Kill, UnderMpirunLeavesNobody) {
     ScratchFolder folder;
     ChildProcess mpirun({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(kRanks),
                          TRIREME_BIN_DIR "/loop_program"},
-                        {{"TRIREME_TRANSPORT", "mpi"}, {"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", folder.path()}},
+                        {{"TRIREME_TRANSPORT", "mpi"},
+                         {"TMPDIR", folder.path()},
+                         {"XDG_RUNTIME_DIR", folder.path()},
+                         // What Open MPI leaves behind when a rank is killed goes with the folder.
+                         {"OMPI_MCA_btl_vader_backing_directory", folder.path()}},
                         folder.path() / "output");
     std::vector<pid_t> pids;
     const Deadline deadline = Deadline::after(40s);
