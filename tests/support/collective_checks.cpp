@@ -336,6 +336,21 @@ void check_all_reduce_algorithms(Communicator& comm, const CheckOptions& options
   }
 }
 
+void check_mixed_memory(Communicator& comm) {
+  // Some ranks bring memory from the communicator, some their own.
+  uint64_t salt = 77;
+  for (const size_t count : {size_t{100}, size_t{1000}, size_t{5003}, size_t{300007}}) {
+    for (const int odd : {0, 1}) {
+      Operand operand(comm, count, DataType::kFloat, comm.rank() % 2 == odd);
+      fill(operand.data(), comm.rank(), ++salt);
+      comm.all_reduce(operand.data());
+      const std::vector<std::byte> wanted = expected_sum(comm.size(), count, DataType::kFloat, ReduceOp::kSum, salt);
+      check_equal("all-reduce of mixed memory", comm, operand.data(), view(wanted, count, DataType::kFloat));
+      operand.check_guards("all-reduce of mixed memory");
+    }
+  }
+}
+
 void check_asynchronous(Communicator& comm) {
   // Several collectives at once, with a blocking one behind them and messages beside them.
   const size_t count = 20000;
@@ -397,6 +412,7 @@ void check_everything(World& world, const CheckOptions& options) {
   check_point_to_point(comm, options);
   check_collectives(comm, options);
   check_all_reduce_algorithms(comm, options);
+  check_mixed_memory(comm);
   check_asynchronous(comm);
   check_split(comm);
 }

@@ -16,6 +16,7 @@ void check_point_to_point(Communicator& comm, const CheckOptions& options = {});
 void check_collectives(Communicator& comm, const CheckOptions& options = {});
 /// Every algorithm, its bits where it promises them.
 void check_all_reduce_algorithms(Communicator& comm, const CheckOptions& options = {});
+void check_mixed_memory(Communicator& comm);
 void check_asynchronous(Communicator& comm);
 void check_split(Communicator& comm);
 void check_everything(World& world, const CheckOptions& options = {});

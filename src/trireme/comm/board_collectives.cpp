@@ -299,12 +299,25 @@ void BoardCollectives::reduce_scatter(const Call& call, ConstData in, Data out, 
 }
 
 void BoardCollectives::all_reduce(const Call& call, Data data, ReduceOp op) {
-  if (data.num_bytes() <= tuning_.flat_bytes) return all_reduce_flat(call, data, op);
-  const auto place = direct_place(data);
-  if (!place) return all_reduce_staged(call, data, op);
-  meet(call, *place, kDirect);
-  if (all_show_directly()) return all_reduce_in_place(call, data, op);
-  all_reduce_staged(call, data, op);
+  const size_t num_bytes = data.num_bytes();
+  if (num_bytes <= tuning_.in_place_bytes) return all_reduce_flat(call, data, op);
+  const bool is_short = num_bytes <= tuning_.flat_bytes;
+  const auto place = space_->place_of(data.bytes, num_bytes);
+  if (place) {
+    meet(call, *place, kDirect);
+    if (all_show_directly()) return all_reduce_in_place(call, data, op);
+    if (!is_short) return all_reduce_staged(call, data, op);
+  } else {
+    if (!is_short) return all_reduce_staged(call, data, op);
+    copy_to_stage(next_stage(num_bytes), data);
+    meet_with_stage(call);
+    if (!any_shows_directly()) {
+      return take_reduced(
+          data.bytes, [](int) { return size_t{0}; }, data, op);
+    }
+  }
+  // Some can be reached and some cannot: once more, with a copy of everybody's.
+  all_reduce_flat(call, data, op);
 }
 
 void BoardCollectives::all_reduce_flat(const Call& call, Data data, ReduceOp op) {

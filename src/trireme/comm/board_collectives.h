@@ -27,6 +27,7 @@ namespace trireme {
 
 /// Sizes that decide between ways of doing the same; measured, not derived.
 struct BoardTuning {
+  size_t in_place_bytes = 1024;               ///< beyond, memory in reach is all-reduced in place
   size_t flat_bytes = 16 * 1024;              ///< up to here an all-reduce is one meeting: every rank sums everything
   size_t chunk_bytes = 256 * 1024;            ///< of a stage; at most a quarter of the ring
   size_t ring_bytes = 2 * 1024 * 1024;        ///< for stages, of each rank
