@@ -31,7 +31,7 @@ struct BoardTuning {
   size_t flat_bytes = 16 * 1024;              ///< up to here an all-reduce is one meeting: every rank sums everything
   size_t chunk_bytes = 256 * 1024;            ///< of a stage; at most a quarter of the ring
   size_t ring_bytes = 2 * 1024 * 1024;        ///< for stages, of each rank
-  size_t streaming_bytes = 24 * 1024 * 1024;  ///< from here on (all ranks together), results bypass the caches
+  size_t streaming_bytes = 48 * 1024 * 1024;  ///< from here on (all ranks together), results bypass the caches
 };
 
 /// Copies to stages in the way that is faster on these cores: see [Note: Stores to stages].
