@@ -62,7 +62,10 @@ std::byte* BoardCollectives::next_stage(size_t num_bytes) {
     return board_->stage(board_->rank(), small_stage_);
   }
   // Headers may make a stage a little larger than a quarter of the ring; three of them always fit.
-  if (ring_ == nullptr) ring_ = static_cast<std::byte*>(space_->allocate(tuning_.ring_bytes));
+  if (ring_ == nullptr) {
+    ring_ = static_cast<std::byte*>(space_->allocate(tuning_.ring_bytes));
+    std::memset(ring_, 0, tuning_.ring_bytes);  // the first touch of a page would look like a slow store
+  }
   if (ring_at_ + num_bytes > tuning_.ring_bytes) ring_at_ = 0;
   stage_ = ring_ + ring_at_;
   ring_at_ = (ring_at_ + num_bytes + 4095) / 4096 * 4096;
@@ -70,7 +73,7 @@ std::byte* BoardCollectives::next_stage(size_t num_bytes) {
 }
 
 void StageWriter::copy(std::byte* stage, ConstData in) {
-  constexpr int kCachedCopies = 16, kStreamedCopies = 256;
+  constexpr int kCachedCopies = 16, kStreamedCopies = 64;
   const size_t num_bytes = in.num_bytes();
   if (num_bytes < 1024) return copy_bytes(stage, in.bytes, num_bytes);
   if (unwatched_ > 0) {
