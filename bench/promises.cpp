@@ -1,4 +1,4 @@
-// What the promises of docs/reliability cost in each call: fingerprint, announcement, record, progress and failure
+// What the promises of docs/communication.md cost in each call: fingerprint, announcement, record, progress and failure
 // check.
 //
 // Run it alone: bench_promises. It prints nanoseconds a call and their share of an all-reduce between two threads, and

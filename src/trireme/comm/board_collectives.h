@@ -6,7 +6,7 @@
 //            after a closing meeting;
 //   staged   other memory is copied, a chunk at a time, to a stage: a piece of a ring of shared memory. The next chunk
 //            goes to the next stage. Whoever has arrived at the meeting after has read the first one: it is free again.
-// Short operands are always staged: a copy costs less than a meeting.
+// Very short operands are always staged: a copy costs less than a closing meeting.
 //
 // [Note: Stores to stages]
 // A core that writes lines which another one has read into its cache waits for each of them: 3 to 8 ns where the two

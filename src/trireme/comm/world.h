@@ -30,7 +30,7 @@ class World {
   int local_rank() const;
   int local_size() const;
   Communicator& comm();
-  /// "threads", "shared memory", "tcp", "shared memory + tcp", "mpi".
+  /// "alone", "threads", "shared memory", "tcp", "shared memory + tcp", "mpi".
   std::string transport() const;
 
   /// Shown in error messages and heartbeats: the caller's position, such as the training step.

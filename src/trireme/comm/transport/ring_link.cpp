@@ -40,7 +40,8 @@ class RingLink : public Link {
       const size_t until_wrap = out_->capacity - (written & mask);
       const size_t n = std::min({data.size() - total, room, until_wrap, kPiece});
       if (n == 0) break;
-      copy_bytes(out_->data + (written & mask), data.data() + total, n, Stores::kStreaming);  // [Note: Staging]
+      copy_bytes(out_->data + (written & mask), data.data() + total, n,
+                 Stores::kStreaming);  // [Note: Stores to stages]
       written += n;
       total += n;
       out_->written.store(written, std::memory_order_seq_cst);
