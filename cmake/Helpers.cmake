@@ -1,7 +1,7 @@
 # Short functions that the other files share.
 
 # Folders whose sources make libtrireme: no libtorch in them (tools/layers.txt, checked by tools/check_layers).
-set(TRIREME_PURE_FOLDERS base mesh observe layout program simulate comm elastic)
+set(TRIREME_PURE_FOLDERS base mesh config data observe layout program simulate comm checkpoint elastic)
 
 # Sources under the given patterns, without tests, helper programs and code for optional parts.
 function(trireme_sources result)
@@ -15,7 +15,7 @@ function(trireme_uses_torch result)
   set(${result} FALSE PARENT_SCOPE)
   foreach(file IN LISTS ARGN)
     file(STRINGS "${file}" lines
-      REGEX "^#include [<\"](torch|ATen|c10|trireme/(train|models|checkpoint|parallel|runtime|tensor))/")
+      REGEX "^#include [<\"](torch|ATen|c10|trireme/(train|models|parallel|runtime|tensor))/")
     if(lines)
       set(${result} TRUE PARENT_SCOPE)
     endif()
@@ -45,6 +45,16 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=${trireme_torch_jobs})
 # Links libtorch, and makes the target find it at run time.
 function(trireme_link_torch target)
   target_link_libraries(${target} PRIVATE LibTorch::torch)
+  # libtorch's headers bring an fmt of their own, of another version than the system's library.
+  target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
+  # One precompiled torch/torch.h for all: libraries and programs must then be compiled alike.
+  set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
+  target_compile_options(${target} PRIVATE -fPIC)
+  if(target STREQUAL "trireme_torch")
+    target_precompile_headers(${target} PRIVATE <torch/torch.h>)
+  else()
+    target_precompile_headers(${target} REUSE_FROM trireme_torch)
+  endif()
   set_target_properties(${target} PROPERTIES
     INSTALL_RPATH "$ORIGIN/../lib;${LibTorch_RUNTIME_DIRS}" JOB_POOL_COMPILE torch)
 endfunction()

@@ -16,7 +16,8 @@ endif()
 
 if(LibTorch_FOUND)
   # One library for what is built on libtorch; a program alone needs none.
-  trireme_sources(trireme_torch_sources src/trireme/train/*.cpp)
+  trireme_sources(trireme_torch_sources src/trireme/tensor/*.cpp src/trireme/runtime/*.cpp src/trireme/parallel/*.cpp
+    src/trireme/models/*.cpp src/trireme/train/*.cpp)
   if(trireme_torch_sources)
     add_library(trireme_torch SHARED ${trireme_torch_sources})
     target_link_libraries(trireme_torch PUBLIC trireme trireme_inside)

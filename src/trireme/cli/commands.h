@@ -17,6 +17,7 @@ namespace trireme::cli {
 constexpr int kMissedTarget = 3;
 
 void add_bench(CLI::App& app, int& exit_code);
+void add_checkpoint(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 /// `program`: what came after "--".
 void add_launch(CLI::App& app, std::vector<std::string> program, int& exit_code);

@@ -134,6 +134,7 @@ int run(int argc, char** argv) {
     add_train(app, exit_code);
     add_launch(app, {argv + std::min(own_argc + 1, argc), argv + argc}, exit_code);
     add_bench(app, exit_code);
+    add_checkpoint(app, exit_code);
     add_doctor(app, exit_code);
     app.footer(
         "Try first\n"

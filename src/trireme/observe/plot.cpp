@@ -23,7 +23,7 @@ constexpr std::string_view kSvgStyle = R"css(<style>
 .tr-bg{fill:#fff}.tr-text{fill:#24292f;font:12px system-ui,"Segoe UI","DejaVu Sans",sans-serif}
 .tr-soft{fill:#606a75}.tr-title{font-size:15px;font-weight:600}.tr-end{text-anchor:end}.tr-mid{text-anchor:middle}
 .tr-grid{stroke:#e1e5ea;stroke-width:1}.tr-minor{stroke:#f1f3f5;stroke-width:1}.tr-axis{stroke:#8c959f;stroke-width:1}
-.tr-line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.tr-dash{stroke-dasharray:2 5;stroke-width:1.8}.tr-thin{stroke-width:1.3}
+.tr-line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.tr-dash{stroke-dasharray:2 5;stroke-width:1.8}.tr-thin{stroke-width:1.3}.tr-faint{stroke-width:1;stroke-opacity:.35}
 .tr-dot{stroke-width:1.2}.tr-hit{fill:transparent;stroke:none}.tr-s:hover .tr-line{stroke-width:3.2}
 .tr-l0{stroke:#2463d4}.tr-f0{fill:#2463d4}.tr-l1{stroke:#d9480f}.tr-f1{fill:#d9480f}
 .tr-l2{stroke:#2b8a3e}.tr-f2{fill:#2b8a3e}.tr-l3{stroke:#9c36b5}.tr-f3{fill:#9c36b5}
@@ -38,20 +38,6 @@ constexpr std::string_view kSvgStyle = R"css(<style>
 .tr-l6{stroke:#dfb94f}.tr-f6{fill:#dfb94f}.tr-l7{stroke:#b4bcc5}.tr-f7{fill:#b4bcc5}
 .tr-dot{stroke:#16191e}
 }
-</style>
-)css";
-
-constexpr std::string_view kPageStyle = R"css(<style>
-:root{color-scheme:light dark}
-body{margin:0 auto;max-width:960px;padding:24px 20px 64px;background:#fff;color:#24292f;font:15px/1.55 system-ui,"Segoe UI",sans-serif}
-h1{font-size:26px;line-height:1.25;margin:8px 0 20px}h2{font-size:19px;margin:36px 0 10px}
-body>svg{display:block;width:100%;height:auto;margin:18px 0;border:1px solid #e1e5ea;border-radius:8px}
-.scroll{overflow-x:auto;margin:14px 0}
-table{border-collapse:collapse;font-size:14px}th,td{padding:5px 14px 5px 0;text-align:left;border-bottom:1px solid #e1e5ea;white-space:nowrap}
-th{font-weight:600;border-bottom-color:#8c959f}.number{text-align:right;font-variant-numeric:tabular-nums}
-pre{overflow-x:auto;padding:12px 14px;background:#f4f6f8;border-radius:8px;font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace}
-@media (prefers-color-scheme:dark){body{background:#0f1115;color:#e6e9ed}body>svg{border-color:#2c3138}
-th,td{border-bottom-color:#2c3138}th{border-bottom-color:#6b747e}pre{background:#1b1f25}}
 </style>
 )css";
 
@@ -141,15 +127,17 @@ std::string marker_at(double x, double y, int marker, int color) {
   return fmt::format("<path d=\"M{:.1f} {:.1f}{}\" class=\"tr-dot tr-f{}\"/>", x, y, shape, color);
 }
 
-bool has_markers(const Series& series) { return !series.dashed && series.points.size() <= kMostMarkers; }
+bool has_markers(const Series& series) {
+  return !series.dashed && !series.faint && series.points.size() <= kMostMarkers;
+}
 
 std::string_view line_class(const Series& series) {
-  return series.dashed ? " tr-dash" : has_markers(series) ? "" : " tr-thin";
+  return series.faint ? " tr-faint" : series.dashed ? " tr-dash" : has_markers(series) ? "" : " tr-thin";
 }
 
 struct Pixel {
   double x, y;
-  std::string tip;
+  std::pair<double, double> point;
 };
 
 /// A run of points without a gap. Where points are denser than pixels, the lowest and the highest of each column.
@@ -187,15 +175,14 @@ std::string draw_series(const Chart& chart, const Series& series, int color, int
       continue;
     }
     ++num_points;
-    runs.back().push_back({map_x(x), map_y(y),
-                           fmt::format("{}\n{}: {}", series.name, format_quantity(x, chart.x.quantity),
-                                       format_quantity(y, chart.y.quantity))});
+    runs.back().push_back({map_x(x), map_y(y), {x, y}});
   }
   std::string out = "<g class=\"tr-s\">";
   for (const auto& run : runs) {
     if (run.empty()) continue;
     out += fmt::format("<path d=\"{}\" class=\"tr-line tr-l{}{}\"/>", path_of(run), color, line_class(series));
   }
+  if (series.faint) return out + "</g>\n";
   // Of very many points some stand for all under the mouse.
   const size_t stride = std::max<size_t>(1, num_points / 200);
   size_t index = 0;
@@ -204,8 +191,11 @@ std::string draw_series(const Chart& chart, const Series& series, int color, int
       if (index++ % stride != 0) continue;
       out += "\n<g>";
       if (has_markers(series)) out += marker_at(pixel.x, pixel.y, marker, color);
+      const std::string tip =
+          fmt::format("{}\n{}: {}", series.name, format_quantity(pixel.point.first, chart.x.quantity),
+                      format_quantity(pixel.point.second, chart.y.quantity));
       out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"9\" class=\"tr-hit\"/><title>{}</title></g>", pixel.x,
-                         pixel.y, escape_html(pixel.tip));
+                         pixel.y, escape_html(tip));
     }
   }
   return out + "</g>\n";
@@ -282,11 +272,12 @@ std::string to_svg(const Chart& chart) {
       "{3:.1f}\">\n",
       left - kEdge, top - kEdge, right - left + 2 * kEdge, bottom - top + 2 * kEdge);
   bool any = false;
-  // Predictions under measurements.
-  for (const bool dashed : {true, false}) {
+  // Predictions under measurements, and what is faint under all.
+  const auto layer_of = [](const Series& series) { return series.faint ? 0 : series.dashed ? 1 : 2; };
+  for (const int layer : {0, 1, 2}) {
     for (size_t i = 0; i < chart.series.size(); ++i) {
       const Series& series = chart.series[i];
-      if (series.dashed != dashed) continue;
+      if (layer_of(series) != layer) continue;
       out += draw_series(chart, series, colors[i], markers[i], map_x, map_y);
       any = any || std::any_of(series.points.begin(), series.points.end(), [&](const auto& point) {
               return can_draw(point.first, chart.x) && can_draw(point.second, chart.y);
@@ -308,20 +299,6 @@ std::string to_svg(const Chart& chart) {
     y += kLegendRow;
   }
   return out + "</svg>\n";
-}
-
-void HtmlPage::add_heading(std::string_view text) { body_ += fmt::format("<h2>{}</h2>\n", escape_html(text)); }
-void HtmlPage::add_paragraph(std::string_view text) { body_ += fmt::format("<p>{}</p>\n", escape_html(text)); }
-void HtmlPage::add_chart(const Chart& chart) { body_ += to_svg(chart); }
-void HtmlPage::add_table(const Table& table) { body_ += "<div class=\"scroll\">\n" + table.to_html() + "</div>\n"; }
-void HtmlPage::add_preformatted(std::string_view text) { body_ += fmt::format("<pre>{}</pre>\n", escape_html(text)); }
-
-std::string HtmlPage::to_html() const {
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n{1}</head>\n"
-      "<body>\n<h1>{0}</h1>\n{2}</body>\n</html>\n",
-      escape_html(title_), kPageStyle, body_);
 }
 
 }  // namespace trireme

@@ -39,6 +39,7 @@ struct Series {
   bool dashed = false;  ///< a prediction: dashed, without markers
   int color = -1;       ///< number in the palette, so that a prediction can look like its measurement; -1: the next
   bool in_legend = true;
+  bool faint = false;  ///< background of a smoothed line of the same colour: thin, pale, silent under the mouse
 };
 
 struct Chart {
@@ -52,16 +53,29 @@ struct Chart {
 /// An <svg> element, also good as a file of its own.
 std::string to_svg(const Chart& chart);
 
+/// How a verdict looks.
+enum class Tone { kGood, kBad, kNeutral };
+
 /// A page that is built from top to bottom.
 class HtmlPage {
  public:
   explicit HtmlPage(std::string title) : title_(std::move(title)) {}
   void add_heading(std::string_view text);
   void add_paragraph(std::string_view text);
+  /// A paragraph that stands out: a short verdict, then the rest.
+  void add_verdict(std::string_view verdict, Tone tone, std::string_view text);
+  /// Few numbers in large letters: name, value.
+  void add_facts(const std::vector<std::pair<std::string, std::string>>& facts);
   void add_chart(const Chart& chart);
+  /// Beside each other where the window is wide enough.
+  void add_charts(const std::vector<Chart>& charts);
+  /// One bar cut into its parts, with a legend; what is not above 0 is left out.
+  void add_shares(const std::vector<std::pair<std::string, double>>& parts);
   void add_table(const Table& table);
   /// As it is, in a fixed font.
   void add_preformatted(std::string_view text);
+  /// The same, folded away under `summary`.
+  void add_details(std::string_view summary, std::string_view text);
   std::string to_html() const;
 
  private:

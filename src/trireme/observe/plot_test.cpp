@@ -132,6 +132,35 @@ TEST(Plot, LimitsOfTheAxisAreKept) {
   EXPECT_EQ(svg.find(">1,000<"), std::string::npos);
 }
 
+TEST(Plot, FaintLinesAreUnderTheOthersAndSilent) {
+  Chart chart = example();
+  chart.series[1].dashed = false;
+  chart.series[1].faint = true;
+  const std::string svg = to_svg(chart);
+  EXPECT_EQ(count(svg, "<title>"), 8u);
+  EXPECT_LT(svg.find("class=\"tr-line tr-l0 tr-faint\""), svg.find("class=\"tr-line tr-l0\""));
+}
+
+TEST(Plot, PartsOfAPage) {
+  HtmlPage page("p");
+  page.add_verdict("<v>", Tone::kBad, "t & t");
+  page.add_facts({{"<n>", "1"}});
+  page.add_charts({example(), example()});
+  page.add_shares({{"a", 1}, {"none", 0}, {"b<", 3}, {"wrong", std::nan("")}, {"tiny", 0.004}});
+  page.add_details("s>", "l1\nl2");
+  const std::string html = page.to_html();
+  for (const char* part : {"<p class=\"verdict bad\"><b>&lt;v&gt;</b>t &amp; t</p>", "<dt>&lt;n&gt;</dt><dd>1</dd>",
+                           "width:24.98%", "b&lt;<span>75 %</span>", "tiny<span>0.1 %</span>",
+                           "<details><summary>s&gt;</summary>\n<pre>l1\nl2</pre></details>"}) {
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(html.find("none<span>"), std::string::npos);
+  EXPECT_EQ(html.find("wrong"), std::string::npos);
+  HtmlPage empty("p");
+  empty.add_shares({});
+  EXPECT_EQ(empty.to_html().find("<ul"), std::string::npos);
+}
+
 TEST(Plot, Page) {
   HtmlPage page("a <b>");
   page.add_heading("h & h");

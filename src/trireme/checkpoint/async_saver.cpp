@@ -1,0 +1,110 @@
+#include "trireme/checkpoint/async_saver.h"
+
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/base/log.h"
+
+namespace trireme {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "something that is no exception was thrown";
+  }
+}
+
+void write(SaveRequest& request) {
+  std::vector<ShardTensor> tensors;
+  for (const SnapshotTensor& part : request.tensors) {
+    tensors.push_back({part.tensor.view(), part.group, part.first_row, part.full_rows});
+  }
+  write_shard(request.place, request.shard, request.num_shards, tensors);
+}
+
+/// What went wrong, or nothing.
+std::exception_ptr save(SaveRequest& request) {
+  std::exception_ptr failure;
+  try {
+    write(request);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  std::vector<SnapshotTensor>().swap(request.tensors);
+  if (!request.completion) return failure;
+  try {
+    request.completion(failure);
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+  }
+  request.completion = nullptr;  // what it holds, such as a PendingCheckpoint, ends in the background, too
+  return failure;
+}
+
+}  // namespace
+
+AsyncSaver::AsyncSaver() : thread_([this] { run(); }) {}
+
+AsyncSaver::~AsyncSaver() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (error_) log_error("a checkpoint was not saved: {}", text_of(error_));
+}
+
+void AsyncSaver::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return request_ || ending_; });
+    if (!request_) return;
+    SaveRequest request = std::move(*request_);
+    lock.unlock();
+    std::exception_ptr failure = save(request);
+    lock.lock();
+    if (failure) error_ = std::move(failure);
+    request_.reset();
+    changed_.notify_all();
+  }
+}
+
+void AsyncSaver::throw_error(std::unique_lock<std::mutex>&) {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+bool AsyncSaver::start(SaveRequest request, WhenBusy when_busy) {
+  std::unique_lock lock(mutex_);
+  throw_error(lock);
+  if (request_ && when_busy == WhenBusy::kRefuse) return false;
+  changed_.wait(lock, [this] { return !request_; });
+  throw_error(lock);
+  request_ = std::move(request);
+  lock.unlock();
+  changed_.notify_all();
+  return true;
+}
+
+bool AsyncSaver::busy() const {
+  const std::lock_guard lock(mutex_);
+  return request_.has_value();
+}
+
+void AsyncSaver::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !request_; });
+  throw_error(lock);
+}
+
+std::optional<std::string> AsyncSaver::take_error() {
+  std::unique_lock lock(mutex_);
+  if (!error_) return std::nullopt;
+  return text_of(std::exchange(error_, nullptr));
+}
+
+}  // namespace trireme

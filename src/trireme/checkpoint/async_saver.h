@@ -1,0 +1,69 @@
+// Writes snapshots in the background, one at a time, while training goes on.
+//
+// Threads: the one that owns it calls; one thread of its own writes. An error in the background never ends the process:
+// the next call reports it, once.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trireme/checkpoint/owned_tensor.h"
+#include "trireme/checkpoint/save.h"
+
+namespace trireme {
+
+/// Like ShardTensor, with bytes that belong to the save.
+struct SnapshotTensor {
+  OwnedTensor tensor;  ///< shape and bytes of what this shard holds
+  std::string group = "weights";
+  int64_t first_row = 0;
+  std::optional<int64_t> full_rows;
+};
+
+struct SaveRequest {
+  SavePlace place;
+  int shard = 0;
+  int num_shards = 1;
+  std::vector<SnapshotTensor> tensors;
+  /// Runs in the background once the shard is on the disk and its memory is free, or with what went wrong. On worker 0
+  /// it waits for the others and commits. What it throws counts as the error of this save, too.
+  std::function<void(std::exception_ptr failure)> completion;
+};
+
+class AsyncSaver {
+ public:
+  enum class WhenBusy { kWait, kRefuse };
+
+  AsyncSaver();
+  AsyncSaver(const AsyncSaver&) = delete;
+  /// Finishes the save under way; an error of it that nobody has asked for is logged.
+  ~AsyncSaver();
+
+  /// Takes the request and returns at once; where a save is under way it waits for its end, or returns false.
+  /// Throws the error of an earlier save that has not been reported yet; the new one is then not started.
+  bool start(SaveRequest request, WhenBusy when_busy);
+  bool busy() const;
+  /// Waits for the end of the save under way. Throws its error.
+  void wait();
+  /// The error of an earlier save that has not been reported yet, for those who would rather not catch.
+  std::optional<std::string> take_error();
+
+ private:
+  void run();
+  void throw_error(std::unique_lock<std::mutex>& lock);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<SaveRequest> request_;  // until it is done
+  bool ending_ = false;
+  std::exception_ptr error_;
+  std::jthread thread_;  // last: it uses the others
+};
+
+}  // namespace trireme

@@ -1,0 +1,133 @@
+#include "trireme/config/batch_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostDerivedLeaves = 8;
+
+/// "A", "A or B", "A, B or C".
+std::string alternatives(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0) text += i + 1 == numbers.size() ? " or " : ", ";
+    text += std::to_string(numbers[i]);
+  }
+  return text;
+}
+
+std::string origin(const Config& config, std::string_view key) {
+  return fmt::format("({}, {})", key, config.origins.phrase(key));
+}
+
+/// Whether a step of so many micro-batches can be split, as far as train.leaves and dp say.
+bool splits(int64_t num_micro_batches, int64_t leaves, int64_t dp) {
+  if (leaves == 0) leaves = derived_leaves(num_micro_batches);
+  return num_micro_batches % leaves == 0 && leaves % dp == 0;
+}
+
+/// "nearest: 96 or 104", values of train.global_batch that would work with everything else as it is; empty if none
+/// does.
+std::string nearest_batches(const Config& config, int64_t dp) {
+  const TrainConfig& train = config.train;
+  const int64_t leaves = train.leaves;
+  if (leaves == 0 ? dp > kMostDerivedLeaves : leaves % dp != 0) return "";
+  // Every multiple of 840 = lcm(1 … 8) micro-batches, and every multiple of `leaves`, brings one.
+  const int64_t reach = std::max<int64_t>(leaves, 840);
+  const int64_t here = train.global_batch / train.micro_batch;
+  std::vector<int64_t> found;
+  for (int64_t n = here; n >= 1 && n > here - reach && found.empty(); --n) {
+    if (splits(n, leaves, dp)) found.push_back(n * train.micro_batch);
+  }
+  for (int64_t n = here + 1, end = here + reach; n <= end; ++n) {
+    if (!splits(n, leaves, dp)) continue;
+    found.push_back(n * train.micro_batch);
+    break;
+  }
+  return found.empty() ? "" : "nearest: " + alternatives(found);
+}
+
+/// Numbers of leaves that work for this number of micro-batches and dp: the smallest few.
+std::vector<int64_t> working_leaves(int64_t num_micro_batches, int64_t dp) {
+  constexpr size_t kMostShown = 6;
+  std::vector<int64_t> found;
+  for (int64_t leaves = dp; leaves <= num_micro_batches && found.size() < kMostShown; leaves += dp) {
+    if (num_micro_batches % leaves == 0) found.push_back(leaves);
+  }
+  return found;
+}
+
+/// What to do where the leaves are at fault. dp divides the number of micro-batches.
+std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t dp) {
+  const std::string fixed = "leaves are part of what fixes the numbers: another count changes their last bits";
+  std::string cure = fmt::format("train.leaves = {} would work", alternatives(working_leaves(num_micro_batches, dp)));
+  if (const std::string other = nearest_batches(config, dp); !other.empty())
+    cure += ", or train.global_batch, " + other;
+  return cure + "; " + fixed;
+}
+
+}  // namespace
+
+int64_t derived_leaves(int64_t num_micro_batches) {
+  int64_t leaves = std::min(num_micro_batches, kMostDerivedLeaves);
+  while (num_micro_batches % leaves != 0) --leaves;
+  return leaves;
+}
+
+BatchPlan plan_batch(const Config& config, int64_t dp) {
+  const TrainConfig& train = config.train;
+  BatchPlan plan;
+  plan.global_batch = train.global_batch;
+  plan.micro_batch = train.micro_batch;
+  plan.dp = dp;
+  const std::string dp_text = fmt::format("dp = {} {}", dp, origin(config, "parallel.dp"));
+  const std::string batch_text = fmt::format("train.global_batch = {}", train.global_batch);
+  const std::string micro_text = fmt::format("{} {}", train.micro_batch, origin(config, "train.micro_batch"));
+  if (train.micro_batch > train.global_batch) {
+    throw UsageError(fmt::format("{} is less than one micro-batch of {}", batch_text, micro_text),
+                     fmt::format("set train.micro_batch to {} or less", std::max<int64_t>(train.global_batch / dp, 1)));
+  }
+  if (train.global_batch % dp != 0) {
+    throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text), nearest_batches(config, dp));
+  }
+  if (train.global_batch % train.micro_batch != 0) {
+    throw UsageError(fmt::format("{} is not a number of micro-batches of {}", batch_text, micro_text),
+                     nearest_batches(config, dp));
+  }
+  plan.num_micro_batches = train.global_batch / train.micro_batch;
+  if (plan.num_micro_batches % dp != 0) {
+    std::string cure = nearest_batches(config, dp);
+    // The replica's share in one micro-batch, or the largest part of it that is not above what was asked for.
+    int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
+    while (train.global_batch / dp % micro != 0) --micro;
+    cure += fmt::format("{}train.micro_batch = {}", cure.empty() ? "set " : "; or ", micro);
+    throw UsageError(fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text,
+                                 plan.num_micro_batches, micro_text, dp_text),
+                     cure);
+  }
+  plan.leaves = train.leaves > 0 ? train.leaves : derived_leaves(plan.num_micro_batches);
+  const std::string leaves_text = fmt::format("train.leaves = {} ({})", plan.leaves,
+                                              train.leaves > 0 ? config.origins.phrase("train.leaves") : "derived");
+  if (plan.num_micro_batches % plan.leaves != 0) {
+    throw UsageError(
+        fmt::format("{} does not divide the {} micro-batches of a step", leaves_text, plan.num_micro_batches),
+        leaves_cure(config, plan.num_micro_batches, dp));
+  }
+  if (plan.leaves % dp != 0) {
+    throw UsageError(fmt::format("{} cannot be split over {}", leaves_text, dp_text),
+                     leaves_cure(config, plan.num_micro_batches, dp));
+  }
+  plan.accumulation = plan.num_micro_batches / dp;
+  return plan;
+}
+
+}  // namespace trireme

@@ -1,0 +1,162 @@
+#include "trireme/config/check.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "trireme/base/error.h"
+#include "trireme/config/absent.h"
+#include "trireme/config/batch_plan.h"
+#include "trireme/config/value.h"
+
+namespace trireme {
+namespace {
+
+/// "model.heads = 5 (from FILE.toml:12)".
+std::string with_origin(const Config& config, std::string_view name) {
+  const std::string value = format_value(get_value(config, find_key(name, "check")));
+  return fmt::format("{} = {} ({})", name, value, config.origins.phrase(name));
+}
+
+[[noreturn]] void contradict(const Config& config, std::string_view key, std::string_view problem,
+                             std::string_view other, const std::string& cure) {
+  throw UsageError(fmt::format("{} {} {}", with_origin(config, key), problem, with_origin(config, other)), cure);
+}
+
+/// "nearest: 126 or 132": multiples of `step` around `value`.
+std::string nearest_multiples(int64_t value, int64_t step) {
+  const int64_t below = value / step * step;
+  return below > 0 ? fmt::format("nearest: {} or {}", below, below + step) : fmt::format("nearest: {}", step);
+}
+
+void check_model(const Config& config) {
+  const ModelConfig& model = config.model;
+  if (model.is_language() && model.hidden % model.heads != 0) {
+    contradict(config, "model.hidden", "cannot be split over", "model.heads",
+               nearest_multiples(model.hidden, model.heads));
+  }
+  if (model.kind == ModelKind::kLlama) {
+    if (model.heads % model.kv_heads != 0) {
+      contradict(config, "model.heads", "cannot be split over", "model.kv_heads",
+                 "every head of keys and values serves the same number of heads");
+    }
+    if (model.hidden / model.heads % 2 != 0) {
+      contradict(config, "model.hidden", "gives heads of an odd width with", "model.heads",
+                 "rotary positions turn pairs: the width of a head must be even");
+    }
+  }
+  const bool known_depth = model.depth == 18 || model.depth == 34 || model.depth == 50 || model.depth == 101;
+  if (model.kind == ModelKind::kResNet && !known_depth) {
+    throw UsageError(with_origin(config, "model.depth") + " is not a ResNet", "there are 18, 34, 50 and 101");
+  }
+}
+
+void check_data(const Config& config) {
+  const DataConfig& data = config.data;
+  const bool has_files = data.kind == "text" || data.kind == "tokens" || data.kind == "images";
+  if (has_files && data.path.empty()) {
+    throw UsageError(with_origin(config, "data.kind") + " needs files, but data.path is empty",
+                     "give --data.path, or data.kind = \"generated\"");
+  }
+  if (data.kind == "generated" && !data.path.empty()) {
+    contradict(config, "data.kind", "reads no files, but", "data.path", "set one of them only");
+  }
+  if (data.kind == "images" && config.model.is_language()) {
+    contradict(config, "data.kind", "cannot train", "model.kind", "images are for resnet and mlp");
+  }
+  if ((data.kind == "text" || data.kind == "tokens") && !config.model.is_language()) {
+    contradict(config, "data.kind", "cannot train", "model.kind", "text and tokens are for gpt2 and llama");
+  }
+  if (data.kind == "text" && data.tokenizer.empty() && config.model.vocab < 256) {
+    throw UsageError(with_origin(config, "model.vocab") + " is less than the 256 bytes of a text",
+                     "set model.vocab to 256, or give data.tokenizer");
+  }
+}
+
+void check_run(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (optimizer.warmup_steps > config.train.steps) {
+    contradict(config, "optimizer.warmup_steps", "is more than", "train.steps",
+               fmt::format("set it to {} or less", config.train.steps));
+  }
+  if (optimizer.schedule == "step" && optimizer.step_every == 0) {
+    contradict(config, "optimizer.schedule", "needs a number of steps, but", "optimizer.step_every",
+               "set optimizer.step_every to 1 or more");
+  }
+  if (optimizer.kind == "sgd" && optimizer.nesterov && optimizer.momentum == 0) {
+    contradict(config, "optimizer.nesterov", "looks ahead along a momentum, but", "optimizer.momentum",
+               "set optimizer.momentum, 0.9 for example");
+  }
+  const std::string& name = config.observe.name;
+  if (name == "." || name == ".." || name.find('/') != std::string::npos) {
+    throw UsageError(with_origin(config, "observe.name") + " is not the name of a folder",
+                     "set observe.run_dir to choose the whole path");
+  }
+}
+
+/// The replicas: as set, or what the other degrees leave of the workers.
+int64_t resolve_dp(const Config& config, int64_t world_size) {
+  if (world_size < 1) throw UsageError(fmt::format("{} workers are not a number of workers", world_size));
+  const ParallelConfig& parallel = config.parallel;
+  const std::array<std::pair<std::string_view, int64_t>, 5> degrees = {{{"parallel.dp", parallel.dp},
+                                                                        {"parallel.tp", parallel.tp},
+                                                                        {"parallel.pp", parallel.pp},
+                                                                        {"parallel.cp", parallel.cp},
+                                                                        {"parallel.ep", parallel.ep}}};
+  int64_t others = 1;
+  std::string text;
+  for (const auto& [key, degree] : degrees) {
+    const bool is_dp = key == "parallel.dp", is_ep = key == "parallel.ep";
+    if (degree == 0 || (degree < 0 && !is_dp)) {
+      throw UsageError(with_origin(config, key) + " is not a number of workers",
+                       is_dp ? "1 or more; -1 is the rest of the workers" : "1 or more; only parallel.dp may be -1");
+    }
+    if (is_dp || is_ep) continue;
+    if (degree > 1) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, degree);
+    if (__builtin_mul_overflow(others, degree, &others))
+      throw UsageError(text + " need more workers than there can be");
+  }
+  if (parallel.dp == -1) {
+    if (world_size % others == 0) return world_size / others;
+    throw UsageError(fmt::format("{} workers cannot be split by {}", world_size, text),
+                     nearest_multiples(world_size, others) + " workers");
+  }
+  int64_t needed = 0;
+  if (__builtin_mul_overflow(others, parallel.dp, &needed) || needed != world_size) {
+    throw UsageError(fmt::format("{}{}{} needs {} workers, but there are {}", with_origin(config, "parallel.dp"),
+                                 text.empty() ? "" : " with ", text, needed, world_size),
+                     fmt::format("start {} workers (--nproc {} on one machine), or leave parallel.dp at -1: the rest",
+                                 needed, needed));
+  }
+  return parallel.dp;
+}
+
+}  // namespace
+
+BatchPlan check_sizes(const Config& config, int64_t world_size) {
+  check_model(config);
+  check_data(config);
+  check_run(config);
+  return plan_batch(config, resolve_dp(config, world_size));
+}
+
+BatchPlan check(const Config& config, int64_t world_size) {
+  refuse_absent(config);
+  return check_sizes(config, world_size);
+}
+
+Config with_plan(Config config, const BatchPlan& plan) {
+  if (config.parallel.dp == -1) {
+    config.parallel.dp = plan.dp;
+    config.origins.set("parallel.dp", "derived");
+  }
+  if (config.train.leaves == 0) {
+    config.train.leaves = plan.leaves;
+    config.origins.set("train.leaves", "derived");
+  }
+  return config;
+}
+
+}  // namespace trireme

@@ -1,0 +1,175 @@
+#include "trireme/config/check.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/config/batch_plan.h"
+#include "trireme/config/resolve.h"
+
+namespace trireme {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Config config_of(Arguments arguments) {
+  ConfigSources sources;
+  sources.arguments = std::move(arguments);
+  return resolve(sources);
+}
+
+std::string error_of(Arguments arguments, int64_t world_size = 1) {
+  try {
+    check(config_of(std::move(arguments)), world_size);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Check, SplitsTheBatch) {
+  const Arguments arguments = {"--train.global_batch=48", "--train.micro_batch=2"};
+  EXPECT_EQ(check(config_of(arguments), 1), (BatchPlan{48, 2, 24, 8, 1, 24}));
+  EXPECT_EQ(check(config_of(arguments), 4), (BatchPlan{48, 2, 24, 8, 4, 6}));
+}
+
+TEST(Check, FillsInWhatFollows) {
+  const Config config = config_of({});
+  const Config filled = with_plan(config, check(config, 2));
+  EXPECT_EQ(filled.parallel.dp, 2);
+  EXPECT_EQ(filled.train.leaves, 2);
+  EXPECT_EQ(filled.origins.of("parallel.dp"), "derived");
+  EXPECT_EQ(filled.origins.of("train.leaves"), "derived");
+  const Config set = config_of({"--parallel.dp=2", "--train.leaves=2"});
+  EXPECT_EQ(with_plan(set, check(set, 2)).origins.of("train.leaves"), "command line");
+}
+
+TEST(Check, LeavesDoNotDependOnDp) {
+  for (int64_t micro_batches = 1; micro_batches <= 200; ++micro_batches) {
+    const int64_t leaves = derived_leaves(micro_batches);
+    ASSERT_EQ(micro_batches % leaves, 0);
+    ASSERT_LE(leaves, 8);
+    for (int64_t more = leaves + 1; more <= 8; ++more) ASSERT_NE(micro_batches % more, 0);
+  }
+}
+
+TEST(Check, BatchesThatCannotBeSplit) {
+  EXPECT_EQ(error_of({"--train.global_batch=100", "--train.micro_batch=1", "--parallel.dp=8"}, 8),
+            "train.global_batch = 100 cannot be split over dp = 8 (parallel.dp, from the command line)\n"
+            "  nearest: 96 or 104");
+  EXPECT_EQ(
+      error_of({"--train.global_batch=100"}),
+      "train.global_batch = 100 is not a number of micro-batches of 8 (train.micro_batch, from the preset default)\n"
+      "  nearest: 96 or 104");
+  EXPECT_EQ(error_of({"--train.global_batch=4"}),
+            "train.global_batch = 4 is less than one micro-batch of 8 (train.micro_batch, from the preset default)\n"
+            "  set train.micro_batch to 4 or less");
+  EXPECT_EQ(
+      error_of({}, 4),
+      "train.global_batch = 16 is 2 micro-batches of 8 (train.micro_batch, from the preset default), which cannot be "
+      "split over dp = 4 (parallel.dp, the default)\n  nearest: 32; or train.micro_batch = 4");
+  EXPECT_EQ(
+      error_of({"--train.global_batch=12", "--train.micro_batch=1"}, 4),
+      "train.leaves = 6 (derived) cannot be split over dp = 4 (parallel.dp, the default)\n"
+      "  train.leaves = 4 or 12 would work, or train.global_batch, nearest: 8 or 16; leaves are part of what fixes the "
+      "numbers: another count changes their last bits");
+  EXPECT_EQ(
+      error_of({"--train.global_batch=12", "--train.micro_batch=1", "--train.leaves=5"}, 2),
+      "train.leaves = 5 (from the command line) does not divide the 12 micro-batches of a step\n"
+      "  train.leaves = 2, 4, 6 or 12 would work; leaves are part of what fixes the numbers: another count changes "
+      "their last bits");
+  EXPECT_EQ(
+      error_of({"--train.global_batch=32", "--train.micro_batch=1"}, 16),
+      "train.leaves = 8 (derived) cannot be split over dp = 16 (parallel.dp, the default)\n"
+      "  train.leaves = 16 or 32 would work; leaves are part of what fixes the numbers: another count changes their "
+      "last bits");
+}
+
+/// Every plan keeps its promise, and every number that a message proposes works.
+TEST(Check, ProposalsWork) {
+  int refused = 0, proposals = 0;
+  for (int64_t batch = 1; batch <= 60; ++batch) {
+    for (int64_t micro = 1; micro <= 9; ++micro) {
+      for (int64_t dp = 1; dp <= 9; ++dp) {
+        for (const int64_t leaves : {0, 1, 4, 6}) {
+          Config config;
+          config.train.global_batch = batch;
+          config.train.micro_batch = micro;
+          config.train.leaves = leaves;
+          try {
+            const BatchPlan plan = plan_batch(config, dp);
+            ASSERT_EQ(plan.micro_batch * plan.num_micro_batches, batch);
+            ASSERT_EQ(plan.accumulation * dp, plan.num_micro_batches);
+            ASSERT_EQ(plan.num_micro_batches % plan.leaves, 0);
+            ASSERT_EQ(plan.leaves % dp, 0);
+          } catch (const UsageError& error) {
+            ++refused;
+            const std::string text = error.what();
+            const size_t at = text.find("nearest: ");
+            if (at == std::string::npos) continue;
+            ++proposals;
+            config.train.global_batch = std::stoll(text.substr(at + 9));
+            ASSERT_NO_THROW(plan_batch(config, dp)) << text;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(proposals, 1000);
+}
+
+TEST(Check, Workers) {
+  EXPECT_EQ(error_of({"--parallel.dp=4"}, 2),
+            "parallel.dp = 4 (from the command line) needs 4 workers, but there are 2\n"
+            "  start 4 workers (--nproc 4 on one machine), or leave parallel.dp at -1: the rest");
+  EXPECT_EQ(
+      error_of({"--parallel.dp=0"}),
+      "parallel.dp = 0 (from the command line) is not a number of workers\n  1 or more; -1 is the rest of the workers");
+  const Config config = config_of({"--parallel.tp=2", "--parallel.pp=2"});
+  EXPECT_EQ(check_sizes(config, 8).dp, 2);
+  EXPECT_THROW(check_sizes(config, 6), UsageError);
+  EXPECT_THROW(check_sizes(config, 0), UsageError);
+  EXPECT_THROW(check_sizes(config_of({"--parallel.tp=-1"}), 2), UsageError);
+  const Arguments huge = {"--parallel.dp=1e6", "--parallel.tp=1e6", "--parallel.pp=1e6", "--parallel.cp=1e6"};
+  EXPECT_THROW(check_sizes(config_of(huge), 1), UsageError);
+}
+
+TEST(Check, WhatThisVersionCannotDo) {
+  EXPECT_EQ(
+      error_of({"--parallel.tp=2"}, 2),
+      "parallel.tp = 2: tensor parallelism is not in this version\n  it came from the command line; only 1 works");
+  for (const char* argument :
+       {"--parallel.pp=2", "--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1", "--parallel.sequence",
+        "--parallel.plan=auto", "--train.recompute=full", "--train.device=cuda", "--compression.method=topk"}) {
+    EXPECT_NE(error_of({argument}, 2).find("is not in this version"), std::string::npos) << argument;
+  }
+}
+
+TEST(Check, Contradictions) {
+  EXPECT_EQ(
+      error_of({"--model.hidden=130"}),
+      "model.hidden = 130 (from the command line) cannot be split over model.heads = 4 (from the preset default)\n"
+      "  nearest: 128 or 132");
+  EXPECT_NE(error_of({"--model=llama-tiny", "--model.kv_heads=3"}).find("cannot be split over model.kv_heads = 3"),
+            std::string::npos);
+  EXPECT_NE(error_of({"--model=llama-tiny", "--model.hidden=60"}).find("heads of an odd width"), std::string::npos);
+  EXPECT_NE(error_of({"--model=resnet18", "--model.depth=19"}).find("is not a ResNet"), std::string::npos);
+  EXPECT_EQ(
+      error_of({"--optimizer.warmup_steps=301"}),
+      "optimizer.warmup_steps = 301 (from the command line) is more than train.steps = 300 (from the preset default)\n"
+      "  set it to 300 or less");
+  EXPECT_NE(error_of({"--optimizer.schedule=step"}).find("optimizer.step_every = 0"), std::string::npos);
+  EXPECT_EQ(error_of({"--optimizer.schedule=step", "--optimizer.step_every=5"}), "no error");
+  EXPECT_NE(error_of({"--optimizer.kind=sgd", "--optimizer.nesterov", "--optimizer.momentum=0"}).find("momentum"),
+            std::string::npos);
+  EXPECT_NE(error_of({"--data.kind=text"}).find("needs files"), std::string::npos);
+  EXPECT_NE(error_of({"--data.kind=generated", "--data.path=x"}).find("reads no files"), std::string::npos);
+  EXPECT_NE(error_of({"--data.kind=images", "--data.path=x"}).find("cannot train"), std::string::npos);
+  EXPECT_NE(error_of({"--model=mlp", "--data.kind=text", "--data.path=x"}).find("cannot train"), std::string::npos);
+  EXPECT_NE(error_of({"--model.vocab=100", "--data.kind=text", "--data.path=x"}).find("256 bytes"), std::string::npos);
+  EXPECT_NE(error_of({"--observe.name=../x"}).find("is not the name of a folder"), std::string::npos);
+  EXPECT_EQ(error_of({"--data.path=my.txt"}), "no error");
+}
+
+}  // namespace
+}  // namespace trireme

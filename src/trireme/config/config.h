@@ -1,0 +1,155 @@
+// The configuration of `trireme train`, one plain struct a section; bench, verify, plan and simulate take the same one.
+//
+// Members bear the names of their keys: `train.global_batch` is config.train.global_batch. keys.cpp says what each key
+// means and may be, and docs/config.md is made from it. resolve() fills a Config, check() says whether it can be run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "trireme/config/model_config.h"
+
+namespace trireme {
+
+struct ModelSection : ModelConfig {
+  std::string preset;  ///< empty: none
+  bool operator==(const ModelSection&) const = default;
+};
+
+struct DataConfig {
+  std::string path;                  ///< empty: generated
+  std::string kind = "auto";         ///< auto, text, tokens, images, generated
+  std::string tokenizer;             ///< empty: bytes
+  std::string cache = "mmap";        ///< mmap, memory
+  double held_out = 0.05;            ///< fraction
+  int64_t generated_samples = 4096;  ///< generated images
+  int64_t generated_size = 2 << 20;  ///< bytes of generated text
+  int64_t read_ahead = 2;            ///< steps
+  bool operator==(const DataConfig&) const = default;
+};
+
+struct TrainConfig {
+  int64_t steps = 1000;
+  int64_t global_batch = 16;
+  int64_t micro_batch = 8;
+  int64_t leaves = 0;  ///< 0: derived, see BatchPlan
+  std::string recompute = "none";
+  int64_t threads = 1;  ///< of a worker
+  int64_t seed = 1;
+  std::string device = "cpu";
+  int64_t eval_every = 100;  ///< steps; 0: only at the end
+  int64_t eval_batches = 8;
+  double clip = 0;              ///< largest norm of all gradients together; 0: off
+  std::string on_nan = "stop";  ///< stop, skip, rollback
+  int64_t log_every = 10;       ///< steps
+  double target_loss = 0;       ///< on held-out data; 0: none
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct OptimizerConfig {
+  std::string kind = "adamw";  ///< adamw, adam, sgd
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  std::string decay = "matrices";  ///< matrices, all
+  double momentum = 0.9;           ///< sgd
+  bool nesterov = false;
+  std::string schedule = "constant";  ///< constant, cosine, linear, step
+  int64_t warmup_steps = 0;
+  double min_lr = 0;  ///< fraction of lr
+  int64_t step_every = 0;
+  double step_factor = 0.1;
+  std::string scale_lr = "none";  ///< none, linear, sqrt
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+struct ParallelConfig {
+  int64_t dp = -1;  ///< -1: the rest of the workers
+  int64_t tp = 1;
+  int64_t pp = 1;
+  int64_t cp = 1;
+  int64_t ep = 1;
+  int64_t zero = 0;
+  bool sequence = false;
+  std::string schedule = "1f1b";
+  int64_t interleave = 1;
+  std::string plan;                     ///< empty: none
+  std::string aggregation = "average";  ///< average, sum
+  double bucket_mb = 4;                 ///< MiB
+  bool overlap = true;
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+struct PrecisionConfig {
+  std::string compute = "float32";    ///< float32, bfloat16, float16
+  std::string gradients = "float32";  ///< compute, float32
+  double loss_scale_init = 65536;
+  int64_t loss_scale_growth_every = 2000;  ///< steps
+  bool operator==(const PrecisionConfig&) const = default;
+};
+
+struct CompressionConfig {
+  std::string method = "none";
+  bool operator==(const CompressionConfig&) const = default;
+};
+
+struct CheckpointConfig {
+  int64_t every = 0;  ///< steps; 0: only at the end
+  int64_t keep = 3;
+  bool async = true;
+  bool spread = true;           ///< over workers; else worker 0 writes all
+  std::string resume = "auto";  ///< auto, never, or a path
+  std::string start_from;       ///< safetensors; empty: initial weights
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
+struct ElasticConfig {
+  int64_t max_restarts = 0;
+  bool operator==(const ElasticConfig&) const = default;
+};
+
+struct ObserveConfig {
+  std::string run_dir;  ///< empty: runs/NAME-N
+  std::string name;     ///< empty: derived from preset or file
+  bool tensorboard = true;
+  bool report = true;
+  bool operator==(const ObserveConfig&) const = default;
+};
+
+/// Where each value came from: "default", "preset gpt2-124m", "FILE.toml:12", "command line" or "derived".
+class Origins {
+ public:
+  /// `key` reads like "train.steps". What was never set is "default".
+  const std::string& of(std::string_view key) const;
+  void set(std::string_view key, std::string origin);
+  /// For a sentence: "the default", "from the command line", "from FILE.toml:12", …
+  std::string phrase(std::string_view key) const;
+  bool is_default(std::string_view key) const;
+
+  /// The same values are the same configuration, wherever they came from.
+  bool operator==(const Origins&) const { return true; }
+
+ private:
+  std::map<std::string, std::string, std::less<>> origins_;
+};
+
+struct Config {
+  ModelSection model;
+  DataConfig data;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ParallelConfig parallel;
+  PrecisionConfig precision;
+  CompressionConfig compression;
+  CheckpointConfig checkpoint;
+  ElasticConfig elastic;
+  ObserveConfig observe;
+  Origins origins;
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace trireme

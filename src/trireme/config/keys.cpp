@@ -1,0 +1,152 @@
+#include "trireme/config/key.h"
+
+namespace trireme {
+namespace {
+
+template <auto section, auto member>
+ValuePointer pointer_to(Config& config) {
+  return &(config.*section.*member);
+}
+
+// A key is named after its member, so neither can change alone.
+#define KEY(section, member) #section, #member, &pointer_to < &Config::section, &decltype(Config::section)::member>
+
+using Names = std::vector<std::string_view>;
+
+Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
+Allowed one_of(Names names) { return {0, 0, std::move(names)}; }
+const Allowed kAny;
+
+constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize = 1e6;
+
+std::vector<Key> make_keys() {
+  return {
+      {KEY(model, preset), kAny, "start from this preset's values; the list is below"},
+      {KEY(model, kind), one_of({"mlp", "resnet", "gpt2", "llama"}), "what is built"},
+      {KEY(model, layers), range(1, 1e4), "transformer blocks; mlp: hidden layers"},
+      {KEY(model, hidden), range(1, kMaxSize), "width of a layer"},
+      {KEY(model, heads), range(1, 1e5), "attention heads; must divide model.hidden"},
+      {KEY(model, kv_heads), range(0, 1e5), "llama: heads of keys and values; 0: as many as model.heads"},
+      {KEY(model, ffn), range(0, 1e7),
+       "width inside the feed-forward part; 0: 4 × hidden, llama 8/3 × hidden rounded up to a multiple of 256"},
+      {KEY(model, seq), range(1, 1e7, "tokens"), "length of a sample, and the most positions that the model knows"},
+      {KEY(model, vocab), range(2, 1e8, "tokens"), "size of the vocabulary; bytes need 256"},
+      {KEY(model, tied), kAny, "the output layer uses the embedding's weights; unless set, true but for llama"},
+      {KEY(model, dropout), range(0, 0.99), "gpt2, mlp: share of values dropped while training"},
+      {KEY(model, norm_eps), range(0, 1), "added to variances before the root"},
+      {KEY(model, rope_theta), range(1, 1e12), "llama: base of the rotary positions"},
+      {KEY(model, depth), range(18, 101), "resnet: 18, 34, 50 or 101"},
+      {KEY(model, channels), range(1, 1e4), "resnet, mlp: channels of an image"},
+      {KEY(model, image), range(1, 1e5, "pixels"), "resnet, mlp: side of an image"},
+      {KEY(model, classes), range(2, 1e7), "resnet, mlp: labels"},
+      {KEY(model, sync_statistics), kAny, "resnet: BatchNorm over all replicas instead of each micro-batch"},
+
+      {KEY(data, path), kAny, "a file or a folder; empty: generated"},
+      {KEY(data, kind), one_of({"auto", "text", "tokens", "images", "generated"}),
+       "what the files hold; auto looks at them"},
+      {KEY(data, tokenizer), kAny, "for text: a tokenizer file or folder; empty: bytes"},
+      {KEY(data, cache), one_of({"mmap", "memory"}), "leave files where they are, or read them at the start"},
+      {KEY(data, held_out), range(0, 0.5), "share kept from training, to measure on"},
+      {KEY(data, generated_samples), range(1, 1e9), "images to generate"},
+      {KEY(data, generated_size), range(1, 1e12, "bytes"), "text to generate"},
+      {KEY(data, read_ahead), range(0, 1000, "steps"), "batches read before they are needed; 0: none"},
+
+      {KEY(train, steps), range(1, kMaxSteps, "steps"), "optimizer steps"},
+      {KEY(train, global_batch), range(1, kMaxBatch, "samples"), "samples of a step, over all workers"},
+      {KEY(train, micro_batch), range(1, kMaxBatch, "samples"), "samples that one worker computes at a time"},
+      {KEY(train, leaves), range(0, kMaxBatch),
+       "runs of micro-batches whose sums are added in a fixed order: the same leaves give the same bits for every dp "
+       "that divides them; 0: the largest divisor of the number of micro-batches that is at most 8"},
+      {KEY(train, recompute), one_of({"none", "attention", "full"}), "what the backward pass computes again"},
+      {KEY(train, threads), range(1, 1024), "threads of a worker; part of what fixes the last bits"},
+      {KEY(train, seed), range(0, 9007199254740991.0), "of first weights, order of samples and generated data"},
+      {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
+      {KEY(train, eval_every), range(0, kMaxSteps, "steps"), "measure held-out loss this often; 0: only at the end"},
+      {KEY(train, eval_batches), range(1, 1e6), "micro-batches of a measurement"},
+      {KEY(train, clip), range(0, 1e9), "largest norm of all gradients together; 0: off"},
+      {KEY(train, on_nan), one_of({"stop", "skip", "rollback"}),
+       "when a gradient is not finite: stop, skip the step, or return to the last checkpoint"},
+      {KEY(train, log_every), range(1, kMaxSteps, "steps"), "a line of metrics this often"},
+      {KEY(train, target_loss), range(0, 1e9), "held-out loss that the run must reach for exit code 0; 0: none"},
+
+      {KEY(optimizer, kind), one_of({"adamw", "adam", "sgd"}), "the rule that changes weights"},
+      {KEY(optimizer, lr), range(0, 1000), "learning rate after warm-up"},
+      {KEY(optimizer, beta1), range(0, 0.999999), "adamw, adam: decay of the mean"},
+      {KEY(optimizer, beta2), range(0, 0.999999999), "adamw, adam: decay of the mean square"},
+      {KEY(optimizer, eps), range(0, 1), "adamw, adam: added to the root"},
+      {KEY(optimizer, weight_decay), range(0, 100), "pull towards zero; adamw: apart from the gradient"},
+      {KEY(optimizer, decay), one_of({"matrices", "all"}), "what decays: weights of two or more dims, or everything"},
+      {KEY(optimizer, momentum), range(0, 0.999999), "sgd"},
+      {KEY(optimizer, nesterov), kAny, "sgd: look ahead; needs momentum"},
+      {KEY(optimizer, schedule), one_of({"constant", "cosine", "linear", "step"}), "learning rate after warm-up"},
+      {KEY(optimizer, warmup_steps), range(0, kMaxSteps, "steps"), "learning rate rises from zero; 0: off"},
+      {KEY(optimizer, min_lr), range(0, 1), "where cosine and linear end, as a fraction of optimizer.lr"},
+      {KEY(optimizer, step_every), range(0, kMaxSteps, "steps"), "schedule step: a fall this often"},
+      {KEY(optimizer, step_factor), range(0, 1), "schedule step: the factor of a fall"},
+      {KEY(optimizer, scale_lr), one_of({"none", "linear", "sqrt"}), "multiply the learning rate by dp, or its root"},
+
+      {KEY(parallel, dp), range(-1, kMaxWorkers), "data parallel: replicas; -1: the rest of the workers"},
+      {KEY(parallel, tp), range(-1, kMaxWorkers), "tensor parallel: workers that share each operator"},
+      {KEY(parallel, pp), range(-1, kMaxWorkers), "pipeline parallel: stages"},
+      {KEY(parallel, cp), range(-1, kMaxWorkers), "context parallel: workers that share a sequence"},
+      {KEY(parallel, ep), range(-1, kMaxWorkers), "expert parallel: workers that share the experts, among those of dp"},
+      {KEY(parallel, zero), range(0, 3), "replicas share 1: optimizer state, 2: and gradients, 3: and weights"},
+      {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
+      {KEY(parallel, schedule), one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2"}),
+       "order of a pipeline's work"},
+      {KEY(parallel, interleave), range(1, 1000), "pipeline chunks of a worker"},
+      {KEY(parallel, plan), kAny, "a plan file, or \"auto\" to ask the planner; empty: the degrees above"},
+      {KEY(parallel, aggregation), one_of({"average", "sum"}), "of gradients over micro-batches"},
+      {KEY(parallel, bucket_mb), range(0.001, 4096, "MiB"), "gradients that travel together"},
+      {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
+
+      {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},
+      {KEY(precision, gradients), one_of({"compute", "float32"}), "type in which gradients are summed"},
+      {KEY(precision, loss_scale_init), range(1, 1e30), "float16: first factor of the loss"},
+      {KEY(precision, loss_scale_growth_every), range(1, kMaxSteps, "steps"),
+       "float16: the factor doubles after so many steps without overflow"},
+
+      {KEY(compression, method), one_of({"none", "float16", "topk", "powersgd"}), "of gradients that travel"},
+
+      {KEY(checkpoint, every), range(0, kMaxSteps, "steps"), "0: only at the end"},
+      {KEY(checkpoint, keep), range(1, 1e6), "how many; older ones go once a newer one is verified"},
+      {KEY(checkpoint, async), kAny, "training goes on while a checkpoint is written"},
+      {KEY(checkpoint, spread), kAny, "every worker writes a share; false: worker 0 writes all"},
+      {KEY(checkpoint, resume), kAny, "auto: the newest good one of the run; never; or a checkpoint's folder"},
+      {KEY(checkpoint, start_from), kAny, "a safetensors file with weights under Hugging Face's names; empty: none"},
+
+      {KEY(elastic, max_restarts), range(0, 1e6), "how often workers are started again after a failure"},
+
+      {KEY(observe, run_dir), kAny, "where the run's files go; empty: runs/NAME-N"},
+      {KEY(observe, name), kAny, "of the run; empty: that of the file or preset"},
+      {KEY(observe, tensorboard), kAny, "write files for TensorBoard"},
+      {KEY(observe, report), kAny, "write report.html"},
+  };
+}
+
+#undef KEY
+
+}  // namespace
+
+const std::vector<Key>& keys() {
+  static const std::vector<Key> all = make_keys();
+  return all;
+}
+
+const std::vector<Section>& sections() {
+  static const std::vector<Section> all = {
+      {"model", "What is trained."},
+      {"data", "What it learns from."},
+      {"train", "How long, in which batches, where."},
+      {"optimizer", "How weights change."},
+      {"parallel", "How the work is split over workers. The product of dp, tp, pp and cp is their number."},
+      {"precision", "In which types it computes."},
+      {"compression", "What is done to gradients before they travel."},
+      {"checkpoint", "What is kept on disk."},
+      {"elastic", "What happens when a worker fails."},
+      {"observe", "What a run tells about itself."},
+  };
+  return all;
+}
+
+}  // namespace trireme

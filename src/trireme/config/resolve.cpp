@@ -1,0 +1,202 @@
+#include "trireme/config/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/config/config_file.h"
+#include "trireme/config/key.h"
+#include "trireme/config/presets.h"
+#include "trireme/config/toml_text.h"
+#include "trireme/config/value.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kCommandLine = "command line", kDerived = "derived", kPresetKey = "model.preset";
+
+/// One value that a layer sets. `place` is for messages, `origin` for --show-config.
+struct Setting {
+  const Key* key;
+  Value value;
+  std::string place, origin;
+};
+
+std::vector<Setting> settings_of_toml(std::string_view text, const std::string& name, const std::string& origin = {}) {
+  std::vector<Setting> settings;
+  for (const Assignment& assignment : read_toml(text, name)) {
+    const std::string place = fmt::format("{}:{}:{}", name, assignment.line, assignment.column);
+    const bool is_section = std::any_of(sections().begin(), sections().end(),
+                                        [&](const Section& section) { return section.name == assignment.key; });
+    if (is_section) {
+      throw UsageError(fmt::format("{} ({}) is a section, not a key", assignment.key, place),
+                       assignment.key == "model" ? "did you mean model.preset or model.kind?"
+                                                 : fmt::format("write [{}], then its keys below", assignment.key));
+    }
+    const Key& key = find_key(assignment.key, place);
+    if (!assignment.value) {
+      throw UsageError(
+          fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()));
+    }
+    settings.push_back(
+        {&key, *assignment.value, place, origin.empty() ? fmt::format("{}:{}", name, assignment.line) : origin});
+  }
+  return settings;
+}
+
+bool is_flag(std::string_view word) { return word.starts_with("--"); }
+
+std::vector<Setting> settings_of_arguments(const std::vector<std::string>& arguments, std::string& file) {
+  std::vector<Setting> settings;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (!is_flag(word)) {
+      throw UsageError(fmt::format("\"{}\" is not expected here", printable(word)),
+                       "values follow their key: --section.key=value or --section.key value");
+    }
+    const size_t equals = word.find('=');
+    const std::string_view name = word.substr(2, equals == word.npos ? word.npos : equals - 2);
+    const bool is_model = name == "model";
+    const Key& key = find_key(is_model ? kPresetKey : name, kCommandLine);
+    std::optional<std::string_view> text;
+    if (equals != word.npos) {
+      text = word.substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !is_flag(arguments[i + 1])) {
+      text = arguments[++i];
+    } else if (key.type_name() == "switch") {
+      text = "true";
+    }
+    if (!text) throw UsageError(fmt::format("--{} has no value: {} is expected", name, key.expected()));
+    if (is_model && text->ends_with(".toml")) {
+      if (!file.empty()) {
+        throw UsageError(fmt::format("two configurations are given: {} and --model {}", file, *text),
+                         "give one of them");
+      }
+      file = *text;
+      continue;
+    }
+    settings.push_back(
+        {&key, parse_value(key, *text, kCommandLine), std::string(kCommandLine), std::string(kCommandLine)});
+  }
+  return settings;
+}
+
+void put(Config& config, const std::vector<Setting>& settings) {
+  for (const Setting& setting : settings) {
+    set_value(config, *setting.key, setting.value, setting.place);
+    config.origins.set(setting.key->full_name(), setting.origin);
+  }
+}
+
+int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/// What nobody set, or set to 0 for "derive it", follows from the rest.
+void derive(Config& config, const std::string& file) {
+  ModelSection& model = config.model;
+  Origins& origins = config.origins;
+  const auto open = [&](std::string_view key, int64_t value) { return origins.is_default(key) || value == 0; };
+  const bool is_llama = model.kind == ModelKind::kLlama;
+  if (open("model.kv_heads", model.kv_heads)) {
+    model.kv_heads = model.heads;
+    origins.set("model.kv_heads", std::string(kDerived));
+  }
+  if (open("model.ffn", model.ffn)) {
+    model.ffn = is_llama ? round_up((model.hidden * 8 + 2) / 3, 256) : 4 * model.hidden;
+    origins.set("model.ffn", std::string(kDerived));
+  }
+  if (origins.is_default("model.tied")) {
+    model.tied = !is_llama;
+    origins.set("model.tied", std::string(kDerived));
+  }
+  if (config.observe.name.empty()) {
+    const std::string stem = printable(std::filesystem::path(file).stem().string());
+    config.observe.name = !stem.empty() ? stem : !model.preset.empty() ? model.preset : "run";
+    origins.set("observe.name", std::string(kDerived));
+  }
+}
+
+/// The last of the settings that names a preset: the command line's before the file's.
+const Setting* find_preset_setting(const std::vector<Setting>& of_file, const std::vector<Setting>& of_arguments) {
+  const Setting* found = nullptr;
+  for (const auto* settings : {&of_file, &of_arguments}) {
+    for (const Setting& setting : *settings) {
+      if (setting.key->full_name() == kPresetKey) found = &setting;
+    }
+  }
+  return found;
+}
+
+Config layer(const std::vector<Setting>& of_file, const std::vector<Setting>& of_arguments,
+             const std::string& default_preset, const std::string& file) {
+  Config config;
+  config.model.preset = default_preset;
+  if (const Setting* preset = find_preset_setting(of_file, of_arguments)) put(config, {*preset});
+  if (!config.model.preset.empty()) {
+    const Preset& preset = [&]() -> const Preset& {
+      try {
+        return find_preset(config.model.preset);
+      } catch (const UsageError& error) {
+        throw UsageError(fmt::format("model.preset ({}): {}", config.origins.of(kPresetKey), error.what()));
+      }
+    }();
+    const std::string name = fmt::format("preset {}", preset.name);
+    put(config, settings_of_toml(preset.toml, name, name));
+  }
+  put(config, of_file);
+  put(config, of_arguments);
+  derive(config, file);
+  return config;
+}
+
+}  // namespace
+
+const std::string& Origins::of(std::string_view key) const {
+  static const std::string kDefault = "default";
+  const auto found = origins_.find(key);
+  return found == origins_.end() ? kDefault : found->second;
+}
+
+void Origins::set(std::string_view key, std::string origin) { origins_[std::string(key)] = std::move(origin); }
+
+bool Origins::is_default(std::string_view key) const { return origins_.find(key) == origins_.end(); }
+
+std::string Origins::phrase(std::string_view key) const {
+  const std::string& origin = of(key);
+  if (origin == "default") return "the default";
+  if (origin == kDerived) return origin;
+  const bool needs_article = origin == kCommandLine || origin.starts_with("preset ");
+  return fmt::format("from {}{}", needs_article ? "the " : "", origin);
+}
+
+Config resolve(const ConfigSources& sources) {
+  std::string file = sources.file;
+  const std::vector<Setting> of_arguments = settings_of_arguments(sources.arguments, file);
+  std::vector<Setting> of_file;
+  if (!file.empty()) of_file = settings_of_toml(read_config_file(file), printable(file));
+  return layer(of_file, of_arguments, file.empty() ? sources.default_preset : "", file);
+}
+
+Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments) {
+  std::string file = name;  // so that --model FILE.toml is refused
+  const std::vector<Setting> of_arguments = settings_of_arguments(arguments, file);
+  return layer(settings_of_toml(toml, printable(name)), of_arguments, "", name);
+}
+
+std::string to_toml(const Config& config) {
+  std::string text;
+  for (const Section& section : sections()) {
+    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
+    for (const Key& key : keys()) {
+      if (key.section != section.name) continue;
+      const std::string line = fmt::format("{} = {}", key.name, format_value(get_value(config, key)));
+      text += fmt::format("{:<36}  # {}\n", line, printable(config.origins.of(key.full_name())));
+    }
+  }
+  return text;
+}
+
+}  // namespace trireme

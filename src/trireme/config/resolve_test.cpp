@@ -1,0 +1,269 @@
+#include "trireme/config/resolve.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/philox.h"
+#include "trireme/config/check.h"
+#include "trireme/config/key.h"
+#include "trireme/config/presets.h"
+#include "trireme/config/value.h"
+
+namespace trireme {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+Config from_arguments(Arguments arguments) {
+  ConfigSources sources;
+  sources.arguments = std::move(arguments);
+  return resolve(sources);
+}
+
+template <typename Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(Arguments arguments) {
+  return message_of([&] { from_arguments(arguments); });
+}
+
+std::string error_of_text(const std::string& toml) {
+  return message_of([&] { resolve_text(toml, "job.toml"); });
+}
+
+TEST(Resolve, LayersGoOverOneAnother) {
+  const std::string text =
+      "[model]\npreset = \"gpt2-124m\"\nlayers = 6\n[train]\nsteps = 50\nglobal_batch = 8\n[optimizer]\nlr = 1e-4\n";
+  const Config config = resolve_text(text, "job.toml", {"--train.steps=7", "--optimizer.schedule", "linear"});
+  EXPECT_EQ(config.model.hidden, 768);
+  EXPECT_EQ(config.model.layers, 6);
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.global_batch, 8);
+  EXPECT_EQ(config.optimizer.lr, 1e-4);
+  EXPECT_EQ(config.optimizer.schedule, "linear");
+  EXPECT_EQ(config.origins.of("model.hidden"), "preset gpt2-124m");
+  EXPECT_EQ(config.origins.of("model.layers"), "job.toml:3");
+  EXPECT_EQ(config.origins.of("train.global_batch"), "job.toml:6");
+  EXPECT_EQ(config.origins.of("train.steps"), "command line");
+  EXPECT_EQ(config.origins.of("train.seed"), "default");
+  EXPECT_EQ(config.origins.of("model.ffn"), "derived");
+  EXPECT_EQ(config.observe.name, "job");
+}
+
+TEST(Resolve, CommandLineChoosesThePresetOfAFile) {
+  const Config config = resolve_text("[model]\npreset = \"gpt2-124m\"\n", "job.toml", {"--model", "gpt2-tiny"});
+  EXPECT_EQ(config.model.preset, "gpt2-tiny");
+  EXPECT_EQ(config.model.hidden, 64);
+  EXPECT_EQ(config.origins.of("model.preset"), "command line");
+}
+
+TEST(Resolve, WithoutAFileTheDefaultJobRuns) {
+  const Config config = from_arguments({});
+  EXPECT_EQ(config.model.preset, "default");
+  EXPECT_EQ(config.observe.name, "default");
+  EXPECT_EQ(config.origins.of("train.steps"), "preset default");
+  EXPECT_NO_THROW(check(config, 1));
+  EXPECT_NO_THROW(check(config, 2));
+  // With a file only what the file says.
+  EXPECT_EQ(resolve_text("", "empty.toml").model.preset, "");
+  EXPECT_EQ(resolve_text("", "empty.toml").train, TrainConfig{});
+}
+
+TEST(Resolve, FollowsFromOthersUnlessSet) {
+  const Config gpt = from_arguments({"--model.hidden=256", "--model.heads=8"});
+  EXPECT_EQ(gpt.model.ffn, 1024);
+  EXPECT_EQ(gpt.model.kv_heads, 8);
+  EXPECT_TRUE(gpt.model.tied);
+  const Config llama = resolve_text("[model]\nkind = \"llama\"\nhidden = 4096\nheads = 32\nkv_heads = 0\n", "l.toml");
+  EXPECT_EQ(llama.model.ffn, 11008);
+  EXPECT_EQ(llama.model.kv_heads, 32);
+  EXPECT_FALSE(llama.model.tied);
+  EXPECT_EQ(llama.origins.of("model.kv_heads"), "derived");
+  const Config set = resolve_text("[model]\nkind = \"llama\"\ntied = true\nffn = 100\nkv_heads = 2\n", "l.toml");
+  EXPECT_EQ(set.model.ffn, 100);
+  EXPECT_EQ(set.model.kv_heads, 2);
+  EXPECT_TRUE(set.model.tied);
+}
+
+TEST(Resolve, WaysToWriteAValue) {
+  EXPECT_EQ(from_arguments({"--train.steps=1,500"}).train.steps, 1500);
+  EXPECT_EQ(from_arguments({"--train.steps", "1_500"}).train.steps, 1500);
+  EXPECT_EQ(from_arguments({"--train.steps=1e3"}).train.steps, 1000);
+  EXPECT_EQ(from_arguments({"--train.steps=1", "--train.steps=2"}).train.steps, 2);
+  EXPECT_EQ(from_arguments({"--parallel.dp", "-1"}).parallel.dp, -1);
+  EXPECT_EQ(from_arguments({"--optimizer.lr=1"}).optimizer.lr, 1);
+  EXPECT_TRUE(from_arguments({"--optimizer.nesterov"}).optimizer.nesterov);
+  EXPECT_TRUE(from_arguments({"--optimizer.nesterov", "--train.seed=2"}).optimizer.nesterov);
+  EXPECT_FALSE(from_arguments({"--observe.report", "false"}).observe.report);
+  EXPECT_EQ(from_arguments({"--data.path=a=b"}).data.path, "a=b");
+  EXPECT_EQ(from_arguments({"--data.path="}).data.path, "");
+  EXPECT_EQ(from_arguments({"--model.kind=llama"}).model.kind, ModelKind::kLlama);
+  EXPECT_EQ(resolve_text("[train]\nsteps = 1e3\n[optimizer]\nlr = 1\n", "f").train.steps, 1000);
+  EXPECT_EQ(resolve_text("train.steps = 3", "f").train.steps, 3);
+}
+
+TEST(Resolve, WrongKeys) {
+  EXPECT_EQ(error_of({"--train.step=3"}), "unknown key train.step (command line)\n  did you mean train.steps?");
+  EXPECT_EQ(error_of({"--train.lr=3"}), "unknown key train.lr (command line)\n  did you mean optimizer.lr?");
+  EXPECT_EQ(error_of({"--steps", "3"}), "unknown key steps (command line)\n  did you mean train.steps?");
+  EXPECT_EQ(error_of({"--xyzzy.qwertyuiop=3"}),
+            "unknown key xyzzy.qwertyuiop (command line)\n  all keys: trireme train --show-config");
+  EXPECT_EQ(error_of_text("[train]\n\n  setps = 3\n"),
+            "unknown key train.setps (job.toml:3:3)\n  did you mean train.steps?");
+  EXPECT_EQ(error_of_text("[trian]\nsteps = 3\n"),
+            "unknown key trian.steps (job.toml:2:1)\n  did you mean train.steps?");
+  EXPECT_EQ(error_of({"steps"}),
+            "\"steps\" is not expected here\n  values follow their key: --section.key=value or --section.key value");
+  EXPECT_EQ(error_of({"--train.steps"}),
+            "--train.steps has no value: a whole number from 1 to 1,000,000,000 is expected");
+  EXPECT_EQ(error_of_text("model = \"gpt2-124m\""),
+            "model (job.toml:1:1) is a section, not a key\n  did you mean model.preset or model.kind?");
+  EXPECT_EQ(error_of_text("[[train]]\nsteps = 1"),
+            "train (job.toml:1:3) is a section, not a key\n  write [train], then its keys below");
+}
+
+TEST(Resolve, WrongValues) {
+  EXPECT_EQ(error_of({"--train.steps=many"}),
+            "train.steps = many (command line) must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of({"--train.global_batch=1e9"}),
+            "train.global_batch = 1000000000.0 (command line) must be a whole number from 1 to 1,000,000");
+  EXPECT_EQ(error_of_text("[train]\nsteps = \"10\"\n"),
+            "train.steps = \"10\" (job.toml:2:1) must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of_text("[train]\nsteps = 1.5\n"),
+            "train.steps = 1.5 (job.toml:2:1) must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of_text("[data]\nheld_out = 0.7\n"),
+            "data.held_out = 0.7 (job.toml:2:1) must be a number from 0 to 0.5");
+  EXPECT_EQ(error_of_text("[data]\npath = 3\n"), "data.path = 3 (job.toml:2:1) must be a text");
+  EXPECT_EQ(error_of_text("[train]\nsteps = [1]\n"),
+            "train.steps (job.toml:2:1) is a list, but must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of_text("[train.steps]\n"),
+            "train.steps (job.toml:1:8) is a table, but must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of_text("[train]\nsteps = 2020-01-01\n"),
+            "train.steps (job.toml:2:1) is a date or time, but must be a whole number from 1 to 1,000,000,000");
+  EXPECT_EQ(error_of({"--optimizer.kind=adamv"}),
+            "optimizer.kind = \"adamv\" (command line) must be one of adamw, adam, sgd\n  did you mean \"adamw\"?");
+  EXPECT_EQ(error_of({"--checkpoint.async=maybe"}), "checkpoint.async = maybe (command line) must be true or false");
+  EXPECT_EQ(error_of_text("[checkpoint]\nasync = 1\n"), "checkpoint.async = 1 (job.toml:2:1) must be true or false");
+  EXPECT_EQ(error_of({"--model=gpt2-124"}),
+            "model.preset (command line): there is no preset \"gpt2-124\"\n  did you mean gpt2-124m?");
+  EXPECT_EQ(error_of_text("[model]\npreset = \"lama-8b\"\n"),
+            "model.preset (job.toml:2): there is no preset \"lama-8b\"\n  did you mean llama-8b?");
+  for (const char* number : {"nan", "inf", "-inf", "1e400", "", "0x10", "2,4", "--", "9223372036854775808"}) {
+    EXPECT_NE(error_of({std::string("--optimizer.lr=") + number}), "no error") << number;
+    EXPECT_NE(error_of({std::string("--train.steps=") + number}), "no error") << number;
+  }
+  EXPECT_NE(error_of_text("[optimizer]\nlr = nan\n"), "no error");
+  EXPECT_NE(error_of_text("[train]\nseed = 9007199254740993\n"), "no error");
+  EXPECT_EQ(error_of({"--data.path=\xff"}), "data.path = \"?\" (command line) must be UTF-8 without zero bytes");
+}
+
+TEST(Resolve, ReadsFiles) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("trireme_config_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / "my job.toml";
+  std::ofstream(path) << "[train]\nsteps = 12\n";
+  ConfigSources sources;
+  sources.file = path;
+  const Config config = resolve(sources);
+  EXPECT_EQ(config.train.steps, 12);
+  EXPECT_EQ(config.observe.name, "my job");
+  EXPECT_EQ(config.model.preset, "");
+  EXPECT_EQ(from_arguments({"--model", path}), config);
+  sources.arguments = {"--model", path};
+  EXPECT_NE(message_of([&] { resolve(sources); }).find("two configurations are given"), std::string::npos);
+
+  std::ofstream(path, std::ios::app) << std::string(size_t{1} << 20, '#');
+  EXPECT_NE(error_of({"--model", path}).find("is larger than 1 MiB"), std::string::npos);
+  try {
+    from_arguments({"--model", folder / "none.toml"});
+    ADD_FAILURE() << "a file that does not exist was read";
+  } catch (const SystemError& error) {
+    EXPECT_NE(std::string(error.what()).find("none.toml"), std::string::npos);
+  }
+  EXPECT_THROW(from_arguments({"--model=/dev/null/x.toml"}), SystemError);
+  sources = {};
+  sources.file = folder;
+  EXPECT_THROW(resolve(sources), SystemError);
+  sources.file = "/dev/zero";
+  EXPECT_THROW(resolve(sources), UsageError);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Presets, AllResolveAndCheck) {
+  for (const Preset& preset : list_presets()) {
+    const Config config = from_arguments({"--model", std::string(preset.name)});
+    EXPECT_EQ(config.model.preset, preset.name);
+    EXPECT_NO_THROW(check(config, 1)) << preset.name;
+    EXPECT_NO_THROW(check(config, 2)) << preset.name;
+    EXPECT_FALSE(preset.description.empty());
+    EXPECT_EQ(preset.toml.find("preset"), std::string_view::npos) << preset.name;
+  }
+}
+
+TEST(Presets, TheDefaultJobHasAboutAMillionParameters) {
+  const int64_t parameters = count_parameters(from_arguments({}).model);
+  EXPECT_GT(parameters, 500'000);
+  EXPECT_LT(parameters, 2'000'000);
+}
+
+TEST(ToToml, ShowsOrigins) {
+  const std::string text = to_toml(from_arguments({"--train.steps=7"}));
+  EXPECT_NE(text.find("steps = 7                             # command line\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("kind = \"gpt2\"                         # preset default\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("zero = 0                              # default\n"), std::string::npos) << text;
+}
+
+TEST(ToToml, ReadsBackEqual) {
+  for (const Preset& preset : list_presets()) {
+    const Config config = from_arguments({"--model", std::string(preset.name)});
+    EXPECT_EQ(resolve_text(to_toml(config), "back.toml"), config) << preset.name;
+  }
+}
+
+/// A value that the key allows, drawn from its whole range.
+Value random_value(const Key& key, const Philox& random, uint64_t element) {
+  const double u = random.uniform(element);
+  if (!key.allowed.names.empty())
+    return std::string(key.allowed.names[random.below(key.allowed.names.size(), element)]);
+  const Allowed& allowed = key.allowed;
+  if (key.type_name() == "switch") return u < 0.5;
+  if (key.type_name() == "number") return allowed.least + u * (allowed.most - allowed.least);
+  if (key.type_name() == "whole number") return std::floor(allowed.least + u * (allowed.most - allowed.least));
+  static const std::vector<std::string> kTexts = {"",       "a b", "\"",  "\\",       "#",
+                                                  "\n\r\t", "'''", "é…😀", "\x01\x7f", "a\\u0041"};
+  return kTexts[random.below(kTexts.size(), element)];
+}
+
+TEST(ToToml, ReadsBackEqualWithAnyValues) {
+  for (uint64_t round = 0; round < 200; ++round) {
+    const Philox random(7, "config", round);
+    Config config = resolve_text("", "start.toml");
+    uint64_t element = 0;
+    for (const Key& key : keys()) {
+      if (key.full_name() != "model.preset") set_value(config, key, random_value(key, random, element++), "test");
+    }
+    // As resolve() leaves them: never open.
+    config.model.kv_heads = std::max<int64_t>(config.model.kv_heads, 1);
+    config.model.ffn = std::max<int64_t>(config.model.ffn, 1);
+    if (config.observe.name.empty()) config.observe.name = "x";
+    config.origins.set("train.steps", "odd\nname \xff.toml:1");
+    ASSERT_EQ(resolve_text(to_toml(config), "back.toml"), config) << to_toml(config);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,188 @@
+#include "trireme/config/value.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kShownBytes = 80;
+
+/// Bytes of the UTF-8 character at the start of `text`; 0 where there is none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return text.empty() ? 0 : 1;
+  if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first < 0xF0) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) >= 0xA0;
+    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
+  }
+  if (first >= 0xF0 && first < 0xF5) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90;
+    const bool too_large = first == 0xF4 && byte(1) >= 0x90;
+    return follows(1) && follows(2) && follows(3) && !overlong && !too_large ? 4 : 0;
+  }
+  return 0;
+}
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
+
+[[noreturn]] void refuse(const Key& key, const std::string& shown, std::string_view place) {
+  std::string cure;
+  if (!key.allowed.names.empty()) {
+    std::string bare = shown;
+    std::erase(bare, '"');
+    if (const auto meant = nearest(bare, key.allowed.names)) cure = fmt::format("did you mean \"{}\"?", *meant);
+  }
+  throw UsageError(fmt::format("{} = {} ({}) must be {}", key.full_name(), shown, place, key.expected()), cure);
+}
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (is_control(c)) {
+      result += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+/// What a message shows: a text as it would be written, but readable and short.
+std::string shown(const Value& value) {
+  const auto* text = std::get_if<std::string>(&value);
+  return text == nullptr ? format_value(value) : "\"" + printable(*text) + "\"";
+}
+
+std::optional<double> as_number(const Value& value) {
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  if (const auto* number = std::get_if<double>(&value); number && std::isfinite(*number)) return *number;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    if (result.size() >= kShownBytes) return result + "…";
+    const size_t length = utf8_length(text);
+    if (length == 0 || (length == 1 && is_control(text[0]))) {
+      result += '?';
+      text.remove_prefix(1);
+    } else {
+      result += text.substr(0, length);
+      text.remove_prefix(length);
+    }
+  }
+  return result;
+}
+
+Value get_value(const Config& config, const Key& key) {
+  // The table has one pointer for reading and writing; nothing is written here.
+  const ValuePointer pointer = key.pointer(const_cast<Config&>(config));
+  return std::visit(
+      [](const auto* at) -> Value {
+        if constexpr (std::is_same_v<decltype(at), const ModelKind*>) {
+          return std::string(name_of(*at));
+        } else {
+          return *at;
+        }
+      },
+      pointer);
+}
+
+void set_value(Config& config, const Key& key, const Value& value, std::string_view place) {
+  const ValuePointer pointer = key.pointer(config);
+  const Allowed& allowed = key.allowed;
+  const std::optional<double> number = as_number(value);
+  const bool in_range = number && *number >= allowed.least && *number <= allowed.most;
+  const auto* text = std::get_if<std::string>(&value);
+  const bool named =
+      text != nullptr && (allowed.names.empty() || std::count(allowed.names.begin(), allowed.names.end(), *text) > 0);
+  if (auto* const* whole = std::get_if<int64_t*>(&pointer)) {
+    if (!in_range || *number != std::trunc(*number)) refuse(key, shown(value), place);
+    **whole = static_cast<int64_t>(*number);
+  } else if (auto* const* real = std::get_if<double*>(&pointer)) {
+    if (!in_range) refuse(key, shown(value), place);
+    **real = *number;
+  } else if (auto* const* on = std::get_if<bool*>(&pointer)) {
+    if (!std::holds_alternative<bool>(value)) refuse(key, shown(value), place);
+    **on = std::get<bool>(value);
+  } else if (!named) {
+    refuse(key, shown(value), place);
+  } else if (auto* const* kind = std::get_if<ModelKind*>(&pointer)) {
+    **kind = model_kind(*text);
+  } else {
+    // What the system takes as a path and TOML can hold.
+    if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
+      throw UsageError(
+          fmt::format("{} = {} ({}) must be UTF-8 without zero bytes", key.full_name(), shown(value), place));
+    }
+    *std::get<std::string*>(pointer) = *text;
+  }
+}
+
+Value parse_value(const Key& key, std::string_view text, std::string_view place) {
+  const std::string_view type = key.type_name();
+  if (type == "text") return std::string(text);
+  const std::string_view word = trim(text);
+  if (type == "switch") {
+    if (word != "true" && word != "false") refuse(key, printable(text), place);
+    return word == "true";
+  }
+  std::string digits(word);
+  std::erase(digits, '_');
+  if (digits.find(',') != std::string::npos) {
+    try {
+      return static_cast<int64_t>(std::min<uint64_t>(parse_count(digits), uint64_t{1} << 62));
+    } catch (const UsageError&) {
+      refuse(key, printable(text), place);
+    }
+  }
+  const char* const end = digits.data() + digits.size();
+  int64_t whole = 0;
+  if (const auto [stop, error] = std::from_chars(digits.data(), end, whole); stop == end && error == std::errc{}) {
+    return whole;
+  }
+  double number = 0;
+  const auto [stop, error] = std::from_chars(digits.data(), end, number);
+  if (stop != end || error != std::errc{}) refuse(key, printable(text), place);
+  return number;
+}
+
+std::string format_value(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text);
+  if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
+  if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
+  std::string number = fmt::format("{}", std::get<double>(value));
+  // TOML tells 1.0 from 1.
+  if (number.find_first_not_of("-0123456789") == std::string::npos) number += ".0";
+  return number;
+}
+
+}  // namespace trireme

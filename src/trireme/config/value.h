@@ -1,0 +1,31 @@
+// Values of keys: read from words, put in place after a check, and written down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "trireme/config/key.h"
+
+namespace trireme {
+
+using Value = std::variant<int64_t, double, bool, std::string>;
+
+Value get_value(const Config& config, const Key& key);
+
+/// Checks type, range and names. A whole double may stand for a whole number (1e6), and a whole number for a double.
+/// Throws UsageError that names key, value, `place` ("FILE.toml:12:1", "command line") and what is expected.
+void set_value(Config& config, const Key& key, const Value& value, std::string_view place);
+
+/// From one word of a command line, by the key's type. "1,500", "1_500" and "1.5e3" are numbers. Throws as set_value().
+Value parse_value(const Key& key, std::string_view text, std::string_view place);
+
+/// As TOML writes it; texts quoted and escaped.
+std::string format_value(const Value& value);
+
+/// For messages: control characters and bytes that are not UTF-8 replaced, a long text cut.
+std::string printable(std::string_view text);
+bool is_utf8(std::string_view text);
+
+}  // namespace trireme

@@ -1,0 +1,62 @@
+// Images of bytes with labels, in one or many pieces, as normalised floats.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/data/dataset.h"
+
+namespace trireme {
+
+/// Images that lie at equal distances, channel by channel, row by row, as their labels do.
+struct ImagePiece {
+  std::shared_ptr<const void> owner, label_owner;  ///< keep the two pointers alive
+  const uint8_t* pixels = nullptr;
+  const uint8_t* labels = nullptr;
+  int64_t count = 0;
+  int64_t pixel_stride = 0, label_stride = 1;  ///< bytes from one image or label to the next
+};
+
+/// Of pixels in 0 … 1, for each channel.
+struct Normalisation {
+  std::vector<float> mean, deviation;
+};
+
+/// Immutable. Threads: all.
+class ImageDataset : public Dataset {
+ public:
+  /// Images first … first + count - 1 of all pieces.
+  ImageDataset(std::vector<ImagePiece> pieces, int64_t first, int64_t count, SampleShape shape,
+               const Normalisation& normalisation);
+  int64_t size() const override { return count_; }
+  SampleShape shape() const override { return shape_; }
+
+ protected:
+  void read_sample(int64_t index, const SampleSlot& slot) const override;
+
+ private:
+  std::vector<ImagePiece> pieces_;
+  std::vector<int64_t> ends_;
+  int64_t first_, count_;
+  SampleShape shape_;
+  std::vector<std::array<float, 256>> value_of_;  ///< for each channel, what a byte stands for
+};
+
+/// What a folder of images holds.
+struct ImageFiles {
+  std::vector<ImagePiece> train, held_out;  ///< held_out is empty where there are no test files
+  SampleShape shape;
+  Normalisation normalisation;
+  int64_t classes = 10;
+  std::string format;  ///< "MNIST", …
+};
+
+/// The first label of `classes` or more: UsageError naming `name` and the byte, `first_byte` being that of label 0.
+void check_labels(const ImagePiece& piece, int64_t classes, const std::string& name, int64_t first_byte);
+
+int64_t count_images(const std::vector<ImagePiece>& pieces);
+
+}  // namespace trireme

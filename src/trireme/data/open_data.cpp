@@ -1,0 +1,215 @@
+#include "trireme/data/open_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/data/cifar.h"
+#include "trireme/data/file_bytes.h"
+#include "trireme/data/generated_images.h"
+#include "trireme/data/idx.h"
+#include "trireme/data/text_files.h"
+#include "trireme/data/token_file.h"
+#include "trireme/data/tokens.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 5> kKinds{"auto", "text", "tokens", "images", "generated"};
+
+void check(const DataOptions& options) {
+  if (std::find(kKinds.begin(), kKinds.end(), options.kind) == kKinds.end()) {
+    const auto meant = nearest(options.kind, kKinds);
+    throw UsageError(fmt::format("data.kind = \"{}\" is not known", options.kind),
+                     meant ? fmt::format("did you mean \"{}\"?", *meant) : "known: " + join(kKinds, ", "));
+  }
+  if (!(options.held_out >= 0 && options.held_out < 1)) {
+    throw UsageError(fmt::format("data.held_out = {} must be from 0 to below 1", options.held_out));
+  }
+  if (options.path.empty() && (options.kind == "text" || options.kind == "tokens")) {
+    throw UsageError(fmt::format("data.kind = \"{}\" needs data.path", options.kind), "name a file or a folder");
+  }
+}
+
+bool is_bin(const fs::path& path) { return path.extension() == ".bin"; }
+
+/// "val", "valid", "validation" or "test" as a word of the name, as nanoGPT and llm.c call what is held out.
+bool is_held_out_name(const fs::path& path) {
+  std::string stem = to_lower(path.stem().string());
+  std::replace_if(
+      stem.begin(), stem.end(), [](char c) { return c == '-' || c == '.'; }, '_');
+  for (const std::string_view part : split(stem, '_')) {
+    if (part == "val" || part == "valid" || part == "validation" || part == "test") return true;
+  }
+  return false;
+}
+
+std::string guess_kind(const DataOptions& options) {
+  if (options.path.empty()) return options.channels > 0 ? "images" : "generated";
+  std::error_code ignored;
+  if (fs::is_directory(options.path, ignored)) {
+    if (has_idx(options.path) || has_cifar(options.path)) return "images";
+    const auto files = files_under(options.path);
+    const auto num_bins = std::count_if(files.begin(), files.end(), is_bin);
+    if (num_bins == 0) return "text";
+    if (num_bins == static_cast<int64_t>(files.size())) return "tokens";
+    const auto other = std::find_if_not(files.begin(), files.end(), is_bin);
+    throw UsageError(fmt::format("{} holds token files (*.bin) and others, such as {}", options.path, other->string()),
+                     "say what is meant: data.kind = \"tokens\" (then only *.bin are read) or \"text\"");
+  }
+  return is_bin(options.path) || looks_like_llmc(options.path) ? "tokens" : "text";
+}
+
+void need_vocab(int64_t found, const DataOptions& options, const std::string& what) {
+  if (options.vocab == 0 || found <= options.vocab) return;
+  throw UsageError(fmt::format("{} has {} ids, but model.vocab = {}", what, format_count(found), options.vocab),
+                   fmt::format("set model.vocab = {}", found));
+}
+
+std::string sizes(const OpenedData& data) {
+  const int64_t held_out = data.held_out ? data.held_out->size() : 0;
+  return fmt::format("{} samples, {} held out", format_count(data.train->size()), format_count(held_out));
+}
+
+OpenedData open_generated_text(const DataOptions& options) {
+  OpenedData data;
+  data.is_generated_text = true;
+  data.generated = options.generated;
+  data.generated.seed = options.seed;
+  GeneratedText text = generate_text(data.generated);
+  data.train = split_tokens({TokenPiece::of_text(std::move(text.train))}, options.seq, 0, "generated text").train;
+  data.held_out =
+      split_tokens({TokenPiece::of_text(std::move(text.held_out))}, options.seq, 0, "held-out generated text").train;
+  data.vocab = 256;
+  need_vocab(data.vocab, options, "generated text");
+  data.description = fmt::format("generated text (sums and a small grammar, seed {}) · {}", options.seed, sizes(data));
+  return data;
+}
+
+OpenedData open_text_data(const DataOptions& options) {
+  OpenedData data;
+  if (!options.tokenizer.empty()) data.tokenizer = std::make_shared<const Bpe>(Bpe::load(options.tokenizer));
+  data.vocab = data.tokenizer ? data.tokenizer->vocab_size() : 256;
+  need_vocab(data.vocab, options, data.tokenizer ? "the tokenizer " + options.tokenizer : "text as bytes");
+  TextFiles text = open_text(options.path, parse_file_cache(options.cache), data.tokenizer.get());
+  SplitTokens split = split_tokens(std::move(text.pieces), options.seq, options.held_out, options.path);
+  data.train = std::move(split.train);
+  data.held_out = std::move(split.held_out);
+  data.description = fmt::format(
+      "text {} ({}{}, {}) · {}", options.path, text.num_files > 1 ? fmt::format("{} files, ", text.num_files) : "",
+      format_bytes(static_cast<uint64_t>(text.num_bytes)),
+      data.tokenizer ? fmt::format("BPE, {} ids", format_count(data.vocab)) : "byte by byte", sizes(data));
+  return data;
+}
+
+OpenedData open_token_data(const DataOptions& options) {
+  std::error_code ignored;
+  std::vector<fs::path> files = files_under(options.path);
+  if (fs::is_directory(options.path, ignored)) {
+    std::erase_if(files, [](const fs::path& path) { return !is_bin(path); });
+    if (files.empty())
+      throw UsageError(fmt::format("{} holds no token files (*.bin)", options.path), "check data.path");
+  }
+  std::vector<TokenPiece> train, held_out;
+  int64_t largest = 0, count = 0;
+  for (const fs::path& path : files) {
+    TokenFile file = open_token_file(path, parse_file_cache(options.cache), options.vocab);
+    largest = std::max(largest, file.largest);
+    count += file.tokens.count;
+    (files.size() > 1 && is_held_out_name(path) ? held_out : train).push_back(std::move(file.tokens));
+  }
+  OpenedData data;
+  data.vocab = largest + 1;
+  if (held_out.empty()) {
+    SplitTokens split = split_tokens(std::move(train), options.seq, options.held_out, options.path);
+    data.train = std::move(split.train);
+    data.held_out = std::move(split.held_out);
+  } else {
+    data.train = split_tokens(std::move(train), options.seq, 0, options.path + " (training files)").train;
+    data.held_out = split_tokens(std::move(held_out), options.seq, 0, options.path + " (held-out files)").train;
+  }
+  data.description = fmt::format("tokens {} ({}{} tokens, all checked, largest id {}) · {}", options.path,
+                                 files.size() > 1 ? fmt::format("{} files, ", files.size()) : "", format_count(count),
+                                 largest, sizes(data));
+  return data;
+}
+
+ImageFiles open_image_files(const DataOptions& options) {
+  if (options.path.empty()) {
+    GeneratedImageOptions made;
+    made.seed = options.seed;
+    if (options.channels > 0) made.channels = options.channels;
+    if (options.height > 0) made.height = options.height;
+    if (options.width > 0) made.width = options.width;
+    return generate_images(made);
+  }
+  const FileCache cache = parse_file_cache(options.cache);
+  if (has_idx(options.path)) return open_idx(options.path, cache, options.vocab > 0 ? options.vocab : 10);
+  if (has_cifar(options.path)) return open_cifar(options.path, cache);
+  throw UsageError(
+      fmt::format("{} holds no images: neither train-images-idx3-ubyte nor data_batch_*.bin", options.path),
+      "give the folder with the unpacked files of MNIST (IDX) or CIFAR-10 (binary)");
+}
+
+OpenedData open_image_data(const DataOptions& options) {
+  ImageFiles files = open_image_files(options);
+  const auto agree = [&](const char* key, int64_t wanted, int64_t found) {
+    if (wanted == 0 || wanted == found) return;
+    throw UsageError(fmt::format("{} images have {} = {}, but the model expects {}", files.format, key, found, wanted),
+                     fmt::format("set model.{} = {}", std::string_view(key) == "channels" ? key : "image", found));
+  };
+  agree("channels", options.channels, files.shape.channels);
+  agree("height", options.height, files.shape.height);
+  agree("width", options.width, files.shape.width);
+  if (options.vocab > 0 && options.vocab < files.classes) {
+    throw UsageError(
+        fmt::format("{} has {} classes, but model.classes = {}", files.format, files.classes, options.vocab),
+        fmt::format("set model.classes = {}", files.classes));
+  }
+  OpenedData data;
+  data.vocab = files.classes;
+  const int64_t count = count_images(files.train);
+  int64_t held = 0;
+  if (files.held_out.empty() && options.held_out > 0) {
+    if (count < 2)
+      throw UsageError(fmt::format("{} has one image: none is left to hold out", options.path), "data.held_out = 0");
+    held = std::clamp<int64_t>(std::llround(options.held_out * static_cast<double>(count)), 1, count - 1);
+    data.held_out = std::make_shared<ImageDataset>(files.train, count - held, held, files.shape, files.normalisation);
+  }
+  if (!files.held_out.empty()) {
+    data.held_out = std::make_shared<ImageDataset>(files.held_out, 0, count_images(files.held_out), files.shape,
+                                                   files.normalisation);
+  }
+  data.train =
+      std::make_shared<ImageDataset>(std::move(files.train), 0, count - held, files.shape, files.normalisation);
+  data.description =
+      fmt::format("{}{} ({} × {} × {}, {} classes) · {}", files.format,
+                  options.path.empty() ? fmt::format(", seed {}", options.seed) : " " + options.path,
+                  files.shape.channels, files.shape.height, files.shape.width, files.classes, sizes(data));
+  return data;
+}
+
+}  // namespace
+
+OpenedData open_data(const DataOptions& options) {
+  check(options);
+  parse_file_cache(options.cache);
+  const std::string kind = options.kind == "auto" ? guess_kind(options) : options.kind;
+  if (kind == "text") return open_text_data(options);
+  if (kind == "tokens") return open_token_data(options);
+  if (kind == "images") return open_image_data(options);
+  if (options.channels == 0) return open_generated_text(options);
+  DataOptions images = options;
+  images.path.clear();  // kind "generated" looks at no file
+  return open_image_data(images);
+}
+
+}  // namespace trireme

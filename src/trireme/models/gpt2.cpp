@@ -1,0 +1,118 @@
+// GPT-2 (Radford et al., 2019): learned positions, norms before each part, biases, GELU.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/models/dropout.h"
+#include "trireme/models/kinds.h"
+#include "trireme/models/language.h"
+
+namespace trireme {
+namespace {
+
+class EmbeddingLayer : public Layer {
+ public:
+  explicit EmbeddingLayer(const ModelConfig& c)
+      : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))),
+        position_(register_module("position", std::make_shared<Embedding>(c.seq, c.hidden))),
+        dropout_(register_module("dropout", std::make_shared<Dropout>(c.dropout, "embedding.dropout"))) {}
+
+  torch::Tensor forward(const torch::Tensor& tokens) override {
+    const int64_t seq = tokens.size(1), most = position_->weight.size(0);
+    if (seq > most) throw UsageError(fmt::format("{} tokens a sample, but the model knows {} positions", seq, most));
+    return dropout_->forward(token->forward(tokens) + position_->weight.narrow(0, 0, seq));
+  }
+
+  std::shared_ptr<Embedding> token;
+
+ private:
+  std::shared_ptr<Embedding> position_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+class Attention : public torch::nn::Module {
+ public:
+  explicit Attention(const ModelConfig& c)
+      : heads_(c.heads),
+        qkv_(register_module("qkv", std::make_shared<Linear>(c.hidden, 3 * c.hidden, true))),
+        output_(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, true))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) const {
+    // [batch, seq, 3, heads, head_dim]: queries, keys and values are views.
+    const auto qkv = qkv_->forward(x).unflatten(-1, {3, heads_, x.size(-1) / heads_}).unbind(2);
+    return output_->forward(ops::causal_attention(qkv[0], qkv[1], qkv[2]));
+  }
+
+ private:
+  int64_t heads_;
+  std::shared_ptr<Linear> qkv_, output_;
+};
+
+class FeedForward : public torch::nn::Module {
+ public:
+  explicit FeedForward(const ModelConfig& c)
+      : up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, true))),
+        down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, true))) {}
+  torch::Tensor forward(const torch::Tensor& x) const { return down_->forward(ops::gelu(up_->forward(x))); }
+
+ private:
+  std::shared_ptr<Linear> up_, down_;
+};
+
+class Block : public Layer {
+ public:
+  Block(const ModelConfig& c, const std::string& name)
+      : attention_norm_(register_module("attention_norm", std::make_shared<LayerNorm>(c.hidden, c.norm_eps))),
+        attention_(register_module("attention", std::make_shared<Attention>(c))),
+        attention_dropout_(
+            register_module("attention_dropout", std::make_shared<Dropout>(c.dropout, name + ".attention_dropout"))),
+        mlp_norm_(register_module("mlp_norm", std::make_shared<LayerNorm>(c.hidden, c.norm_eps))),
+        mlp_(register_module("mlp", std::make_shared<FeedForward>(c))),
+        mlp_dropout_(register_module("mlp_dropout", std::make_shared<Dropout>(c.dropout, name + ".mlp_dropout"))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const auto y = x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
+    return y + mlp_dropout_->forward(mlp_->forward(mlp_norm_->forward(y)));
+  }
+
+ private:
+  std::shared_ptr<LayerNorm> attention_norm_;
+  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<Dropout> attention_dropout_;
+  std::shared_ptr<LayerNorm> mlp_norm_;
+  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<Dropout> mlp_dropout_;
+};
+
+class Gpt2 : public Model {
+ public:
+  explicit Gpt2(const ModelConfig& c) : Model(c) {
+    const auto embedding = std::make_shared<EmbeddingLayer>(c);
+    add_layer("embedding", embedding);
+    for (int64_t i = 0; i < c.layers; ++i) {
+      const std::string name = fmt::format("layers.{}", i);
+      add_layer(name, std::make_shared<Block>(c, name));
+    }
+    output_ = std::make_shared<OutputLayer<LayerNorm>>(c, embedding->token->weight);
+    add_layer(output_);
+  }
+  std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
+
+  /// What adds to the residual stream is smaller, the deeper the model.
+  Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
+    if (parameter.ends_with("attention.output.weight") || parameter.ends_with("mlp.down.weight")) {
+      return Initial::normal(0.02 / std::sqrt(2.0 * static_cast<double>(config().layers)));
+    }
+    return Model::initial(parameter, shape);
+  }
+
+ private:
+  std::shared_ptr<OutputLayer<LayerNorm>> output_;
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_gpt2(const ModelConfig& config) { return std::make_shared<Gpt2>(config); }
+
+}  // namespace trireme

@@ -1,0 +1,16 @@
+// The kinds of models, for make_model(): it has checked the configuration, and gives the parameters their values.
+#pragma once
+
+#include <memory>
+
+#include "trireme/config/model_config.h"
+
+namespace trireme {
+
+class Model;
+std::shared_ptr<Model> make_gpt2(const ModelConfig& config);
+std::shared_ptr<Model> make_llama(const ModelConfig& config);
+std::shared_ptr<Model> make_resnet(const ModelConfig& config);
+std::shared_ptr<Model> make_mlp(const ModelConfig& config);
+
+}  // namespace trireme

@@ -1,0 +1,133 @@
+// Llama (Touvron et al., 2023): RMS norms, rotary positions, SwiGLU, grouped-query attention, no biases.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/models/kinds.h"
+#include "trireme/models/language.h"
+
+namespace trireme {
+namespace {
+
+class EmbeddingLayer : public Layer {
+ public:
+  explicit EmbeddingLayer(const ModelConfig& c)
+      : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))), seq_(c.seq) {}
+
+  torch::Tensor forward(const torch::Tensor& tokens) override {
+    const int64_t seq = tokens.size(1);
+    if (seq > seq_) throw UsageError(fmt::format("{} tokens a sample, but the model knows {} positions", seq, seq_));
+    return token->forward(tokens);
+  }
+
+  std::shared_ptr<Embedding> token;
+
+ private:
+  int64_t seq_;
+};
+
+/// Cosines and sines of the angles, kept for the device and type that asked last. Not buffers: nothing to save.
+class RotaryTable {
+ public:
+  RotaryTable(int64_t seq, int64_t head_dim, double theta) : seq_(seq), head_dim_(head_dim), theta_(theta) {}
+
+  torch::Tensor rotate_by_position(const torch::Tensor& x) {
+    if (!cosine_.defined() || cosine_.device() != x.device() || cosine_.scalar_type() != x.scalar_type()) make(x);
+    const int64_t seq = x.size(1);
+    return ops::rotate(x, cosine_.narrow(0, 0, seq), sine_.narrow(0, 0, seq));
+  }
+
+ private:
+  void make(const torch::Tensor& like) {
+    const auto frequency =
+        at::pow(theta_, at::arange(0, head_dim_, 2, at::kFloat) / static_cast<double>(head_dim_)).reciprocal();
+    const auto angle = at::outer(at::arange(seq_, at::kFloat), frequency).unsqueeze(1);
+    cosine_ = angle.cos().to(like.options());
+    sine_ = angle.sin().to(like.options());
+  }
+
+  int64_t seq_, head_dim_;
+  double theta_;
+  torch::Tensor cosine_, sine_;  // [seq, 1, head_dim / 2]
+};
+
+class Attention : public torch::nn::Module {
+ public:
+  explicit Attention(const ModelConfig& c)
+      : heads_(c.heads),
+        kv_heads_(c.kv_heads),
+        rotary_(c.seq, c.hidden / c.heads, c.rope_theta),
+        qkv_(register_module(
+            "qkv", std::make_shared<Linear>(c.hidden, c.hidden / c.heads * (c.heads + 2 * c.kv_heads), false))),
+        output_(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, false))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto all = qkv_->forward(x).unflatten(-1, {heads_ + 2 * kv_heads_, x.size(-1) / heads_});
+    // Queries and keys turn together: they lie side by side.
+    const auto parts = all.split_with_sizes({heads_ + kv_heads_, kv_heads_}, 2);
+    const auto qk = rotary_.rotate_by_position(parts[0]).split_with_sizes({heads_, kv_heads_}, 2);
+    return output_->forward(ops::causal_attention(qk[0], qk[1], parts[1]));
+  }
+
+ private:
+  int64_t heads_, kv_heads_;
+  RotaryTable rotary_;
+  std::shared_ptr<Linear> qkv_, output_;
+};
+
+class FeedForward : public torch::nn::Module {
+ public:
+  explicit FeedForward(const ModelConfig& c)
+      : gate_(register_module("gate", std::make_shared<Linear>(c.hidden, c.ffn, false))),
+        up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, false))),
+        down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, false))) {}
+  torch::Tensor forward(const torch::Tensor& x) const {
+    return down_->forward(ops::swiglu(gate_->forward(x), up_->forward(x)));
+  }
+
+ private:
+  std::shared_ptr<Linear> gate_, up_, down_;
+};
+
+class Block : public Layer {
+ public:
+  explicit Block(const ModelConfig& c)
+      : attention_norm_(register_module("attention_norm", std::make_shared<RmsNorm>(c.hidden, c.norm_eps))),
+        attention_(register_module("attention", std::make_shared<Attention>(c))),
+        mlp_norm_(register_module("mlp_norm", std::make_shared<RmsNorm>(c.hidden, c.norm_eps))),
+        mlp_(register_module("mlp", std::make_shared<FeedForward>(c))) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    const auto y = x + attention_->forward(attention_norm_->forward(x));
+    return y + mlp_->forward(mlp_norm_->forward(y));
+  }
+
+ private:
+  std::shared_ptr<RmsNorm> attention_norm_;
+  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<RmsNorm> mlp_norm_;
+  std::shared_ptr<FeedForward> mlp_;
+};
+
+class Llama : public Model {
+ public:
+  explicit Llama(const ModelConfig& c) : Model(c) {
+    const auto embedding = std::make_shared<EmbeddingLayer>(c);
+    add_layer("embedding", embedding);
+    for (int64_t i = 0; i < c.layers; ++i) add_layer(fmt::format("layers.{}", i), std::make_shared<Block>(c));
+    output_ = std::make_shared<OutputLayer<RmsNorm>>(c, embedding->token->weight);
+    add_layer(output_);
+  }
+  std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
+
+ private:
+  std::shared_ptr<OutputLayer<RmsNorm>> output_;
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_llama(const ModelConfig& config) { return std::make_shared<Llama>(config); }
+
+}  // namespace trireme

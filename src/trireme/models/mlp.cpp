@@ -1,0 +1,61 @@
+// A multi-layer perceptron over the pixels of an image.
+#include <ATen/ops/relu.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trireme/models/dropout.h"
+#include "trireme/models/kinds.h"
+#include "trireme/models/model.h"
+#include "trireme/models/modules.h"
+
+namespace trireme {
+namespace {
+
+class HiddenLayer : public Layer {
+ public:
+  HiddenLayer(int64_t in, const ModelConfig& c, const std::string& name)
+      : linear_(register_module("linear", std::make_shared<Linear>(in, c.hidden, true))),
+        dropout_(register_module("dropout", std::make_shared<Dropout>(c.dropout, name + ".dropout"))) {}
+  /// Flattens images; what is flat already stays as it is.
+  torch::Tensor forward(const torch::Tensor& x) override {
+    return dropout_->forward(at::relu(linear_->forward(x.flatten(1))));
+  }
+
+ private:
+  std::shared_ptr<Linear> linear_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+class ClassLayer : public Layer {
+ public:
+  explicit ClassLayer(const ModelConfig& c)
+      : head_(register_module("head", std::make_shared<Linear>(c.hidden, c.classes, true))) {}
+  torch::Tensor forward(const torch::Tensor& x) override { return head_->forward(x); }
+
+ private:
+  std::shared_ptr<Linear> head_;
+};
+
+class Mlp : public Model {
+ public:
+  explicit Mlp(const ModelConfig& c) : Model(c) {
+    for (int64_t i = 0; i < c.layers; ++i) {
+      const std::string name = fmt::format("layers.{}", i);
+      add_layer(name, std::make_shared<HiddenLayer>(i == 0 ? c.channels * c.image * c.image : c.hidden, c, name));
+    }
+    add_layer(std::make_shared<ClassLayer>(c));
+  }
+
+  /// Uniform: He et al. (2015) for what ReLU follows, a sixth of that variance for the classes.
+  Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
+    if (shape.size() != 2) return Model::initial(parameter, shape);
+    return Initial::uniform(std::sqrt((parameter == "head.weight" ? 1.0 : 6.0) / static_cast<double>(shape[1])));
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Model> make_mlp(const ModelConfig& config) { return std::make_shared<Mlp>(config); }
+
+}  // namespace trireme

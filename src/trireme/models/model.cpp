@@ -1,0 +1,65 @@
+#include "trireme/models/model.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+
+#include "trireme/base/text.h"
+#include "trireme/models/batch_norm.h"
+
+namespace trireme {
+
+void Model::add_layer(const std::string& name, std::shared_ptr<Layer> layer) {
+  torch::nn::Module* parent = this;
+  const auto parts = split(name, '.');
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    const std::string part(parts[i]);
+    const auto groups = parent->named_children();
+    const auto* group = groups.find(part);
+    parent = group ? group->get() : parent->register_module(part, std::make_shared<torch::nn::Module>()).get();
+  }
+  layers_.push_back(parent->register_module(std::string(parts.back()), std::move(layer)));
+}
+
+void Model::add_layer(std::shared_ptr<Layer> layer) {
+  for (const auto& child : layer->named_children()) register_module(child.key(), child.value());
+  layers_.push_back(std::move(layer));
+}
+
+torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& target) const {
+  return at::cross_entropy_loss(logits.flatten(0, -2).to(torch::kFloat32), target.flatten());
+}
+
+std::vector<Statistic> Model::statistics() {
+  std::vector<Statistic> all;
+  for (const auto& module : named_modules({}, false)) {
+    auto* norm = dynamic_cast<BatchNorm*>(module.value().get());
+    if (!norm) continue;
+    all.push_back({module.key() + ".running_mean", norm->running_mean, &norm->observed_mean, norm->momentum()});
+    all.push_back({module.key() + ".running_var", norm->running_var, &norm->observed_var, norm->momentum()});
+  }
+  return all;
+}
+
+Initial Model::initial(const std::string& parameter, const std::vector<int64_t>& shape) const {
+  return default_initial(parameter, shape);
+}
+
+void initialize(Model& model, uint64_t seed) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& parameter : model.named_parameters()) {
+    const Initial initial = model.initial(parameter.key(), parameter->sizes().vec());
+    auto values = at::empty(parameter->sizes(), torch::kFloat32);
+    float* data = values.mutable_data_ptr<float>();
+    at::parallel_for(0, values.numel(), 1 << 15, [&](int64_t first, int64_t end) {
+      fill_initial(initial, seed, parameter.key(), {data + first, data + end}, static_cast<uint64_t>(first));
+    });
+    parameter.value().copy_(values);
+  }
+}
+
+int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target) {
+  return logits.argmax(-1).eq(target).sum().item<int64_t>();
+}
+
+}  // namespace trireme

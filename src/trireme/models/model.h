@@ -1,0 +1,82 @@
+// A model as the trainer sees it: layers in sequence, each a plain torch::nn module that maps one tensor to the next.
+//
+// A pipeline cuts between layers. There is no parallel code here. Owner: whoever made it. Threads: one at a time.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/config/model_config.h"
+#include "trireme/models/initial.h"
+
+namespace trireme {
+
+/// One step of the sequence. The first gets the batch's input, the last gives the output (logits).
+class Layer : public torch::nn::Module {
+ public:
+  virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+};
+
+/// A second use of a parameter, such as the embedding's weights in the output layer. It shares the parameter's memory,
+/// but is a leaf of its own: its gradient is summed apart, so that the sum's order does not depend on which rank or
+/// stage computes which use.
+struct SharedUse {
+  std::string parameter;  ///< name of the parameter whose memory it shares
+  torch::Tensor* use;     ///< the leaf, a member of a layer; the runtime points it to the parameter's memory anew
+};
+
+/// Sums over the samples of a micro-batch that become buffers after the step, such as BatchNorm's running statistics.
+/// They are averaged over micro-batches in the order of gradients, then running = running + momentum (mean − running).
+struct Statistic {
+  std::string buffer;  ///< name of the running buffer
+  torch::Tensor running;
+  torch::Tensor* observed;  ///< what the last forward in training mode saw; same shape as `running`
+  double momentum = 0.1;
+};
+
+class Model : public torch::nn::Module {
+ public:
+  const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
+  /// All layers, one after another: logits.
+  torch::Tensor forward(torch::Tensor x) const {
+    for (const auto& layer : layers_) x = layer->forward(x);
+    return x;
+  }
+  /// Mean over the micro-batch, from logits; float32. Cross entropy: [batch, …, classes] against [batch, …] of int64.
+  virtual torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& target) const;
+  virtual std::vector<SharedUse> shared_uses() { return {}; }
+  /// Those of every BatchNorm inside, in the order of the layers.
+  virtual std::vector<Statistic> statistics();
+  /// How a parameter begins; by default what its name and shape suggest (models/initial.h).
+  virtual Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const;
+
+  const ModelConfig& config() const { return config_; }
+
+ protected:
+  explicit Model(ModelConfig config) : config_(std::move(config)) {}
+  /// The layer's parameters are called name.… ; a dot in the name makes a group ("layers.0").
+  void add_layer(const std::string& name, std::shared_ptr<Layer> layer);
+  /// The layer's modules are called as if they were the model's own ("norm", "head"). It has no parameters beside
+  /// theirs, and does not itself learn of train() and eval(): they do.
+  void add_layer(std::shared_ptr<Layer> layer);
+
+ private:
+  ModelConfig config_;
+  std::vector<std::shared_ptr<Layer>> layers_;
+};
+
+/// Builds the model; initial weights are a function of (seed, parameter name, element) alone. Throws UsageError for a
+/// configuration that cannot be (heads that do not divide hidden, …), naming the key.
+std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
+
+/// Sets every parameter to its initial value. For models of one's own; make_model has done it.
+void initialize(Model& model, uint64_t seed);
+
+/// How many predictions (the largest logit) are right.
+int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);
+
+}  // namespace trireme

@@ -1,0 +1,55 @@
+// The modules that models are made of. Unlike those of torch::nn they draw no random numbers when they are made:
+// initialize() (models/model.h) gives all parameters their values.
+#pragma once
+
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <torch/nn/module.h>
+
+#include "trireme/models/functions.h"
+
+namespace trireme {
+
+/// x · weightᵀ + bias; weight is [out, in].
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in, int64_t out, bool with_bias) : weight(register_parameter("weight", at::empty({out, in}))) {
+    if (with_bias) bias = register_parameter("bias", at::empty({out}));
+  }
+  torch::Tensor forward(const torch::Tensor& x) const { return at::linear(x, weight, bias); }
+  torch::Tensor weight, bias;
+};
+
+/// Rows of weight [count, width].
+class Embedding : public torch::nn::Module {
+ public:
+  Embedding(int64_t count, int64_t width) : weight(register_parameter("weight", at::empty({count, width}))) {}
+  torch::Tensor forward(const torch::Tensor& index) const { return at::embedding(weight, index); }
+  torch::Tensor weight;
+};
+
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(int64_t width, double eps)
+      : weight(register_parameter("weight", at::empty({width}))),
+        bias(register_parameter("bias", at::empty({width}))),
+        eps_(eps) {}
+  torch::Tensor forward(const torch::Tensor& x) const { return ops::layer_norm(x, weight, bias, eps_); }
+  torch::Tensor weight, bias;
+
+ private:
+  double eps_;
+};
+
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(int64_t width, double eps) : weight(register_parameter("weight", at::empty({width}))), eps_(eps) {}
+  torch::Tensor forward(const torch::Tensor& x) const { return ops::rms_norm(x, weight, eps_); }
+  torch::Tensor weight;
+
+ private:
+  double eps_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,73 @@
+#include "trireme/program/data_parallel.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+LeafRange leaves_of(const DataParallelShape& shape, int rank) {
+  const int count = shape.num_leaves / shape.num_ranks;
+  return {rank * count, (rank + 1) * count};
+}
+
+CrossRankSum sum_across_ranks(const DataParallelShape& shape) {
+  CrossRankSum across;
+  across.direct = ranks_are_branches(shape.num_leaves, shape.num_ranks);
+  if (across.direct) return across;
+  std::vector<LeafRange> partials;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
+    const LeafSchedule schedule = schedule_leaves(shape.num_leaves, leaves_of(shape, rank));
+    partials.insert(partials.end(), schedule.partials.begin(), schedule.partials.end());
+    across.partials_of_rank.push_back(static_cast<int>(schedule.partials.size()));
+  }
+  across.additions = finish_tree(shape.num_leaves, partials);
+  return across;
+}
+
+void check(const DataParallelShape& shape, int rank) {
+  if (shape.num_ranks < 1 || shape.num_groups < 1 || shape.num_leaves < 1 ||
+      shape.num_micro_batches % shape.num_leaves != 0 || shape.num_leaves % shape.num_ranks != 0) {
+    throw UsageError(fmt::format("{} micro-batches in {} leaves cannot be split over {} ranks", shape.num_micro_batches,
+                                 shape.num_leaves, shape.num_ranks),
+                     "leaves must divide micro-batches, and ranks must divide leaves");
+  }
+  if (rank < 0 || rank >= shape.num_ranks) {
+    throw UsageError(fmt::format("rank {} is outside of 0 … {}", rank, shape.num_ranks - 1));
+  }
+}
+
+}  // namespace
+
+Program lower_data_parallel(const DataParallelShape& shape, int rank) {
+  check(shape, rank);
+  Program program;
+  program.num_micro_batches = shape.num_micro_batches;
+  program.num_groups = shape.num_groups;
+  program.num_ranks = shape.num_ranks;
+  program.across = sum_across_ranks(shape);
+
+  const int leaf_size = shape.num_micro_batches / shape.num_leaves;
+  const LeafSchedule schedule = schedule_leaves(shape.num_leaves, leaves_of(shape, rank));
+  program.num_slots = schedule.num_slots;
+  std::vector<Instruction>& list = program.instructions;
+  for (const LeafStep& step : schedule.steps) {
+    for (int i = 0; i < leaf_size; ++i) {
+      const int micro_batch = step.leaf * leaf_size + i;
+      list.push_back({.op = OpCode::kForward, .micro_batch = micro_batch});
+      list.push_back({.op = OpCode::kBackward, .micro_batch = micro_batch, .slot = step.slot, .add = i > 0});
+    }
+    const bool last = &step == &schedule.steps.back();
+    for (int group = 0; group < shape.num_groups; ++group) {
+      for (const Addition& addition : step.additions) {
+        list.push_back({.op = OpCode::kAddSlot, .slot = addition.into, .from_slot = addition.from, .group = group});
+      }
+      if (last && shape.num_ranks > 1) list.push_back({.op = OpCode::kAllReduce, .group = group});
+    }
+  }
+  list.push_back({.op = OpCode::kOptimizerStep});
+  return program;
+}
+
+}  // namespace trireme

@@ -1,0 +1,18 @@
+// Plain data parallelism as a program: the first and simplest one.
+#pragma once
+
+#include "trireme/program/instruction.h"
+
+namespace trireme {
+
+struct DataParallelShape {
+  int num_micro_batches = 1;  ///< of the whole step
+  int num_leaves = 1;         ///< divides num_micro_batches; a multiple of num_ranks
+  int num_ranks = 1;
+  int num_groups = 1;  ///< of gradients, in the order in which the backward pass fills them
+};
+
+/// What `rank` does. Throws UsageError for a shape that does not divide.
+Program lower_data_parallel(const DataParallelShape& shape, int rank);
+
+}  // namespace trireme

@@ -1,0 +1,115 @@
+#include "trireme/runtime/group_reducer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+DataType data_type_of(torch::ScalarType type) {
+  switch (type) {
+    case torch::kFloat32:
+      return DataType::kFloat;
+    case torch::kFloat64:
+      return DataType::kDouble;
+    case torch::kFloat16:
+      return DataType::kHalf;
+    case torch::kBFloat16:
+      return DataType::kBFloat16;
+    case torch::kInt32:
+      return DataType::kInt32;
+    case torch::kInt64:
+      return DataType::kInt64;
+    case torch::kUInt8:
+      return DataType::kUInt8;
+    default:
+      throw UsageError(fmt::format("tensors of type {} cannot be communicated", c10::toString(type)));
+  }
+}
+
+}  // namespace
+
+Data data_of(const torch::Tensor& tensor) {
+  if (!tensor.is_contiguous()) throw UsageError("only contiguous tensors can be communicated", "call contiguous()");
+  return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), data_type_of(tensor.scalar_type())};
+}
+
+GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type)
+    : comm_(comm), across_(std::move(across)), travel_type_(travel_type) {}
+
+torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values) {
+  const auto index = static_cast<size_t>(group);
+  if (travel_buffers_.size() <= index) {
+    travel_buffers_.resize(index + 1);
+    buffers_.resize(index + 1);
+  }
+  if (!travel_buffers_[index].defined()) {
+    buffers_[index] = comm_->allocate(static_cast<size_t>(values.numel()) * c10::elementSize(travel_type_));
+    travel_buffers_[index] = torch::from_blob(buffers_[index].data(), {values.numel()}, travel_type_);
+  }
+  return travel_buffers_[index];
+}
+
+void GroupReducer::start(int group, std::vector<torch::Tensor> slots) {
+  torch::NoGradGuard no_grad;
+  Pending pending;
+  if (hook_) {
+    pending.handle = hook_(group, slots[0], *comm_);
+  } else if (across_.direct) {
+    torch::Tensor values = slots[0];
+    const bool shortened = values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
+    if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(slots[0]);
+    pending.handle = comm_->start_all_reduce(data_of(values));
+    bytes_ += values.nbytes();
+  }
+  pending.slots = std::move(slots);
+  pending_.push_back(std::move(pending));
+}
+
+void GroupReducer::finish() {
+  torch::NoGradGuard no_grad;
+  std::vector<Pending> all = std::exchange(pending_, {});
+  for (Pending& pending : all) {
+    if (pending.handle.valid()) {
+      pending.handle.wait();
+    } else {
+      sum_partials(pending.slots);
+    }
+    if (pending.travelling.defined()) pending.slots[0].copy_(pending.travelling);
+  }
+}
+
+/// Each rank sums one part of the group, along the tree: [Note: Leaves].
+void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
+  const int num_ranks = comm_->size();
+  const int64_t count = slots[0].numel();
+  std::vector<size_t> parts(static_cast<size_t>(num_ranks));
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    parts[static_cast<size_t>(rank)] =
+        static_cast<size_t>(count * (rank + 1) / num_ranks - count * rank / num_ranks);
+  }
+  const auto own = static_cast<int64_t>(parts[static_cast<size_t>(comm_->rank())]);
+  const std::vector<size_t> own_everywhere(static_cast<size_t>(num_ranks), static_cast<size_t>(own));
+  const int most = *std::max_element(across_.partials_of_rank.begin(), across_.partials_of_rank.end());
+
+  // Ranks with fewer partial sums than others send one of them again; nobody adds it.
+  torch::Tensor arrived = torch::empty({most, num_ranks, own}, slots[0].options());
+  for (int k = 0; k < most; ++k) {
+    const torch::Tensor& slot = slots[std::min(static_cast<size_t>(k), slots.size() - 1)];
+    comm_->all_to_all_v(data_of(slot), parts, data_of(arrived[k]), own_everywhere);
+    bytes_ += slot.nbytes();
+  }
+  std::vector<torch::Tensor> partials;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    for (int k = 0; k < across_.partials_of_rank[static_cast<size_t>(rank)]; ++k) partials.push_back(arrived[k][rank]);
+  }
+  for (const Addition& addition : across_.additions) {
+    partials[static_cast<size_t>(addition.into)].add_(partials[static_cast<size_t>(addition.from)]);
+  }
+  comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts);
+}
+
+}  // namespace trireme

@@ -1,0 +1,56 @@
+// Sums a group over all ranks, along the program's tree, while the backward pass goes on.
+//
+// Owner: the runtime. Threads: one. Blocking: finish() only, each wait with the communicator's timeout. Fails with
+// CommError. Gradients may travel in a shorter type than the one they are kept in.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/program/instruction.h"
+
+namespace trireme {
+
+/// A view of a contiguous CPU tensor for a communicator. Throws UsageError for a type that cannot travel.
+Data data_of(const torch::Tensor& tensor);
+
+/// What happens to a group instead of the all-reduce: compression, for instance. It gets the group's number and its
+/// sum over this rank's micro-batches, and leaves the sum over all ranks there when the handle is done.
+using ReduceHook = std::function<Handle(int group, torch::Tensor values, Communicator& comm)>;
+
+class GroupReducer {
+ public:
+  /// `comm` may be null where the program has one rank.
+  GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type);
+
+  /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0].
+  void start(int group, std::vector<torch::Tensor> slots);
+  /// Waits for what was started, in order.
+  void finish();
+  void set_hook(ReduceHook hook) { hook_ = std::move(hook); }
+  /// Bytes of gradients handed to the communicator so far.
+  size_t bytes_reduced() const { return bytes_; }
+
+ private:
+  struct Pending {
+    Handle handle;
+    std::vector<torch::Tensor> slots;
+    torch::Tensor travelling;  ///< undefined where slots[0] itself travels
+  };
+  torch::Tensor travel_buffer(int group, const torch::Tensor& values);
+  void sum_partials(std::vector<torch::Tensor>& slots);
+
+  Communicator* comm_;
+  CrossRankSum across_;
+  torch::ScalarType travel_type_;
+  ReduceHook hook_;
+  std::vector<Pending> pending_;
+  std::vector<Buffer> buffers_;
+  std::vector<torch::Tensor> travel_buffers_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace trireme
