@@ -26,7 +26,7 @@ if(LibTorch_FOUND)
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)
   if(trireme_tensor_sources)
-    add_executable(trireme-tensor ${trireme_tensor_sources})
+    add_executable(trireme-tensor ${trireme_tensor_sources} src/trireme/cli/config_arguments.cpp)
     target_link_libraries(trireme-tensor PRIVATE trireme trireme_inside CLI11::CLI11 $<TARGET_NAME_IF_EXISTS:trireme_torch>)
     trireme_link_torch(trireme-tensor)
     add_dependencies(programs trireme-tensor)

@@ -22,6 +22,7 @@ void add_doctor(CLI::App& app, int& exit_code);
 /// `program`: what came after "--".
 void add_launch(CLI::App& app, std::vector<std::string> program, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
+void add_verify(CLI::App& app, int& exit_code);
 
 /// "0.1.0", or "0.1.0 (abc1234)" with the revision where the build knows it.
 std::string version_text();

@@ -1,11 +1,17 @@
 // The operators that take a transformer's time, each in one place: what is fused or replaced is replaced here.
-// Threads: all. All of them are differentiable. A namespace of their own, since libtorch has the same names.
+//
+// float32 on a CPU with AVX2 or more takes our kernels (models/kernels); all else takes libtorch's operators. Both give
+// the same bits for the same input on the same kind of machine. All are differentiable once: a backward through our
+// backward throws Error. Threads: all. A namespace of their own, since libtorch has the same names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace trireme::ops {
 
+/// x · weightᵀ + bias; weight is [out, in], the bias may be undefined. With our kernels, the bits of a row of the
+/// result do not depend on the other rows.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 /// With the approximation by tanh, as GPT-2 has it.
 at::Tensor gelu(const at::Tensor& x);
 /// silu(gate) · up.
@@ -17,8 +23,16 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// Each token sees itself and those before it. q is [batch, seq, heads, head_dim], k and v have as many heads or a
 /// divisor of them (head i uses theirs i / (heads / kv_heads)); the result is [batch, seq, heads · head_dim].
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+/// The same with q, k and v side by side: [batch, seq, (heads + 2 kv_heads) · head_dim]. Nothing is copied for it.
+at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, int64_t kv_heads);
 /// Rotary positions of x [batch, seq, heads, head_dim]: dim i turns with dim i + head_dim / 2, the convention of
 /// Hugging Face. `cosine` and `sine` are [seq, 1, head_dim / 2].
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
+/// Mean over the rows of −log softmax(logits)[target], float32: logits [batch, …, classes], target [batch, …] of int64.
+/// Rows whose target is −100 do not count.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target);
+
+/// Makes all operators libtorch's, for tests and benchmarks that compare; operators already called keep their backward.
+void use_plain(bool plain);
 
 }  // namespace trireme::ops

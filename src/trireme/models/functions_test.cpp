@@ -1,4 +1,4 @@
-// The operators of models/functions.h against their definitions, in double.
+// The operators of models/functions.h against their definitions, in double; functions_kernels_test.cpp has the kernels.
 #include "trireme/models/functions.h"
 
 #include <gtest/gtest.h>

@@ -39,9 +39,7 @@ class Attention : public torch::nn::Module {
         output_(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, true))) {}
 
   torch::Tensor forward(const torch::Tensor& x) const {
-    // [batch, seq, 3, heads, head_dim]: queries, keys and values are views.
-    const auto qkv = qkv_->forward(x).unflatten(-1, {3, heads_, x.size(-1) / heads_}).unbind(2);
-    return output_->forward(ops::causal_attention(qkv[0], qkv[1], qkv[2]));
+    return output_->forward(ops::causal_attention(qkv_->forward(x), heads_, heads_));
   }
 
  private:
@@ -98,6 +96,9 @@ class Gpt2 : public Model {
     add_layer(output_);
   }
   std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
+  torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& target) const override {
+    return ops::cross_entropy(logits, target);
+  }
 
   /// What adds to the residual stream is smaller, the deeper the model.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {

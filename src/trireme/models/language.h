@@ -1,8 +1,6 @@
 // What the language models share: the output layer, whose weights may be the embedding's.
 #pragma once
 
-#include <ATen/ops/linear.h>
-
 #include <memory>
 #include <vector>
 
@@ -25,7 +23,7 @@ class OutputLayer : public Layer {
     }
   }
   torch::Tensor forward(const torch::Tensor& x) override {
-    return at::linear(norm_->forward(x), head_ ? head_->weight : tied_weight_);
+    return ops::linear(norm_->forward(x), head_ ? head_->weight : tied_weight_);
   }
   std::vector<SharedUse> shared_uses() {
     if (head_) return {};

@@ -4,7 +4,6 @@
 
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <torch/nn/module.h>
 
 #include "trireme/models/functions.h"
@@ -17,7 +16,7 @@ class Linear : public torch::nn::Module {
   Linear(int64_t in, int64_t out, bool with_bias) : weight(register_parameter("weight", at::empty({out, in}))) {
     if (with_bias) bias = register_parameter("bias", at::empty({out}));
   }
-  torch::Tensor forward(const torch::Tensor& x) const { return at::linear(x, weight, bias); }
+  torch::Tensor forward(const torch::Tensor& x) const { return ops::linear(x, weight, bias); }
   torch::Tensor weight, bias;
 };
 

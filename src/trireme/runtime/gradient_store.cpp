@@ -28,6 +28,10 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
       throw UsageError(fmt::format("{} has no gradient of its own", source.name),
                        "give the parameters themselves, with requires_grad set");
     }
+    if (torch::autograd::impl::post_acc_grad_hooks(source.leaf) != nullptr) {
+      throw UsageError(fmt::format("the gradient of {} goes elsewhere already", source.name),
+                       "give each parameter once, and end the earlier DataParallel or trainer first");
+    }
   }
   lay_out(options);
   const auto tensor_options = torch::TensorOptions().dtype(options.type);
@@ -83,7 +87,9 @@ void GradientStore::take(size_t source, const torch::Tensor& leaf) {
   Place& place = places_[source];
   torch::NoGradGuard no_grad;
   torch::Tensor target = this->gradient(slot_, source);
-  if (add_ || place.filled) {
+  if (gradient.data_ptr() == target.data_ptr()) {
+    // A `.grad` that was given out as a view of this slot: autograd has added to it where it lies.
+  } else if (add_ || place.filled) {
     target.add_(gradient);
   } else {
     target.copy_(gradient);

@@ -34,11 +34,12 @@ DataType data_type_of(torch::ScalarType type) {
 
 Data data_of(const torch::Tensor& tensor) {
   if (!tensor.is_contiguous()) throw UsageError("only contiguous tensors can be communicated", "call contiguous()");
+  if (!tensor.is_cpu()) throw UsageError("only tensors in the memory of the CPU can be communicated", "call cpu()");
   return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), data_type_of(tensor.scalar_type())};
 }
 
-GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type)
-    : comm_(comm), across_(std::move(across)), travel_type_(travel_type) {}
+GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
+    : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
 
 torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values) {
   const auto index = static_cast<size_t>(group);
@@ -57,13 +58,16 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots) {
   torch::NoGradGuard no_grad;
   Pending pending;
   if (hook_) {
+    add_own_partials(slots);
     pending.handle = hook_(group, slots[0], *comm_);
   } else if (across_.direct) {
     torch::Tensor values = slots[0];
     const bool shortened = values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
     if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(slots[0]);
-    pending.handle = comm_->start_all_reduce(data_of(values));
+    pending.handle = comm_->start_all_reduce(data_of(values), ReduceOp::kSum, {.ordered = ordered_});
     bytes_ += values.nbytes();
+  } else {
+    pending.has_partials = true;
   }
   pending.slots = std::move(slots);
   pending_.push_back(std::move(pending));
@@ -73,13 +77,17 @@ void GroupReducer::finish() {
   torch::NoGradGuard no_grad;
   std::vector<Pending> all = std::exchange(pending_, {});
   for (Pending& pending : all) {
-    if (pending.handle.valid()) {
-      pending.handle.wait();
-    } else {
-      sum_partials(pending.slots);
-    }
+    if (pending.handle.valid()) pending.handle.wait();
+    if (pending.has_partials) sum_partials(pending.slots);
     if (pending.travelling.defined()) pending.slots[0].copy_(pending.travelling);
   }
+}
+
+/// A hook gets one sum, so it gives up the tree where a rank has several.
+void GroupReducer::add_own_partials(std::vector<torch::Tensor>& slots) const {
+  if (across_.direct) return;
+  const int count = across_.partials_of_rank[static_cast<size_t>(comm_->rank())];
+  for (int slot = 1; slot < count; ++slot) slots[0].add_(slots[static_cast<size_t>(slot)]);
 }
 
 /// Each rank sums one part of the group, along the tree: [Note: Leaves].
@@ -88,8 +96,7 @@ void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
   const int64_t count = slots[0].numel();
   std::vector<size_t> parts(static_cast<size_t>(num_ranks));
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    parts[static_cast<size_t>(rank)] =
-        static_cast<size_t>(count * (rank + 1) / num_ranks - count * rank / num_ranks);
+    parts[static_cast<size_t>(rank)] = static_cast<size_t>(count * (rank + 1) / num_ranks - count * rank / num_ranks);
   }
   const auto own = static_cast<int64_t>(parts[static_cast<size_t>(comm_->rank())]);
   const std::vector<size_t> own_everywhere(static_cast<size_t>(num_ranks), static_cast<size_t>(own));

@@ -18,13 +18,15 @@ namespace trireme {
 Data data_of(const torch::Tensor& tensor);
 
 /// What happens to a group instead of the all-reduce: compression, for instance. It gets the group's number and its
-/// sum over this rank's micro-batches, and leaves the sum over all ranks there when the handle is done.
+/// sum over this rank's micro-batches, and leaves the sum over all ranks there when the handle is done. A hook that has
+/// done everything returns an empty handle.
 using ReduceHook = std::function<Handle(int group, torch::Tensor values, Communicator& comm)>;
 
 class GroupReducer {
  public:
   /// `comm` may be null where the program has one rank.
-  GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type);
+  /// Unless `ordered`, a direct sum may follow any order that is faster.
+  GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered = true);
 
   /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0].
   void start(int group, std::vector<torch::Tensor> slots);
@@ -38,14 +40,17 @@ class GroupReducer {
   struct Pending {
     Handle handle;
     std::vector<torch::Tensor> slots;
-    torch::Tensor travelling;  ///< undefined where slots[0] itself travels
+    torch::Tensor travelling;   ///< undefined where slots[0] itself travels
+    bool has_partials = false;  ///< to be summed by finish()
   };
   torch::Tensor travel_buffer(int group, const torch::Tensor& values);
+  void add_own_partials(std::vector<torch::Tensor>& slots) const;
   void sum_partials(std::vector<torch::Tensor>& slots);
 
   Communicator* comm_;
   CrossRankSum across_;
   torch::ScalarType travel_type_;
+  bool ordered_;
   ReduceHook hook_;
   std::vector<Pending> pending_;
   std::vector<Buffer> buffers_;

@@ -1,93 +1,112 @@
 // The program `trireme-tensor`: the commands that need libtorch. `trireme` starts it, and so may any launcher.
-// libtorch's headers bring an fmt of their own, of another version than the system's library.
-#ifndef FMT_HEADER_ONLY
-#define FMT_HEADER_ONLY
-#endif
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/version.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/config_arguments.h"
 #include "trireme/comm/world.h"
-#include "trireme/observe/progress.h"
-#include "trireme/train/mlp_job.h"
+#include "trireme/config/check.h"
+#include "trireme/train/run.h"
 
 namespace trireme::cli {
 namespace {
 
-constexpr double kTargetAccuracy = 0.97;
+struct Options {
+  ConfigArguments config;
+  bool json = false;
+  bool bench = false;
+  int64_t warmup = 0;
+  std::string record;
+};
 
-void print_words(const MlpResult& result, const World& world) {
-  const bool learnt = result.accuracy >= kTargetAccuracy;
-  fmt::print("{}: {:.1f} % of {} unseen points right (target {:.0f} %) · loss {:.4f} · {}\n",
-             learnt ? "Learnt it" : "Missed the target", result.accuracy * 100, format_count(result.num_held_out),
-             kTargetAccuracy * 100, result.final_loss, format_duration(result.seconds));
-  fmt::print("  speed    {}, {:.2f} ms a step\n", format_rate(result.samples_per_second, "samples"), result.step_ms);
-  fmt::print("  weights  {} (checksum {:016x})\n",
-             world.size() == 1 ? "of one worker" : "equal on all ranks, bit for bit", result.checksum);
-  if (learnt) {
-    fmt::print("Try next:  trireme train --nproc {}      trireme bench comm      trireme doctor\n",
-               world.size() == 1 ? 2 : 1);
+void print_words(const RunResult& result, const Config& config) {
+  if (result.stopped) {
+    fmt::print("Stopped at step {} of {}; everything is saved.\n", result.steps, config.train.steps);
+  } else if (result.has_target) {
+    fmt::print("{}: held-out loss {:.3f} (target {:.2f})", result.reached_target ? "Learnt it" : "Missed the target",
+               result.held_out.loss, config.train.target_loss);
   } else {
-    fmt::print("Try next:  trireme train --steps {}\n", std::max(MlpJobOptions().steps, 2 * result.steps));
+    fmt::print("Done: loss {:.3f}", result.final_loss);
+    if (result.held_out.num_samples > 0) fmt::print(" · held-out loss {:.3f}", result.held_out.loss);
+  }
+  if (!result.stopped) {
+    if (!config.model.is_language() && result.held_out.num_samples > 0) {
+      fmt::print(" · {:.1f} % of unseen images right", 100 * result.held_out.accuracy);
+    }
+    if (result.sums_asked > 0) {
+      fmt::print(" · {:.0f} % of {} unseen sums right",
+                 100.0 * static_cast<double>(result.sums_right) / static_cast<double>(result.sums_asked),
+                 result.sums_asked);
+    }
+    fmt::print(" · {}\n", format_duration(result.seconds));
+  }
+  fmt::print("  speed       {}, {:.1f} ms a step\n", format_rate(result.units_per_second, result.unit), result.step_ms);
+  if (config.observe.report) fmt::print("  report      {}\n", (result.run_dir / "report.html").string());
+  fmt::print("  checkpoint  {}/step-{:06}\n", (result.run_dir / "checkpoints").string(), result.steps);
+  if (result.stopped) {
+    fmt::print("Go on:  trireme train --resume {}\n", result.run_dir.string());
+  } else {
+    fmt::print(
+        "Try next:  trireme train --data.path my.txt      trireme verify --a dp=1 --b dp=2      trireme checkpoint "
+        "inspect {}\n",
+        result.run_dir.string());
   }
 }
 
-void print_json(const MlpResult& result, const World& world) {
-  const nlohmann::ordered_json json = {{"final_loss", result.final_loss},
-                                       {"accuracy", result.accuracy},
-                                       {"target_accuracy", kTargetAccuracy},
-                                       {"steps", result.steps},
-                                       {"samples_per_second", result.samples_per_second},
+void print_json(const RunResult& result, const Config& config, const World& world) {
+  nlohmann::ordered_json parts;
+  for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
+  const nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
                                        {"step_ms", result.step_ms},
+                                       {"parts_ms", parts},
+                                       {"loss", result.final_loss},
+                                       {"final_loss", result.final_loss},
+                                       {"held_out_loss", result.held_out.loss},
+                                       {"held_out_accuracy", result.held_out.accuracy},
+                                       {"target_loss", config.train.target_loss},
+                                       {"reached_target", result.reached_target},
+                                       {"sums_asked", result.sums_asked},
+                                       {"sums_right", result.sums_right},
+                                       {"steps", result.steps},
+                                       {"steps_skipped", result.steps_skipped},
+                                       {"stopped", result.stopped},
                                        {"seconds", result.seconds},
+                                       {"layout", result.layout},
                                        {"ranks", world.size()},
                                        {"transport", world.transport()},
                                        {"parameters", result.num_parameters},
-                                       {"equal_weights", result.equal_weights},
-                                       {"weights_checksum", fmt::format("{:016x}", result.checksum)}};
+                                       {"peak_memory_bytes", result.peak_memory_bytes},
+                                       {"state_bytes", result.state_bytes},
+                                       {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+                                       {"run_dir", result.run_dir.string()}};
   fmt::print("{}\n", json.dump(2));
 }
 
-int train(const MlpJobOptions& options, bool json) {
+int train(Options& options, const std::vector<std::string>& words) {
+  options.config.take(words);
+  const Config config = resolve(options.config.sources());
   World world = World::join();
-  const bool speaks = world.rank() == 0 && !json;
-  if (speaks) {
-    fmt::print("Training the default: a multi-layer perceptron learns to tell two spirals apart.\n");
-    fmt::print("{} worker{} of one thread · {}\n\n", world.size(), world.size() == 1 ? "" : "s",
-               world.size() == 1 ? "alone" : "data parallel, gradients averaged over " + world.transport());
-    std::fflush(stdout);
-  }
-  std::optional<Progress> line;
-  const MlpResult result = run_mlp_job(world, options, [&](const MlpProgress& progress) {
-    if (!speaks) return;
-    if (!line) {
-      ProgressOptions shown;
-      shown.label = "step";
-      shown.total = static_cast<uint64_t>(options.steps);
-      shown.unit = "samples";
-      shown.units_per_one = static_cast<double>(progress.samples_a_step);
-      line.emplace(shown);
-    }
-    line->update(static_cast<uint64_t>(progress.step), fmt::format("loss {:.4f}", progress.loss));
-  });
-  if (line) line->finish();
-  if (world.rank() == 0 && json) print_json(result, world);
-  if (!result.equal_weights) {
-    throw Error(fmt::format("the ranks ended with different weights (rank {}: checksum {:016x})", world.rank(),
-                            result.checksum),
-                "this is a bug, or a machine that computes differently from the others");
-  }
-  if (speaks) print_words(result, world);
+  check(config, world.size());
+  RunOptions run;
+  run.speaks = !options.json && !options.bench && options.record.empty();
+  run.keeps_run_folder = !options.bench && options.record.empty();
+  run.warmup_steps = options.warmup;
+  run.record = options.record;
+  const RunResult result = run_training(world, config, run);
+  const bool speaks = world.rank() == 0 && options.record.empty();
+  if (speaks && (options.json || options.bench)) print_json(result, config, world);
+  if (speaks && run.speaks) print_words(result, config);
   world.leave();
-  return result.accuracy >= kTargetAccuracy ? 0 : kMissedTarget;
+  return result.reached_target || options.bench ? 0 : kMissedTarget;
 }
 
 int report(const char* message, int exit_code) {
@@ -99,14 +118,16 @@ int report(const char* message, int exit_code) {
 int run(int argc, char** argv) {
   CLI::App app("the commands of trireme that need libtorch; use trireme instead", "trireme-tensor");
   app.require_subcommand(1);
-  MlpJobOptions options;
-  bool json = false;
+  app.set_version_flag("--version", TORCH_VERSION);
+  Options options;
   int exit_code = 0;
   CLI::App* command = app.add_subcommand("train", "one worker of trireme train");
-  command->add_option("--steps", options.steps, "optimizer steps")->check(CLI::Range(1, 100'000'000));
-  command->add_option("--seed", options.seed, "of the data and the first weights");
-  command->add_flag("--json", json, "one object on stdout");
-  command->callback([&] { exit_code = train(options, json); });
+  options.config.add_to(*command);
+  command->add_flag("--json", options.json, "one object on stdout");
+  command->add_flag("--bench", options.bench, "measures: no run folder, and JSON");
+  command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
+  command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
+  command->callback([&] { exit_code = train(options, command->remaining()); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -125,6 +146,8 @@ int main(int argc, char** argv) {
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
   try {
     return trireme::cli::run(argc, argv);
+  } catch (const c10::Error& error) {
+    return trireme::cli::report(error.what_without_backtrace(), 1);
   } catch (const std::exception& error) {
     return trireme::cli::report(error.what(), 1);
   }

@@ -1,0 +1,69 @@
+#include "trireme/cli/config_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+
+void ConfigArguments::add_to(CLI::App& command) {
+  command.add_option("--model", model, "a preset; trireme train --presets lists them")->type_name("NAME");
+  command.add_option("--nproc", num_processes, "workers on this machine (default: as parallel.* demands)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+  command.allow_extras();
+}
+
+void ConfigArguments::take(const std::vector<std::string>& remaining) {
+  for (size_t i = 0; i < remaining.size(); ++i) {
+    const std::string& word = remaining[i];
+    if (word.starts_with("--")) {
+      words.push_back(word);
+      const bool has_value = word.find('=') != std::string::npos;
+      if (!has_value && i + 1 < remaining.size() && !remaining[i + 1].starts_with("--"))
+        words.push_back(remaining[++i]);
+    } else if (word.starts_with("-")) {
+      throw UsageError(fmt::format("there is no flag {}", word), "--help lists them");
+    } else if (file.empty()) {
+      file = word;
+    } else {
+      throw UsageError(fmt::format("two configs: {} and {}", file, word),
+                       "give one file, and --section.key=value for the rest");
+    }
+  }
+}
+
+ConfigSources ConfigArguments::sources(const std::string& default_preset) const {
+  ConfigSources sources;
+  sources.file = file;
+  if (!model.empty()) sources.arguments = {"--model", model};
+  sources.arguments.insert(sources.arguments.end(), words.begin(), words.end());
+  sources.default_preset = default_preset;
+  return sources;
+}
+
+int ConfigArguments::num_workers(const Config& config) const {
+  if (num_processes > 0) return num_processes;
+  const ParallelConfig& p = config.parallel;
+  const int64_t others = p.tp * p.pp * p.cp * p.ep;
+  if (p.dp > 0) return static_cast<int>(p.dp * others);
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  return static_cast<int>(std::min<int64_t>(2, cores) * others);
+}
+
+std::vector<std::string> ConfigArguments::to_words() const {
+  std::vector<std::string> all;
+  if (!file.empty()) all.push_back(file);
+  if (!model.empty()) all.insert(all.end(), {"--model", model});
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+std::vector<std::pair<std::string, std::string>> worker_environment(const Config& config) {
+  return {{"OMP_NUM_THREADS", fmt::format("{}", config.train.threads)}, {"MKL_CBWR", "AUTO,STRICT"}};
+}
+
+}  // namespace trireme::cli

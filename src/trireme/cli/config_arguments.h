@@ -1,0 +1,32 @@
+// The arguments that train, bench train and verify share: FILE.toml, --nproc, and --section.key=value for any key.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/config/resolve.h"
+
+namespace trireme::cli {
+
+struct ConfigArguments {
+  std::string file;
+  std::string model;
+  int num_processes = 0;           ///< 0: as the layout demands
+  std::vector<std::string> words;  ///< --section.key=value …, as CLI11 left them
+
+  void add_to(CLI::App& command);
+  /// The words that CLI11 did not know: FILE and --section.key=value, or --section.key value.
+  void take(const std::vector<std::string>& remaining);
+  ConfigSources sources(const std::string& default_preset = "default") const;
+  /// Workers on this host: --nproc, or the product of the degrees, or two where dp is the rest (one on one core).
+  int num_workers(const Config& config) const;
+  /// The same again, for a worker's command line.
+  std::vector<std::string> to_words() const;
+};
+
+/// What a worker's environment must have for equal numbers on any number of workers.
+std::vector<std::pair<std::string, std::string>> worker_environment(const Config& config);
+
+}  // namespace trireme::cli

@@ -1,0 +1,93 @@
+#include "trireme/train/optimizer.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "trireme/train/optimizer_kernels.h"
+
+namespace trireme {
+namespace {
+
+double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps) {
+  if (step < config.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
+  if (config.schedule == "step") {
+    return config.step_every == 0 ? 1 : std::pow(config.step_factor, static_cast<double>(step / config.step_every));
+  }
+  const auto span = static_cast<double>(std::max<int64_t>(num_steps - config.warmup_steps, 1));
+  const double done = std::min(1.0, static_cast<double>(step - config.warmup_steps) / span);
+  if (config.schedule == "cosine") {
+    return config.min_lr + (1 - config.min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
+  }
+  if (config.schedule == "linear") return 1 - (1 - config.min_lr) * done;
+  return 1;
+}
+
+}  // namespace
+
+double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_steps, int64_t dp) {
+  double lr = config.lr;
+  if (config.scale_lr == "linear") lr *= static_cast<double>(dp);
+  if (config.scale_lr == "sqrt") lr *= std::sqrt(static_cast<double>(dp));
+  return lr * scheduled(config, step, num_steps);
+}
+
+Optimizer::Optimizer(const OptimizerConfig& config, ParameterStore& parameters)
+    : config_(config), parameters_(parameters) {
+  const bool is_sgd = config.kind == "sgd";
+  if (!is_sgd || config.momentum != 0) first_ = torch::zeros_like(parameters.master());
+  if (!is_sgd) second_ = torch::zeros_like(parameters.master());
+}
+
+void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, double factor, double lr, int64_t step) {
+  torch::NoGradGuard no_grad;
+  const auto& entries = parameters_.entries();
+  const auto t = static_cast<double>(step + 1);
+  const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const ParameterStore::Entry& entry = entries[i];
+    const torch::Tensor g = gradient(i);
+    const auto count = static_cast<size_t>(entry.master.numel());
+    auto* weight = entry.master.data_ptr<float>();
+    const bool decays = config_.decay == "all" || entry.is_matrix;
+    const double decay = decays ? config_.weight_decay : 0;
+    const auto state_of = [&](const torch::Tensor& state) {
+      return state.defined() ? state.data_ptr<float>() + entry.offset : nullptr;
+    };
+    if (config_.kind == "sgd") {
+      sgd_update(weight, g.const_data_ptr<float>(), state_of(first_), count,
+                 {static_cast<float>(factor), static_cast<float>(lr), static_cast<float>(decay),
+                  static_cast<float>(config_.momentum), config_.nesterov});
+    } else {
+      AdamStep adam;
+      adam.factor = static_cast<float>(factor);
+      adam.lr = static_cast<float>(lr / correction1);
+      (config_.kind == "adamw" ? adam.keep : adam.decay) =
+          static_cast<float>(config_.kind == "adamw" ? 1 - lr * decay : decay);
+      adam.beta1 = static_cast<float>(config_.beta1);
+      adam.beta2 = static_cast<float>(config_.beta2);
+      adam.eps = static_cast<float>(config_.eps);
+      adam.inverse_root = static_cast<float>(1 / std::sqrt(correction2));
+      adam_update(weight, g.const_data_ptr<float>(), state_of(first_), state_of(second_), count, adam);
+    }
+  }
+  parameters_.publish();
+}
+
+std::vector<std::pair<std::string, torch::Tensor>> Optimizer::state() const {
+  std::vector<std::pair<std::string, torch::Tensor>> all;
+  const std::string kind = config_.kind == "sgd" ? "sgd.momentum." : "adam.first.";
+  for (const ParameterStore::Entry& entry : parameters_.entries()) {
+    const auto part = [&](const torch::Tensor& flat) {
+      return flat.narrow(0, entry.offset, entry.master.numel()).view(entry.master.sizes());
+    };
+    if (first_.defined()) all.emplace_back(kind + entry.name, part(first_));
+    if (second_.defined()) all.emplace_back("adam.second." + entry.name, part(second_));
+  }
+  return all;
+}
+
+size_t Optimizer::num_bytes() const {
+  return (first_.defined() ? first_.nbytes() : 0) + (second_.defined() ? second_.nbytes() : 0);
+}
+
+}  // namespace trireme

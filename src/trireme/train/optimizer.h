@@ -1,0 +1,38 @@
+// Optimizers on flat buffers, and the schedule of their learning rate.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/config/config.h"
+#include "trireme/runtime/parameter_store.h"
+
+namespace trireme {
+
+/// Of step `step` (from 0) of `num_steps`: warm-up, then the schedule.
+double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_steps, int64_t dp);
+
+/// Updates master weights in one pass. Owner: the trainer. Threads: one at a time. The state is as large as the
+/// weights, once for SGD with momentum, twice for Adam and AdamW.
+class Optimizer {
+ public:
+  Optimizer(const OptimizerConfig& config, ParameterStore& parameters);
+
+  /// `gradient(i)` is the float32 gradient of entry i; `factor` is applied to it. `step` counts from 0.
+  void update(const std::function<torch::Tensor(size_t entry)>& gradient, double factor, double lr, int64_t step);
+
+  /// The state of each parameter by name, such as "adam.first.head.weight": views, for checkpoints.
+  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  size_t num_bytes() const;
+
+ private:
+  const OptimizerConfig config_;
+  ParameterStore& parameters_;
+  torch::Tensor first_, second_;  ///< laid out like the master weights; undefined where not needed
+};
+
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// The arithmetic of optimizers on flat memory, one pass each. The same bits on every processor: each element's
+// operations are IEEE ones in a fixed order, never contracted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme {
+
+struct AdamStep {
+  float factor = 1;  ///< applied to gradients first: average, clipping, loss scale
+  float lr = 0;      ///< over the first bias correction
+  float keep = 1;    ///< 1 − lr · weight decay, of AdamW
+  float decay = 0;   ///< weight decay added to the gradient, of Adam
+  float beta1 = 0.9f, beta2 = 0.999f;
+  float eps = 1e-8f;
+  float inverse_root = 1;  ///< 1 / √(second bias correction)
+};
+void adam_update(float* weight, const float* gradient, float* first, float* second, size_t count, const AdamStep& step);
+
+struct SgdStep {
+  float factor = 1;
+  float lr = 0;
+  float decay = 0;
+  float momentum = 0;
+  bool nesterov = false;
+};
+/// `velocity` may be null where momentum is 0.
+void sgd_update(float* weight, const float* gradient, float* velocity, size_t count, const SgdStep& step);
+
+/// Σ x², over fixed blocks by element number whose sums meet in a tree: the same wherever the array is cut into blocks.
+double sum_of_squares(const float* values, size_t count);
+
+}  // namespace trireme

@@ -1,0 +1,407 @@
+#include "trireme/train/run.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/base/units.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/checkpoint/save.h"
+#include "trireme/config/resolve.h"
+#include "trireme/observe/event_log.h"
+#include "trireme/observe/memory.h"
+#include "trireme/observe/progress.h"
+#include "trireme/observe/report.h"
+#include "trireme/observe/run_folder.h"
+#include "trireme/observe/tensorboard.h"
+#include "trireme/train/share_text.h"
+#include "trireme/train/sums.h"
+#include "trireme/train/trainer_checkpoints.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostSums = 200;
+
+std::atomic<int> asked_to_stop{0};
+
+/// While it lives, SIGINT and SIGTERM set a flag instead of ending the process.
+class StopSignals {
+ public:
+  StopSignals() {
+    asked_to_stop = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int signal) { asked_to_stop = signal; };
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~StopSignals() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+
+ private:
+  struct sigaction old_int_ {
+  }, old_term_{};
+};
+
+/// Mean seconds of each part of a step.
+class PartSums {
+ public:
+  void add(const StepReport& step) {
+    ++count_;
+    const double forward = step.times.forward_s - step.data_s;
+    const double known =
+        step.times.forward_s + step.times.backward_s + step.times.communication_s + step.times.optimizer_s;
+    const double parts[] = {step.data_s,
+                            forward,
+                            step.times.backward_s,
+                            step.times.communication_s,
+                            step.times.optimizer_s,
+                            std::max(0.0, step.seconds - known)};
+    for (size_t i = 0; i < std::size(parts); ++i) sums_[i] += parts[i];
+  }
+  std::vector<std::pair<std::string, double>> means_ms() const {
+    std::vector<std::pair<std::string, double>> means;
+    for (size_t i = 0; i < std::size(kNames); ++i) {
+      means.emplace_back(kNames[i], count_ == 0 ? 0 : 1000 * sums_[i] / static_cast<double>(count_));
+    }
+    return means;
+  }
+
+ private:
+  static constexpr const char* kNames[] = {"data",      "forward", "backward", "exposed communication",
+                                           "optimizer", "other"};
+  double sums_[6] = {};
+  int64_t count_ = 0;
+};
+
+class Run {
+ public:
+  Run(World& world, const Config& config, const RunOptions& options)
+      : world_(world),
+        config_(config),
+        options_(options),
+        leads_(world.rank() == 0),
+        data_(open_data(data_options_of(config))),
+        trainer_(world, config, data_) {
+    is_language_ = config.model.is_language();
+    units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? config.model.seq : 1));
+  }
+
+  RunResult run() {
+    open_folder();
+    resume();
+    introduce();
+    const StopSignals signals;
+    const auto start = Clock::now();
+    train();
+    finish(std::chrono::duration<double>(Clock::now() - start).count());
+    return result_;
+  }
+
+ private:
+  const char* unit() const { return is_language_ ? "tokens" : "samples"; }
+  std::string speed_name() const { return std::string(unit()) + "_per_s"; }
+
+  void log(EventKind kind, const EventValues& values) {
+    if (log_) log_->append(kind, trainer_.steps_done(), values);
+  }
+  void warn(const std::string& text) {
+    if (leads_) {
+      fmt::print(stderr, "\nwarning: {}\n", text);
+      log(EventKind::kWarning, {{"message", text}});
+    }
+  }
+
+  void open_folder() {
+    if (!options_.keeps_run_folder) return;
+    const std::string path = share_result(world_.comm(), [&] {
+      folder_.emplace(config_.observe.run_dir.empty()
+                          ? RunFolder::create("runs", config_.observe.name.empty() ? "run" : config_.observe.name)
+                          : RunFolder::open(config_.observe.run_dir));
+      check_writable(folder_->paths().checkpoints());
+      log_.emplace(folder_->paths().events());
+      return folder_->paths().folder.string();
+    });
+    paths_.folder = path;
+    result_.run_dir = path;
+    if (leads_) std::ofstream(paths_.config()) << to_toml(config_);
+    checkpoints_.emplace(world_, trainer_, paths_.checkpoints(), config_.checkpoint,
+                         TrainerCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
+                                                       [this](const std::string& text) { warn(text); }});
+  }
+
+  void note_checkpoint(const CheckpointDone& done) {
+    last_checkpoint_ = done.path.string();
+    log_->append(EventKind::kCheckpoint, done.step,
+                 {{"path", done.path.string()},
+                  {"bytes", static_cast<int64_t>(done.num_bytes)},
+                  {"seconds", done.seconds},
+                  {"note", "verified"}});
+  }
+
+  void resume() {
+    if (!checkpoints_) return;
+    const std::string& from = config_.checkpoint.resume;
+    std::optional<std::filesystem::path> loaded;
+    if (from == "auto") {
+      loaded = checkpoints_->load_newest();
+    } else if (from != "never") {
+      checkpoints_->load(from);
+      loaded = from;
+    }
+    if (!loaded && !config_.checkpoint.start_from.empty()) {
+      checkpoints_->start_from(config_.checkpoint.start_from, config_.model);
+    }
+    first_step_ = trainer_.steps_done();
+    log(EventKind::kStart, {{"message", fmt::format("{} workers, {}", world_.size(), world_.transport())}});
+    if (loaded) {
+      log(EventKind::kResume, {{"checkpoint", loaded->string()}});
+      if (leads_ && options_.speaks) {
+        fmt::print("Resumed from {} (step {})\n", loaded->string(), trainer_.steps_done());
+      }
+    } else {
+      log(EventKind::kResume, {{"checkpoint", ""}});
+    }
+    if (leads_ && config_.observe.tensorboard) {
+      TensorBoardOptions tensorboard;
+      if (loaded) tensorboard.resumed_step = trainer_.steps_done();
+      board_.emplace(paths_.tensorboard(), tensorboard);
+      board_->add_preformatted("config", to_toml(config_));
+    }
+  }
+
+  void introduce() {
+    const BatchPlan& plan = trainer_.plan();
+    result_.layout = fmt::format("dp={}", plan.dp);
+    result_.num_parameters = trainer_.parameters().num_parameters();
+    if (!leads_ || !options_.speaks) return;
+    fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
+               format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
+    fmt::print("{} worker{} · data parallel (dp={}) over {} · {} {} a step in {} micro-batches\n\n", world_.size(),
+               world_.size() == 1 ? "" : "s", plan.dp, world_.transport(),
+               format_count(static_cast<int64_t>(units_a_step_)), unit(), plan.num_micro_batches);
+    std::fflush(stdout);
+  }
+
+  void train() {
+    std::optional<Progress> line;
+    if (leads_ && options_.speaks) {
+      ProgressOptions shown;
+      shown.label = "step";
+      shown.total = static_cast<uint64_t>(config_.train.steps);
+      shown.unit = is_language_ ? "tok" : "samples";
+      shown.units_per_one = units_a_step_;
+      line.emplace(shown);
+    }
+    int64_t rollbacks = 0;
+    while (trainer_.steps_done() < config_.train.steps) {
+      const StepReport step = trainer_.step(asked_to_stop != 0);
+      if (step.bad && config_.train.on_nan == "rollback") {
+        roll_back(++rollbacks);
+        continue;
+      }
+      result_.final_loss = step.loss;
+      if (step.step - first_step_ > options_.warmup_steps) {
+        step_seconds_.push_back(step.seconds);
+        parts_.add(step);
+      }
+      note_step(step);
+      if (line) {
+        line->update(static_cast<uint64_t>(step.step),
+                     fmt::format("loss {:.3f}  lr {:.1e}  {}", step.loss, step.learning_rate,
+                                 format_bytes(process_memory().now_bytes)));
+      }
+      if (!options_.record.empty()) record(step);
+      const bool last = step.step == config_.train.steps;
+      if (config_.train.eval_every > 0 && step.step % config_.train.eval_every == 0 && !last) note_evaluation();
+      const bool due = config_.checkpoint.every > 0 && step.step % config_.checkpoint.every == 0;
+      if (checkpoints_ && (due || last || step.stop_wanted)) checkpoints_->save();
+      if (step.stop_wanted) {
+        result_.stopped = !last;
+        break;
+      }
+    }
+    if (line) line->finish();
+    if (checkpoints_) checkpoints_->finish();
+  }
+
+  void roll_back(int64_t times) {
+    constexpr int64_t kMost = 10;
+    if (times > kMost)
+      throw Error(fmt::format("gave up after going back {} times for numbers that are not finite", kMost));
+    checkpoints_->finish();
+    const auto path = checkpoints_->load_newest(/*keep_position=*/true);
+    if (!path) {
+      throw Error("there is no checkpoint to go back to", "set checkpoint.every, or train.on_nan = \"skip\"");
+    }
+    warn(fmt::format("went back to {} for numbers that are not finite; the batch is left out", path->string()));
+    log(EventKind::kResume, {{"checkpoint", path->string()}});
+  }
+
+  void note_step(const StepReport& step) {
+    const bool due = step.step % std::max<int64_t>(1, config_.train.log_every) == 0 || step.step <= 1 ||
+                     step.step == config_.train.steps || step.skipped;
+    if (!leads_ || !due) return;
+    const double speed = units_a_step_ / step.seconds;
+    log(EventKind::kStep, {{"loss", step.loss},
+                           {"learning_rate", step.learning_rate},
+                           {"gradient_norm", step.gradient_norm},
+                           {speed_name(), speed},
+                           {"data_s", step.data_s},
+                           {"forward_s", step.times.forward_s - step.data_s},
+                           {"backward_s", step.times.backward_s},
+                           {"exposed_comm_s", step.times.communication_s},
+                           {"optimizer_s", step.times.optimizer_s},
+                           {"skipped", step.skipped}});
+    if (board_) {
+      board_->add_scalars(step.step, {{"loss/training", step.loss},
+                                      {"optimizer/learning_rate", step.learning_rate},
+                                      {"optimizer/gradient_norm", step.gradient_norm},
+                                      {"speed/" + speed_name(), speed}});
+    }
+  }
+
+  void note_evaluation() {
+    result_.held_out = trainer_.evaluate(config_.train.eval_batches);
+    if (result_.held_out.num_samples == 0 || !leads_) return;
+    const Evaluation& eval = result_.held_out;
+    log(EventKind::kEval, {{"loss", eval.loss}, {"perplexity", eval.perplexity}, {"accuracy", eval.accuracy}});
+    if (board_) {
+      board_->add_scalars(trainer_.steps_done(), {{"loss/held_out", eval.loss}, {"held_out/accuracy", eval.accuracy}});
+    }
+  }
+
+  /// Loss, averaged gradients and weights of a step, for `trireme verify`. Every rank has the same; the first writes.
+  void record(const StepReport& step) {
+    if (!leads_) return;
+    std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
+    std::vector<TensorView> views;
+    const auto add = [&](const std::string& name, torch::Tensor tensor) {
+      kept.push_back(tensor.contiguous());
+      const Data data = data_of(kept.back());
+      views.push_back({{name, data.type, tensor.sizes().vec()}, {data.bytes, data.num_bytes()}});
+    };
+    add("loss", kept[0]);
+    const auto& entries = trainer_.parameters().entries();
+    for (size_t i = entries.size(); i-- > 0;) add("gradient." + entries[i].name, trainer_.gradient(i));
+    for (const auto& entry : entries) add("weight." + entry.name, entry.master);
+    write_safetensors(options_.record / fmt::format("step-{:06}.safetensors", step.step), views);
+  }
+
+  void finish(double seconds) {
+    note_evaluation();
+    result_.steps = trainer_.steps_done();
+    result_.seconds = seconds;
+    result_.unit = unit();
+    result_.has_target = config_.train.target_loss > 0 && !result_.stopped;
+    result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
+    result_.parts_ms = parts_.means_ms();
+    result_.peak_memory_bytes = process_memory().peak_bytes;
+    result_.state_bytes = trainer_.state_bytes();
+    result_.steps_skipped = trainer_.steps_skipped();
+    const int64_t own_steps = std::max<int64_t>(1, trainer_.steps_done() - first_step_);
+    result_.reduced_bytes_per_step = trainer_.bytes_reduced() / static_cast<uint64_t>(own_steps);
+    if (!step_seconds_.empty()) {
+      const auto middle = step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
+      std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
+      result_.step_ms = *middle * 1000;
+      result_.units_per_second = units_a_step_ / *middle;
+    }
+    if (leads_ && data_.is_generated_text && options_.keeps_run_folder && !result_.stopped) {
+      const SumsScore score = ask_sums(trainer_.model(), data_.generated, kMostSums);
+      result_.sums_asked = score.asked;
+      result_.sums_right = score.right;
+    }
+    if (leads_) write_report_page();
+  }
+
+  void write_report_page() {
+    if (!log_) return;
+    if (result_.stopped) {
+      log(EventKind::kStop, {{"reason", fmt::format("signal {}", asked_to_stop.load())}});
+    } else {
+      log(EventKind::kEnd, {{"message", "all steps are done"}});
+    }
+    if (!config_.observe.report) return;
+    RunReport report;
+    report.title = paths_.folder.filename().string();
+    report.config = to_toml(config_);
+    report.speed_unit = is_language_ ? "tok" : "samples";
+    if (config_.train.target_loss > 0) report.target_loss = config_.train.target_loss;
+    if (result_.stopped) {
+      report.verdict = "Stopped.";
+    } else if (result_.has_target) {
+      report.verdict = result_.reached_target ? "Learnt it." : "Missed the target.";
+      report.tone = result_.reached_target ? Tone::kGood : Tone::kBad;
+    }
+    report.summary = fmt::format("{} steps of {} {} on {} worker{}; held-out loss {:.4f}.", result_.steps,
+                                 format_count(static_cast<int64_t>(units_a_step_)), unit(), world_.size(),
+                                 world_.size() == 1 ? "" : "s", result_.held_out.loss);
+    report.facts = {{"held-out loss", fmt::format("{:.3f}", result_.held_out.loss)},
+                    {"speed", format_rate(result_.units_per_second, report.speed_unit)},
+                    {"parameters", format_short_count(static_cast<double>(result_.num_parameters))},
+                    {"time", format_duration(result_.seconds)}};
+    report.settings = {{"model", std::string(name_of(config_.model.kind))},
+                       {"data", data_.description},
+                       {"layout", result_.layout},
+                       {"precision", config_.precision.compute},
+                       {"optimizer", fmt::format("{}, lr {}", config_.optimizer.kind, config_.optimizer.lr)}};
+    add_events(report, read_events(paths_.events()));
+    write_report(paths_.report(), report);
+  }
+
+  World& world_;
+  const Config config_;
+  const RunOptions options_;
+  const bool leads_;
+  const OpenedData data_;
+  Trainer trainer_;
+  bool is_language_ = true;
+  double units_a_step_ = 0;
+  std::optional<RunFolder> folder_;
+  RunPaths paths_;
+  std::optional<EventLog> log_;
+  std::optional<TensorBoardWriter> board_;
+  std::string last_checkpoint_;
+  std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
+  int64_t first_step_ = 0;
+  std::vector<double> step_seconds_;
+  PartSums parts_;
+  RunResult result_;
+};
+
+}  // namespace
+
+DataOptions data_options_of(const Config& config) {
+  DataOptions options;
+  options.path = config.data.path;
+  options.kind = config.data.kind;
+  options.tokenizer = config.data.tokenizer;
+  options.cache = config.data.cache;
+  options.held_out = config.data.held_out;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.generated.num_bytes = config.data.generated_size;
+  if (config.model.is_language()) {
+    options.seq = config.model.seq;
+    options.vocab = config.model.vocab;
+  } else {
+    options.vocab = config.model.classes;
+    options.channels = config.model.channels;
+    options.height = options.width = config.model.image;
+  }
+  return options;
+}
+
+RunResult run_training(World& world, const Config& config, const RunOptions& options) {
+  return Run(world, config, options).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,48 @@
+// `trireme train` on one worker: from a config to a run folder with checkpoints, events and a report.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/world.h"
+#include "trireme/config/config.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+
+struct RunOptions {
+  bool speaks = true;            ///< worker 0 prints progress and words
+  bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
+  int64_t warmup_steps = 0;      ///< not counted in speed
+  std::filesystem::path record;  ///< a folder for loss, gradients and weights of every step; empty: none
+};
+
+struct RunResult {
+  int64_t steps = 0;
+  double final_loss = 0;  ///< of the last step, on its training batch
+  Evaluation held_out;
+  bool has_target = false, reached_target = false;
+  bool stopped = false;  ///< by a signal; the state was saved
+  double seconds = 0;
+  double step_ms = 0;  ///< median
+  double units_per_second = 0;
+  std::string unit;                                      ///< "tokens" or "samples"
+  std::vector<std::pair<std::string, double>> parts_ms;  ///< means of the parts of a step, this worker's
+  uint64_t peak_memory_bytes = 0;
+  uint64_t state_bytes = 0;
+  uint64_t reduced_bytes_per_step = 0;
+  int64_t num_parameters = 0;
+  int64_t sums_asked = 0, sums_right = 0;
+  int64_t steps_skipped = 0;
+  std::string layout;
+  std::filesystem::path run_dir;
+};
+
+/// Collective; blocks until the training ends. SIGINT and SIGTERM to any worker save and stop all of them.
+RunResult run_training(World& world, const Config& config, const RunOptions& options);
+
+/// What [data] and [model] say, for open_data().
+DataOptions data_options_of(const Config& config);
+
+}  // namespace trireme

@@ -1,0 +1,372 @@
+#include "trireme/train/trainer.h"
+
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/base/fault.h"
+#include "trireme/config/resolve.h"
+#include "trireme/models/batch_norm.h"
+#include "trireme/program/data_parallel.h"
+#include "trireme/tensor/random_scope.h"
+#include "trireme/train/optimizer_kernels.h"
+
+namespace trireme {
+namespace {
+
+// What is summed over micro-batches beside gradients: these, then the statistics.
+enum Value : int64_t { kLoss, kStop, kNumValues };
+
+constexpr auto kDataTimeout = std::chrono::minutes(5);
+
+torch::ScalarType scalar_type_of(const std::string& name) {
+  return name == "bfloat16" ? torch::kBFloat16 : name == "float16" ? torch::kFloat16 : torch::kFloat32;
+}
+
+/// Operators run in the compute type or in float32, as autocast's lists have it. Parameters are in the compute type
+/// already, so nothing of theirs is cast or cached.
+class Autocast {
+ public:
+  explicit Autocast(torch::ScalarType type) : on_(type != torch::kFloat32) {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~Autocast() {
+    if (on_) at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+  Autocast(const Autocast&) = delete;
+
+ private:
+  const bool on_;
+};
+
+struct Inputs {
+  torch::Tensor input, target;
+};
+
+/// Tensors that keep their batch alive.
+Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape) {
+  const auto keep = [batch](void*) {};
+  const auto whole = [&](std::vector<int64_t>& numbers, at::IntArrayRef sizes) {
+    return torch::from_blob(numbers.data(), sizes, keep, torch::kInt64);
+  };
+  if (shape.is_language()) {
+    return {whole(batch->tokens, {batch->count, shape.seq}), whole(batch->targets, {batch->count, shape.seq})};
+  }
+  return {torch::from_blob(batch->images.data(), {batch->count, shape.channels, shape.height, shape.width}, keep),
+          whole(batch->labels, {batch->count})};
+}
+
+struct FoundBad {
+  int32_t micro_batch = -1;
+  char parameter[124] = {};
+};
+
+}  // namespace
+
+std::string BadNumber::to_string(int64_t step) const {
+  if (!reproduced) {
+    return fmt::format(
+        "step {}: the summed gradients are not finite, but every worker's own are when computed again: a fault of "
+        "memory, "
+        "processor or network, or gradients whose sum is beyond float32",
+        step);
+  }
+  return fmt::format("step {}: {} is not finite, first on rank {} in micro-batch {}", step,
+                     parameter == "loss" ? "the loss" : "the gradient of " + parameter, rank, micro_batch);
+}
+
+Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
+    : world_(world),
+      config_(config),
+      plan_(check(config, world.size())),
+      data_(data),
+      model_(make_model(config.model, static_cast<uint64_t>(config.train.seed))),
+      compute_type_(scalar_type_of(config.precision.compute)),
+      loss_scale_(LossScale::of(config.precision)) {
+  torch::set_num_threads(static_cast<int>(config.train.threads));
+  parameters_ = std::make_unique<ParameterStore>(*model_, compute_type_);
+  statistics_ = model_->statistics();
+  if (config.model.sync_statistics && world.size() > 1) {
+    set_sum_over_replicas(*model_, [this](torch::Tensor& sums) { world_.comm().all_reduce(data_of(sums)); });
+  }
+
+  std::vector<GradientSource> sources;
+  for (const ParameterStore::Entry& entry : parameters_->entries()) {
+    source_of_entry_.push_back(sources.size());
+    sources.push_back({entry.name, entry.parameter});
+  }
+  for (const SharedUse& shared : model_->shared_uses()) {
+    const int entry = parameters_->find(shared.parameter);
+    if (entry < 0) throw Error(fmt::format("{} is shared, but no parameter", shared.parameter));
+    shared.use->set_data(parameters_->entries()[static_cast<size_t>(entry)].parameter.detach());
+    shared_sources_.emplace_back(sources.size(), static_cast<size_t>(entry));
+    sources.push_back({shared.parameter + " (second use)", *shared.use});
+  }
+
+  Communicator* comm = world.size() > 1 ? &world.comm() : nullptr;
+  DataParallelShape shape{static_cast<int>(plan_.num_micro_batches), static_cast<int>(plan_.leaves),
+                          static_cast<int>(plan_.dp), 1};
+  const Program sketch = lower_data_parallel(shape, world.rank());
+  const auto travel_type = config.precision.gradients == "compute" ? compute_type_ : torch::kFloat32;
+  GradientStoreOptions store;
+  store.num_slots = sketch.num_slots;
+  store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
+  store.group_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20));
+  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
+  if (plan_.accumulation == 1) store.type = travel_type;  // sums need float32, copies do not
+  gradients_ = std::make_unique<GradientStore>(comm, std::move(sources), store);
+
+  shape.num_groups = gradients_->num_groups() + 1;
+  int64_t num_values = kNumValues;
+  for (const Statistic& statistic : statistics_) num_values += statistic.running.numel();
+  executor_ = std::make_unique<Executor>(lower_data_parallel(shape, world.rank()), *gradients_, comm, num_values,
+                                         travel_type, config.parallel.overlap);
+  optimizer_ = std::make_unique<Optimizer>(config.optimizer, *parameters_);
+  gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / static_cast<double>(plan_.num_micro_batches);
+  start_reading();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::start_reading() {
+  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches(), first = world_.rank() * own;
+  reader_ = std::make_unique<ReadAhead>(
+      SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed)),
+      [micro, own, first, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
+        const int64_t number = next++;
+        return std::optional(BatchRange{start + number / own * batch + (first + number % own) * micro, micro});
+      },
+      ReadAheadOptions{.depth = static_cast<int>(std::max<int64_t>(1, config_.data.read_ahead * own))});
+}
+
+torch::Tensor Trainer::forward(int micro_batch, torch::Tensor values) {
+  const auto own = static_cast<size_t>(micro_batch - world_.rank() * num_own_micro_batches());
+  if (!replaying_) {
+    const auto start = Clock::now();
+    batches_.resize(static_cast<size_t>(num_own_micro_batches()));
+    batches_[own] = std::make_shared<Batch>(reader_->next(Deadline::after(kDataTimeout)));
+    data_s_ += std::chrono::duration<double>(Clock::now() - start).count();
+  }
+  const Inputs inputs = tensors_of(batches_[own], data_.train->shape());
+  const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
+                           static_cast<uint64_t>(micro_batch)});
+  torch::Tensor loss;
+  {
+    const Autocast autocast(compute_type_);
+    loss = model_->loss(model_->forward(inputs.input), inputs.target);
+  }
+  float* value = values.data_ptr<float>();
+  value[kLoss] = loss.item<float>();
+  value[kStop] = stop_ ? 1 : 0;
+  int64_t at = kNumValues;
+  for (const Statistic& statistic : statistics_) {
+    const int64_t count = statistic.running.numel();
+    values.narrow(0, at, count).copy_(statistic.observed->detach().flatten());
+    at += count;
+  }
+  return loss_scale_.scale == 1 ? loss : loss * loss_scale_.scale;
+}
+
+StepReport Trainer::step(bool stop) {
+  const auto start = Clock::now();
+  StepReport report;
+  stop_ = stop;
+  data_s_ = 0;
+  world_.set_step(static_cast<uint64_t>(steps_done_));
+  set_fault_step(static_cast<uint64_t>(steps_done_));
+  fault_point("train.step");
+  model_->train();
+  if (faults_armed()) {
+    gradients_->on_gradient = [](size_t source, const torch::Tensor& gradient) {
+      if (source == 0 && fault_errno("train.gradient") != 0) gradient.view(-1)[0] = std::nanf("");
+    };
+  }
+  report.times = executor_->run({[this](int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
+                                 [this, &report] { apply_gradients(report); }});
+  const float* values = executor_->values().const_data_ptr<float>();
+  report.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);
+  report.stop_wanted = values[kStop] > 0;
+  report.data_s = data_s_;
+  ++steps_done_;
+  samples_done_ += plan_.global_batch;
+  report.step = steps_done_;
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+void Trainer::apply_gradients(StepReport& report) {
+  add_shared_gradients();
+  const double factor = gradient_factor_ / loss_scale_.scale;
+  report.gradient_norm = gradient_norm() * factor;
+  report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
+  const bool loss_is_finite = std::isfinite(executor_->values().const_data_ptr<float>()[kLoss]);
+  const bool finite = std::isfinite(report.gradient_norm) && loss_is_finite;
+  if (!finite && (compute_type_ != torch::kFloat16 || !loss_is_finite || loss_scale_.scale <= 1)) {
+    const BadNumber bad = find_bad_number().value_or(BadNumber{});
+    if (config_.train.on_nan == "stop") stop_for(bad);
+    if (world_.rank() == 0) fmt::print(stderr, "\nwarning: {}; the step is skipped\n", bad.to_string(steps_done_));
+    ++bad_steps_;
+    report.skipped = report.bad = true;
+    return;
+  }
+  if (compute_type_ == torch::kFloat16) loss_scale_.update(finite, config_.precision.loss_scale_growth_every);
+  report.skipped = !finite;
+  if (!finite) return;
+  const double clip = config_.train.clip;
+  const double clipped = clip > 0 && report.gradient_norm > clip ? factor * clip / report.gradient_norm : factor;
+  optimizer_->update(
+      [this](size_t entry) { return gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32); }, clipped,
+      report.learning_rate, steps_done_);
+  update_statistics();
+}
+
+/// Each use of a parameter was summed apart, over micro-batches and ranks; now they meet.
+void Trainer::add_shared_gradients() {
+  torch::NoGradGuard no_grad;
+  for (const auto& [use, parameter] : shared_sources_) {
+    gradients_->gradient(0, source_of_entry_[parameter]).add_(gradients_->gradient(0, use));
+  }
+}
+
+double Trainer::gradient_norm() const {
+  double sum = 0;
+  for (const size_t source : source_of_entry_) {
+    const torch::Tensor gradient = gradients_->gradient(0, source).to(torch::kFloat32);
+    sum += sum_of_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(gradient.numel()));
+  }
+  return std::sqrt(sum);
+}
+
+void Trainer::update_statistics() {
+  torch::NoGradGuard no_grad;
+  int64_t at = kNumValues;
+  for (Statistic& statistic : statistics_) {
+    const int64_t count = statistic.running.numel();
+    const torch::Tensor mean = executor_->values().narrow(0, at, count).view(statistic.running.sizes()) *
+                               (1.0 / static_cast<double>(plan_.num_micro_batches));
+    statistic.running.lerp_(mean, statistic.momentum);
+    at += count;
+  }
+}
+
+/// The weights have not changed and everything else is a function of seed and step: each worker computes its part
+/// again, alone, and looks at every gradient as it comes.
+std::optional<BadNumber> Trainer::find_bad_number() {
+  FoundBad found;
+  int current = -1;
+  const auto note = [&](const std::string& name) {
+    if (found.micro_batch >= 0) return;
+    found.micro_batch = current;
+    std::strncpy(found.parameter, name.c_str(), sizeof found.parameter - 1);
+  };
+  const auto injected = gradients_->on_gradient;
+  gradients_->on_gradient = [&](size_t source, const torch::Tensor& gradient) {
+    if (injected) injected(source, gradient);
+    if (found.micro_batch < 0 && !torch::isfinite(gradient).all().item<bool>())
+      note(gradients_->sources()[source].name);
+  };
+  replaying_ = true;
+  executor_->replay({[&](int micro_batch, torch::Tensor values) {
+                       current = micro_batch;
+                       const torch::Tensor loss = forward(micro_batch, values);
+                       if (!std::isfinite(loss.item<float>())) note("loss");
+                       return loss;
+                     },
+                     {}});
+  replaying_ = false;
+  gradients_->on_gradient = injected;
+
+  std::vector<uint8_t> own(sizeof found), all(sizeof found * static_cast<size_t>(world_.size()));
+  std::memcpy(own.data(), &found, sizeof found);
+  world_.comm().all_gather(own, all);
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    std::memcpy(&found, all.data() + sizeof found * static_cast<size_t>(rank), sizeof found);
+    if (found.micro_batch >= 0) return BadNumber{rank, found.micro_batch, found.parameter, true};
+  }
+  return std::nullopt;
+}
+
+void Trainer::stop_for(const BadNumber& bad) const {
+  throw Error(bad.to_string(steps_done_),
+              "try a lower optimizer.lr or train.clip = 1; train.on_nan = \"skip\" or \"rollback\" would go on");
+}
+
+Evaluation Trainer::evaluate(int64_t num_batches) {
+  if (!data_.held_out) return {};
+  torch::NoGradGuard no_grad;
+  model_->eval();
+  const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored);
+  const int64_t samples = std::min(data_.held_out->size(), num_batches * plan_.global_batch);
+  const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
+  // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
+  std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
+  for (int64_t block = world_.rank(); block < blocks; block += world_.size()) {
+    const int64_t first = block * plan_.micro_batch;
+    const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
+    const Inputs inputs = tensors_of(batch, data_.held_out->shape());
+    const Autocast autocast(compute_type_);
+    const torch::Tensor logits = model_->forward(inputs.input);
+    const auto predictions = static_cast<double>(inputs.target.numel());
+    const auto at = static_cast<size_t>(3 * block);
+    sums[at] = model_->loss(logits, inputs.target).item<double>() * predictions;
+    sums[at + 1] = static_cast<double>(count_correct(logits, inputs.target));
+    sums[at + 2] = predictions;
+  }
+  if (world_.size() > 1) world_.comm().all_reduce(sums);
+  double loss = 0, correct = 0, predictions = 0;
+  for (size_t at = 0; at < sums.size(); at += 3) {
+    loss += sums[at];
+    correct += sums[at + 1];
+    predictions += sums[at + 2];
+  }
+  loss /= predictions;
+  return {loss, std::exp(loss), correct / predictions, samples};
+}
+
+size_t Trainer::state_bytes() const {
+  return parameters_->num_bytes() + gradients_->num_bytes() + optimizer_->num_bytes();
+}
+
+torch::Tensor Trainer::gradient(size_t entry) const {
+  return gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32) * gradient_factor_;
+}
+
+std::vector<Trainer::NamedTensor> Trainer::state() const {
+  std::vector<NamedTensor> all;
+  for (const ParameterStore::Entry& entry : parameters_->entries())
+    all.push_back({entry.name, "weights", entry.master});
+  for (const auto& buffer : model_->named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
+  for (auto& [name, tensor] : optimizer_->state()) all.push_back({name, "optimizer", tensor});
+  return all;
+}
+
+std::string Trainer::meta() const {
+  return nlohmann::ordered_json{{"step", steps_done_},
+                                {"samples", samples_done_},
+                                {"seed", config_.train.seed},
+                                {"loss_scale", loss_scale_.scale},
+                                {"loss_scale_good_steps", loss_scale_.good_steps},
+                                {"steps_skipped", loss_scale_.num_skipped},
+                                {"config", to_toml(config_)}}
+      .dump();
+}
+
+void Trainer::restore(const std::string& meta, bool keep_position) {
+  const auto json = nlohmann::json::parse(meta);
+  steps_done_ = json.at("step").get<int64_t>();
+  if (!keep_position) samples_done_ = json.at("samples").get<int64_t>();
+  loss_scale_ = {json.at("loss_scale").get<double>(), json.at("loss_scale_good_steps").get<int64_t>(),
+                 json.at("steps_skipped").get<int64_t>()};
+  parameters_->publish();
+  start_reading();
+}
+
+}  // namespace trireme

@@ -1,0 +1,128 @@
+// One worker's share of training a model: data in, steps, evaluation, and the state that a checkpoint holds.
+//
+// Owner: run_training() or a user's program. Threads: one; reading ahead and communication have their own. Blocking: as
+// long as a step takes. Fails with Error that names step, rank and parameter where numbers go bad, with CommError where
+// a peer does.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/world.h"
+#include "trireme/config/check.h"
+#include "trireme/config/config.h"
+#include "trireme/data/open_data.h"
+#include "trireme/data/read_ahead.h"
+#include "trireme/models/model.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/runtime/gradient_store.h"
+#include "trireme/runtime/parameter_store.h"
+#include "trireme/train/loss_scale.h"
+#include "trireme/train/optimizer.h"
+
+namespace trireme {
+
+struct StepReport {
+  int64_t step = 0;  ///< steps done, this one among them
+  double loss = 0;   ///< mean over the batch
+  double gradient_norm = 0;
+  double learning_rate = 0;
+  bool skipped = false;      ///< gradients were not finite: the weights are as before
+  bool bad = false;          ///< skipped, and not for a loss scale that was too large
+  bool stop_wanted = false;  ///< some worker was asked to stop
+  double seconds = 0;
+  double data_s = 0;  ///< waited for data; part of forward_s
+  StepTimes times;
+};
+
+struct Evaluation {
+  double loss = 0;  ///< mean over all predictions
+  double perplexity = 0;
+  double accuracy = 0;
+  int64_t num_samples = 0;
+};
+
+/// What a step found wrong, and where. The same on all ranks.
+struct BadNumber {
+  int rank = -1;
+  int64_t micro_batch = -1;
+  std::string parameter;  ///< the first in the order of the backward pass; "loss" where the loss itself is bad
+  bool reproduced = false;
+  std::string to_string(int64_t step) const;
+};
+
+class Trainer {
+ public:
+  Trainer(World& world, const Config& config, const OpenedData& data);
+  ~Trainer();
+
+  /// One optimizer step on the next batch. `stop` asks all workers to stop: the report says when one has.
+  StepReport step(bool stop = false);
+  /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
+  Evaluation evaluate(int64_t num_batches);
+
+  int64_t steps_done() const { return steps_done_; }
+  int64_t samples_done() const { return samples_done_; }
+  Model& model() { return *model_; }
+  const BatchPlan& plan() const { return plan_; }
+  const ParameterStore& parameters() const { return *parameters_; }
+  const Executor& executor() const { return *executor_; }
+  size_t bytes_reduced() { return executor_->reducer().bytes_reduced(); }
+  /// Weights, gradients, optimizer and values of this worker, not activations.
+  size_t state_bytes() const;
+  int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }
+
+  /// A parameter's averaged gradient of the last step, unclipped; for comparisons.
+  torch::Tensor gradient(size_t entry) const;
+
+  struct NamedTensor {
+    std::string name;
+    std::string group;  ///< "weights" or "optimizer"
+    torch::Tensor tensor;
+  };
+  /// All that a checkpoint holds, as views: master weights, buffers, optimizer state. Equal on all ranks.
+  std::vector<NamedTensor> state() const;
+  /// Position, counters and config as JSON.
+  std::string meta() const;
+  /// After the tensors of state() were filled: takes counters from `meta`. `keep_position`: goes on with the data where
+  /// this trainer is, not where the checkpoint was.
+  void restore(const std::string& meta, bool keep_position = false);
+
+ private:
+  torch::Tensor forward(int micro_batch, torch::Tensor values);
+  void apply_gradients(StepReport& report);
+  std::optional<BadNumber> find_bad_number();
+  [[noreturn]] void stop_for(const BadNumber& bad) const;
+  void add_shared_gradients();
+  double gradient_norm() const;
+  void update_statistics();
+  void start_reading();
+  int64_t num_own_micro_batches() const { return plan_.accumulation; }
+
+  World& world_;
+  const Config config_;
+  const BatchPlan plan_;
+  const OpenedData data_;
+  std::shared_ptr<Model> model_;
+  torch::ScalarType compute_type_;
+  std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<GradientStore> gradients_;
+  std::vector<std::pair<size_t, size_t>> shared_sources_;  ///< source of a second use, source of its parameter
+  std::vector<size_t> source_of_entry_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<Statistic> statistics_;
+  LossScale loss_scale_;
+  std::unique_ptr<ReadAhead> reader_;
+  std::vector<std::shared_ptr<Batch>> batches_;  ///< of the step under way, for a replay
+  int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;
+  bool replaying_ = false, stop_ = false;
+  double data_s_ = 0;
+  double gradient_factor_ = 1;  ///< from sums to averages, without clipping
+};
+
+}  // namespace trireme

@@ -1,0 +1,192 @@
+#include "trireme/train/trainer_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/checkpoint/folder.h"
+#include "trireme/checkpoint/hugging_face.h"
+#include "trireme/checkpoint/reader.h"
+#include "trireme/checkpoint/safetensors.h"
+#include "trireme/train/share_text.h"
+
+namespace trireme {
+namespace {
+
+constexpr auto kOthersTimeout = std::chrono::minutes(2);
+constexpr size_t kMostListed = 8;
+
+std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+TensorInfo info_of(const std::string& name, const torch::Tensor& tensor) {
+  return {name, data_of(tensor).type, tensor.sizes().vec()};
+}
+
+std::string shape_text(const TensorInfo& info) {
+  std::vector<std::string> sizes;
+  for (const int64_t size : info.shape) sizes.push_back(std::to_string(size));
+  return fmt::format("[{}]", join(sizes, ", "));
+}
+
+}  // namespace
+
+TrainerCheckpoints::TrainerCheckpoints(World& world, Trainer& trainer, std::filesystem::path root,
+                                       const CheckpointConfig& config, Callbacks callbacks)
+    : world_(world), trainer_(trainer), root_(std::move(root)), config_(config), callbacks_(std::move(callbacks)) {}
+
+void TrainerCheckpoints::problem(const std::string& text) const {
+  if (callbacks_.on_problem) callbacks_.on_problem(text);
+}
+
+/// This worker's share: large tensors first, each to the worker with the least so far.
+std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
+  const std::vector<Trainer::NamedTensor> all = trainer_.state();
+  const int num_shards = config_.spread ? world_.size() : 1;
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return all[a].tensor.nbytes() > all[b].tensor.nbytes(); });
+  std::vector<size_t> load(static_cast<size_t>(num_shards), 0);
+  std::vector<SnapshotTensor> own;
+  for (const size_t i : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += all[i].tensor.nbytes() + 1;
+    if (least - load.begin() != world_.rank()) continue;
+    const auto bytes = bytes_of(all[i].tensor);
+    own.push_back({{info_of(all[i].name, all[i].tensor), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
+  }
+  return own;
+}
+
+bool TrainerCheckpoints::save() {
+  for (const Trainer::NamedTensor& tensor : trainer_.state()) {
+    if (torch::isfinite(tensor.tensor).all().item<bool>()) continue;
+    problem(fmt::format("step {} was not saved: {} is not finite", trainer_.steps_done(), tensor.name));
+    return false;
+  }
+  const auto start = Clock::now();
+  const auto step = static_cast<uint64_t>(trainer_.steps_done());
+  if (std::optional<std::string> error = saver_.take_error()) problem("an earlier save failed: " + *error);
+  std::shared_ptr<PendingCheckpoint> pending;
+  std::string token;
+  try {
+    token = share_result(world_.comm(), [&] {
+      pending = std::make_shared<PendingCheckpoint>(PendingCheckpoint::begin(root_, step));
+      return pending->place().token;
+    });
+  } catch (const CommError&) {
+    throw;
+  } catch (const Error& error) {
+    problem(fmt::format("step {} was not saved: {}", step, error.what()));
+    return false;
+  }
+  const int num_shards = config_.spread ? world_.size() : 1;
+  if (world_.rank() >= num_shards) return true;
+  SaveRequest request;
+  request.place = {root_, step, token};
+  request.shard = world_.rank();
+  request.num_shards = num_shards;
+  request.tensors = snapshot();
+  if (world_.rank() == 0) {
+    request.completion = [this, pending, num_shards, step, start, meta = trainer_.meta()](std::exception_ptr failure) {
+      if (failure) return;
+      pending->wait_until_written(num_shards, Deadline::after(kOthersTimeout));
+      const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
+      if (!result.warning.empty()) problem(result.warning);
+      if (callbacks_.on_done) {
+        callbacks_.on_done({static_cast<int64_t>(step), result.path, result.num_bytes,
+                            std::chrono::duration<double>(Clock::now() - start).count()});
+      }
+    };
+  }
+  try {
+    saver_.start(std::move(request), AsyncSaver::WhenBusy::kWait);
+  } catch (const std::exception& error) {
+    problem(error.what());
+  }
+  return config_.async || finish();
+}
+
+bool TrainerCheckpoints::finish() {
+  std::vector<int32_t> failed{0};
+  try {
+    saver_.wait();
+  } catch (const std::exception& error) {
+    problem(error.what());
+    failed[0] = 1;
+  }
+  if (world_.size() > 1) world_.comm().all_reduce(failed, ReduceOp::kMax);
+  return failed[0] == 0;
+}
+
+std::optional<std::filesystem::path> TrainerCheckpoints::load_newest(bool keep_position) {
+  const std::string path = share_result(world_.comm(), [&]() -> std::string {
+    const Finding finding = find_newest(root_);
+    for (const std::string& line : set_aside_damaged(finding)) problem(line);
+    return finding.newest ? finding.newest->path.string() : "";
+  });
+  if (path.empty()) return std::nullopt;
+  load(path, keep_position);
+  return path;
+}
+
+void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_position) {
+  const CheckpointReader reader = CheckpointReader::open(path);
+  const std::vector<Trainer::NamedTensor> state = trainer_.state();
+  std::vector<std::string> faults;
+  size_t found = 0;
+  for (const Trainer::NamedTensor& item : state) {
+    const TensorInfo own = info_of(item.name, item.tensor);
+    if (!reader.has(item.name)) {
+      faults.push_back(fmt::format("{} is missing in it", item.name));
+    } else if (const TensorInfo& theirs = reader.tensor(item.name); theirs.shape != own.shape) {
+      faults.push_back(
+          fmt::format("{} is {} in it and {} in the model", item.name, shape_text(theirs), shape_text(own)));
+    } else {
+      ++found;
+    }
+  }
+  for (const TensorInfo& theirs : reader.tensors()) {
+    const auto same = [&](const Trainer::NamedTensor& item) { return item.name == theirs.name; };
+    if (std::none_of(state.begin(), state.end(), same)) {
+      faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
+    }
+  }
+  if (!faults.empty()) {
+    std::string list;
+    for (size_t i = 0; i < std::min(faults.size(), kMostListed); ++i) list += "\n  " + faults[i];
+    if (faults.size() > kMostListed) list += fmt::format("\n  and {} more", faults.size() - kMostListed);
+    throw UsageError(
+        fmt::format("the checkpoint {} is of another model: {} of {} tensors fit{}", path.string(), found, state.size(),
+                    list),
+        "train with the config that made it (trireme checkpoint inspect shows it), or --checkpoint.resume never");
+  }
+  for (const Trainer::NamedTensor& item : state) reader.read(item.name, bytes_of(item.tensor));
+  trainer_.restore(reader.meta(), keep_position);
+}
+
+void TrainerCheckpoints::start_from(const std::filesystem::path& file, const ModelConfig& model) {
+  const SafetensorsFile weights(file);
+  std::vector<OwnedTensor> tensors = from_hugging_face(model, weights.views());
+  torch::NoGradGuard no_grad;
+  for (const Trainer::NamedTensor& item : trainer_.state()) {
+    if (item.group != "weights") continue;
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const OwnedTensor& tensor) { return tensor.info.name == item.name; });
+    if (found == tensors.end()) throw Error(fmt::format("{} has no {}", file.string(), item.name));
+    const auto type = found->info.type == DataType::kFloat      ? torch::kFloat32
+                      : found->info.type == DataType::kBFloat16 ? torch::kBFloat16
+                      : found->info.type == DataType::kHalf     ? torch::kFloat16
+                                                                : torch::kFloat64;
+    item.tensor.copy_(torch::from_blob(found->bytes.data(), item.tensor.sizes(), type));
+  }
+  trainer_.restore(trainer_.meta());
+}
+
+}  // namespace trireme

@@ -1,0 +1,58 @@
+// Saves and loads a trainer's state: workers write their shares beside training, worker 0 commits.
+//
+// Owner: run_training(). Threads: one; writing has its own. save() blocks while an earlier save is under way and while
+// the snapshot is copied. A save that fails leaves the previous checkpoint, is told to `on_problem`, and training goes
+// on.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "trireme/checkpoint/async_saver.h"
+#include "trireme/comm/world.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+
+struct CheckpointDone {
+  int64_t step = 0;
+  std::filesystem::path path;
+  uint64_t num_bytes = 0;
+  double seconds = 0;
+};
+
+class TrainerCheckpoints {
+ public:
+  struct Callbacks {
+    std::function<void(const CheckpointDone&)> on_done;  ///< on worker 0, from the writing thread
+    std::function<void(const std::string&)> on_problem;  ///< on worker 0, from any thread
+  };
+  TrainerCheckpoints(World& world, Trainer& trainer, std::filesystem::path root, const CheckpointConfig& config,
+                     Callbacks callbacks);
+
+  /// Collective. False where this save could not begin.
+  bool save();
+  /// Collective. Returns when the save under way has ended. False where it failed on any worker.
+  bool finish();
+  /// Loads the newest whole checkpoint; nothing where there is none. Damaged ones are set aside and told. Collective.
+  std::optional<std::filesystem::path> load_newest(bool keep_position = false);
+  /// Loads this one. Throws UsageError that lists the tensors that do not fit the model.
+  void load(const std::filesystem::path& path, bool keep_position = false);
+  /// Weights from a file in the names of Hugging Face; the optimizer begins anew.
+  void start_from(const std::filesystem::path& file, const ModelConfig& model);
+
+ private:
+  std::vector<SnapshotTensor> snapshot() const;
+  void problem(const std::string& text) const;
+
+  World& world_;
+  Trainer& trainer_;
+  const std::filesystem::path root_;
+  const CheckpointConfig config_;
+  const Callbacks callbacks_;
+  AsyncSaver saver_;
+};
+
+}  // namespace trireme
