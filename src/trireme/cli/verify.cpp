@@ -95,12 +95,13 @@ void train(const Options& options, const std::string& layout, const fs::path& fo
   ConfigArguments arguments = options.config;
   const std::vector<std::string> words = words_of_layout(layout);
   arguments.words.insert(arguments.words.end(), words.begin(), words.end());
-  arguments.words.push_back(fmt::format("--train.steps={}", options.steps));
   const Config config = resolve(arguments.sources());
   LocalLaunch launch;
   launch.num_processes = arguments.num_workers(config);
   check(config, launch.num_processes);
-  launch.argv = {tensor_program(), "train", "--record", folder.string(), "--train.target_loss=0"};
+  launch.argv = {tensor_program(),       "train",        "--record",
+                 folder.string(),        "--stop-after", std::to_string(options.steps),
+                 "--train.target_loss=0"};
   const std::vector<std::string> rest = arguments.to_words();
   launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
   launch.environment = worker_environment(config);

@@ -77,7 +77,9 @@ void check_data(const Config& config) {
 
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
-  if (optimizer.warmup_steps > config.train.steps) {
+  // A preset's warm-up may be longer than a run that was cut short on the command line.
+  const bool chosen = !config.origins.of("optimizer.warmup_steps").starts_with("preset");
+  if (chosen && optimizer.warmup_steps > config.train.steps) {
     contradict(config, "optimizer.warmup_steps", "is more than", "train.steps",
                fmt::format("set it to {} or less", config.train.steps));
   }

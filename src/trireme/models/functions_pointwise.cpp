@@ -111,12 +111,13 @@ at::Tensor gelu(const at::Tensor& x) {
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
-  if (!kernels_for({logits}) || target.scalar_type() != at::kLong || !target.is_cpu() || logits.size(-1) == 0) {
-    return plain::cross_entropy(logits, target);
+  const auto wide = logits.to(at::kFloat);
+  if (!kernels_for({wide}) || target.scalar_type() != at::kLong || !target.is_cpu() || wide.size(-1) == 0) {
+    return plain::cross_entropy(wide, target);
   }
-  const auto rows = logits.flatten(0, -2).contiguous(), wanted = target.flatten().contiguous();
-  if (rows.size(0) != wanted.size(0)) return plain::cross_entropy(logits, target);
-  return wants_gradient({logits}) ? CrossEntropyFunction::apply(rows, wanted)
+  const auto rows = wide.flatten(0, -2).contiguous(), wanted = target.flatten().contiguous();
+  if (rows.size(0) != wanted.size(0)) return plain::cross_entropy(wide, target);
+  return wants_gradient({wide}) ? CrossEntropyFunction::apply(rows, wanted)
                                   : forward_cross_entropy(rows, wanted, {});
 }
 

@@ -203,7 +203,8 @@ class Run {
     }
     int64_t rollbacks = 0;
     while (trainer_.steps_done() < config_.train.steps) {
-      const StepReport step = trainer_.step(asked_to_stop != 0);
+      const bool enough = options_.stop_after > 0 && trainer_.steps_done() + 1 - first_step_ >= options_.stop_after;
+      const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
       if (step.bad && config_.train.on_nan == "rollback") {
         roll_back(++rollbacks);
         continue;

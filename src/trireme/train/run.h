@@ -14,6 +14,7 @@ namespace trireme {
 struct RunOptions {
   bool speaks = true;            ///< worker 0 prints progress and words
   bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
+  int64_t stop_after = 0;        ///< stops as if asked to after this many steps of this process; 0: never
   int64_t warmup_steps = 0;      ///< not counted in speed
   std::filesystem::path record;  ///< a folder for loss, gradients and weights of every step; empty: none
 };

@@ -26,6 +26,7 @@ struct Options {
   bool bench = false;
   int64_t warmup = 0;
   std::string record;
+  int64_t stop_after = 0;
 };
 
 void print_words(const RunResult& result, const Config& config) {
@@ -101,6 +102,7 @@ int train(Options& options, const std::vector<std::string>& words) {
   run.keeps_run_folder = !options.bench && options.record.empty();
   run.warmup_steps = options.warmup;
   run.record = options.record;
+  run.stop_after = options.stop_after;
   const RunResult result = run_training(world, config, run);
   const bool speaks = world.rank() == 0 && options.record.empty();
   if (speaks && (options.json || options.bench)) print_json(result, config, world);
@@ -127,6 +129,7 @@ int run(int argc, char** argv) {
   command->add_flag("--bench", options.bench, "measures: no run folder, and JSON");
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
+  command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
   command->callback([&] { exit_code = train(options, command->remaining()); });
   try {
     app.parse(argc, argv);
