@@ -81,18 +81,20 @@ void run(int repeats) {
 
   fmt::print("{:<32} {:>19} {:>19}\n", "", "median ms", "least ms");
   fmt::print("{:<22} {:<9} {:>9} {:>9} {:>9} {:>9} {:>7}\n", "", "", "libtorch", "ours", "libtorch", "ours", "ratio");
-  compare("step", repeats, [&] { return model->loss(model->forward(tokens), target); },
-          [&] {
-            model->zero_grad();
-            for (const auto& use : model->shared_uses()) use.use->mutable_grad().reset();
-          });
+  compare(
+      "step", repeats, [&] { return model->loss(model->forward(tokens), target); },
+      [&] {
+        model->zero_grad();
+        for (const auto& use : model->shared_uses()) use.use->mutable_grad().reset();
+      });
 
   const auto leaf = [](std::vector<int64_t> shape) { return torch::randn(shape).requires_grad_(true); };
   const auto measure = [&](const char* name, std::vector<torch::Tensor> leaves, auto function) {
-    compare(name, 2 * repeats, [&] { return function(leaves); },
-            [&] {
-              for (auto& x : leaves) x.mutable_grad().reset();
-            });
+    compare(
+        name, 2 * repeats, [&] { return function(leaves); },
+        [&] {
+          for (auto& x : leaves) x.mutable_grad().reset();
+        });
   };
   using Leaves = std::vector<torch::Tensor>;
   const auto linear = [](const Leaves& x) { return ops::linear(x[0], x[1], x[2]); };

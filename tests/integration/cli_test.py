@@ -1,24 +1,28 @@
-"""The program `trireme` as a whole: help, version, mistakes, doctor, train. Run by ctest with TRIREME_BIN_DIR set."""
+"""The program `trireme` as a whole: help, version, mistakes, doctor, train, verify. Run by ctest with TRIREME_BIN_DIR set."""
 # ctest: timeout=300
 
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
+import tempfile
 import time
 import unittest
+from pathlib import Path
 
 BIN = os.environ["TRIREME_BIN_DIR"]
 TRIREME = os.path.join(BIN, "trireme")
 HAS_TENSOR = os.path.exists(os.path.join(BIN, "trireme-tensor"))
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "SLURM_"))}
+TINY = ["--model", "gpt2-tiny", "--data.generated_size=65536"]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it, and so would trireme
 
 
-def run(*arguments, **variables):
-    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120,
+def run(*arguments, cwd=None, **variables):
+    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd,
                           env={**ENVIRONMENT, **variables})
 
 
@@ -31,7 +35,7 @@ class Help(unittest.TestCase):
     def test_lists_every_command_and_what_to_try(self):
         result = run("--help")
         self.assertEqual(result.returncode, 0)
-        self.assertLessEqual({"train", "launch", "bench", "doctor"}, set(commands()))
+        self.assertLessEqual({"train", "verify", "checkpoint", "launch", "bench", "doctor"}, set(commands()))
         self.assertIn("Try first", result.stdout)
         self.assertEqual(run().stdout, result.stdout)
 
@@ -70,12 +74,34 @@ class Mistakes(unittest.TestCase):
 
     def test_unknown_flag(self):
         self.check(["doctor", "--jsn"], "unknown flag --jsn", "did you mean --json?")
-        self.check(["train", "--step=5"], "unknown flag --step", "did you mean --steps?")
+        self.check(["train", "-x"], "no flag -x")
         self.check(["launch", "--nproc-per-nod", "2", "--", "true"], "did you mean --nproc-per-node?")
         self.check(["--verison"], "did you mean --version?")
 
     def test_unknown_argument(self):
         self.check(["doctor", "extra"], "unknown argument extra")
+
+    def test_unknown_key(self):
+        self.check(["train", "--train.stepz=5"], "unknown key train.stepz", "did you mean train.steps?")
+        self.check(["train", "--optimizer.rl", "3"], "unknown key optimizer.rl", "did you mean optimizer.lr?")
+        self.check(["train", "--model", "gpt3"], "there is no preset", "gpt2-tiny")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "mine.toml")
+            file.write_text("[model]\nsqe = 64\n")
+            self.check(["train", str(file)], "unknown key model.sqe", "mine.toml:2:1", "did you mean model.seq?")
+            file.write_text("[model\n")
+            self.check(["train", str(file)], "mine.toml:1")
+
+    def test_wrong_value_of_a_key(self):
+        self.check(["train", "--train.steps=soon"], "train.steps = soon", "whole number")
+        self.check(["train", "--precision.compute=float8"], "precision.compute", "bfloat16")
+        self.check(["train", "--train.global_batch=100", "--nproc", "8"], "train.global_batch = 100", "dp = 8", "nearest: ")
+        self.check(["train", "--parallel.dp=4", "--nproc", "2"], "parallel.dp = 4", "--nproc 4")
+        self.check(["train", "one.toml", "two.toml"], "two configs")
+
+    def test_no_such_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(["train", "--resume", folder], "no run folder", "config.toml")
 
     def test_wrong_value(self):
         self.check(["launch", "--nproc-per-node", "many", "--", "true"], "--nproc-per-node", "many")
@@ -155,43 +181,183 @@ class Start(unittest.TestCase):
             print(f"trireme {arguments[0]}: {min(times) * 1000:.1f} ms (best of {len(times)}; aim: 50)")
 
 
+class Config(unittest.TestCase):
+    def test_shows_every_value_and_its_origin(self):
+        result = run("train", *TINY, "--train.steps=7", "--show-config")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"(?m)^steps = 7 +# command line$")
+        self.assertRegex(result.stdout, r"(?m)^layers = 2 +# preset gpt2-tiny$")
+        self.assertRegex(result.stdout, r"(?m)^lr = [\d.]+ +# default$")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "shown.toml")
+            file.write_text(result.stdout)
+            again = run("train", str(file), "--show-config")
+        values = [[line.split(" #")[0].rstrip() for line in text.splitlines()] for text in (result.stdout, again.stdout)]
+        self.assertEqual(*values)
+
+    def test_presets(self):
+        names = [line.split()[0] for line in run("train", "--presets").stdout.splitlines()]
+        self.assertLessEqual({"default", "gpt2-tiny", "resnet18", "llama-tiny", "mlp"}, set(names))
+        for name in names:
+            shown = run("train", "--model", name, "--show-config")
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertIn(f'preset = "{name}"', shown.stdout)
+
+
 @unittest.skipUnless(HAS_TENSOR, "built without libtorch")
 class Train(unittest.TestCase):
-    def test_learns(self):
-        result = run("train")
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder = place.name
+
+    def train(self, *arguments, **variables):
+        return run("train", *TINY, *arguments, cwd=self.folder, **variables)
+
+    def report(self, *arguments, **variables):
+        result = self.train("--json", *arguments, **variables)
         self.assertEqual(result.returncode, 0, result.stderr)
-        for part in ["2 workers", "Learnt it", "equal on all ranks", "Try next"]:
+        return json.loads(result.stdout)
+
+    def differences(self, a, b):
+        result = run("checkpoint", "diff", "--json", a, b, cwd=self.folder)
+        self.assertIn(result.returncode, (0, 1), result.stderr)
+        return json.loads(result.stdout)
+
+    def test_says_what_it_does_and_what_to_try(self):
+        result = self.train("--train.steps=4")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for part in ["gpt2 of 121K parameters", "2 workers", "dp=2", "Done: loss", "runs/gpt2-tiny-1/report.html", "Try next"]:
             self.assertIn(part, result.stdout)
+        self.assertNotIn("\033", result.stdout + result.stderr)
+
+    def test_run_folder(self):
+        self.train("--train.steps=4", "--train.log_every=1", "--checkpoint.every=2")
+        place = Path(self.folder, "runs", "gpt2-tiny-1")
+        self.assertEqual(Path(self.folder, "runs", "latest").resolve(), place.resolve())
+        self.assertIn("steps = 4", (place / "config.toml").read_text())
+        events = [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()]
+        self.assertEqual([event["step"] for event in events if event["kind"] == "step"], [1, 2, 3, 4])
+        self.assertEqual(events[-1]["kind"], "end")
+        self.assertIn("</html>", (place / "report.html").read_text())
+        self.assertTrue(list((place / "tensorboard").iterdir()))
+        result = run("checkpoint", "list", "--json", str(place))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(sorted(entry.name for entry in (place / "checkpoints").glob("step-*")), ["step-000002", "step-000004"])
+        self.assertEqual(run("checkpoint", "verify", str(place)).returncode, 0)
+
+    def test_json(self):
+        report = self.report("--train.steps=4")
+        for field in ["tokens_per_second", "step_ms", "loss", "final_loss", "peak_memory_bytes"]:
+            self.assertGreater(report[field], 0, field)
+        for part in ["forward", "backward", "optimizer"]:
+            self.assertGreater(report["parts_ms"][part], 0, part)
+        self.assertEqual((report["steps"], report["ranks"], report["layout"]), (4, 2, "dp=2"))
+        self.assertTrue(Path(self.folder, report["run_dir"], "report.html").exists())
 
     def test_the_layout_does_not_change_the_answer(self):
-        one, two, four = (json.loads(run("train", "--json", "--steps", "100", "--nproc", n).stdout) for n in "124")
-        for report, ranks in [(one, 1), (two, 2), (four, 4)]:
-            self.assertEqual(report["ranks"], ranks)
-            self.assertTrue(report["equal_weights"])
-            self.assertEqual(report["weights_checksum"], one["weights_checksum"])
-            self.assertEqual(report["final_loss"], one["final_loss"])
-            self.assertEqual(report["accuracy"], one["accuracy"])
-            self.assertEqual(report["steps"], 100)
-            for field in ["samples_per_second", "step_ms"]:
-                self.assertGreater(report[field], 0, field)
+        runs = {n: self.report("--train.steps=6", "--train.micro_batch=4", "--nproc", str(n)) for n in (1, 2, 4)}
+        for n, report in runs.items():
+            self.assertEqual(report["ranks"], n)
+            self.assertEqual(report["final_loss"], runs[1]["final_loss"])
+            self.assertEqual(report["held_out_loss"], runs[1]["held_out_loss"])
+            self.assertTrue(self.differences(runs[1]["run_dir"], report["run_dir"])["equal"])
+        other = self.report("--train.steps=6", "--train.micro_batch=4", "--train.seed=2")
+        self.assertFalse(self.differences(runs[1]["run_dir"], other["run_dir"])["equal"])
+
+    def test_ctrl_c_saves_and_another_number_of_workers_goes_on(self):
+        keys = ["--train.steps=150", "--train.micro_batch=4", "--observe.run_dir=stopped"]
+        process = subprocess.Popen([TRIREME, "train", *TINY, *keys], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   cwd=self.folder, env=ENVIRONMENT, text=True)
+        events = Path(self.folder, "stopped", "events.jsonl")
+        deadline = time.monotonic() + 60
+        while not (events.exists() and '"kind":"step"' in events.read_text()) and time.monotonic() < deadline:
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=60)
+        self.assertIn(process.returncode, (0, 130), complained)
+        self.assertIn("Stopped at step", said)
+        self.assertIn("trireme train --resume stopped", said)
+        resumed = run("train", "--resume", "stopped", "--nproc", "4", cwd=self.folder)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.assertIn("Resumed from", resumed.stdout)
+        straight = self.report("--train.steps=150", "--train.micro_batch=4", "--nproc", "1")
+        self.assertTrue(self.differences("stopped", straight["run_dir"])["equal"])
 
     def test_a_missed_target_is_a_failure(self):
-        result = run("train", "--steps", "2")
+        result = self.train("--train.steps=2", "--train.target_loss=0.01")
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertIn("Missed the target", result.stdout)
         self.assertNotIn("error", result.stderr)
+        self.assertFalse(json.loads(self.train("--train.steps=2", "--train.target_loss=0.01", "--json").stdout)["reached_target"])
+        reached = self.train("--train.steps=2", "--train.target_loss=100")
+        self.assertEqual(reached.returncode, 0, reached.stderr)
+        self.assertIn("Learnt it", reached.stdout)
+
+    def test_own_text_and_images(self):
+        Path(self.folder, "my.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 500)
+        report = self.report("--data.path=my.txt", "--train.steps=30")
+        self.assertLess(report["final_loss"], 5)
+        images = json.loads(run("train", "--model", "mlp", "--train.steps=3", "--json", cwd=self.folder).stdout)
+        self.assertGreater(images["samples_per_second"], 0)
+
+    def test_a_file_that_is_not_there(self):
+        result = self.train("--data.path=nowhere.txt")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("nowhere.txt", result.stderr)
+        self.assertIn("data.path", result.stderr)
 
     def test_under_another_launcher(self):
-        result = run("launch", "--nproc-per-node", "2", "--", TRIREME, "train", "--steps", "20", "--json")
+        result = run("launch", "--nproc-per-node", "2", "--", TRIREME, "train", *TINY, "--train.steps=4", "--json",
+                     cwd=self.folder)
         self.assertEqual(json.loads(result.stdout)["ranks"], 2)
 
-    def test_ctrl_c(self):
-        process = subprocess.Popen([TRIREME, "train", "--steps", "1000000"], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=ENVIRONMENT)
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 130)
+    def test_with_the_variables_of_torchrun(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = []
+        for rank in range(2):
+            variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+            ranks.append(subprocess.Popen([TRIREME, "train", *TINY, "--train.steps=4", "--json"], stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, cwd=self.folder, env={**ENVIRONMENT, **variables}, text=True))
+        outputs = [process.communicate(timeout=120) for process in ranks]
+        self.assertEqual([process.returncode for process in ranks], [0, 0], outputs)
+        self.assertEqual(outputs[1][0], "")
+        self.assertEqual(json.loads(outputs[0][0])["final_loss"], self.report("--train.steps=4")["final_loss"])
+
+
+@unittest.skipUnless(HAS_TENSOR, "built without libtorch")
+class Verify(unittest.TestCase):
+    def verdict(self, *arguments):
+        result = run("verify", *TINY, "--train.micro_batch=4", "--steps", "2", "--json", *arguments)
+        report = json.loads(result.stdout)
+        self.assertEqual(result.returncode, 1 if report["verdict"] == "bug" else 0, result.stderr)
+        return report
+
+    def test_equal(self):
+        report = self.verdict("--a", "dp=1", "--b", "dp=4")
+        self.assertEqual((report["verdict"], report["steps"], report["max_ulp"]), ("equal", 2, 0))
+        self.assertIsNone(report["first_difference"])
+
+    def test_noise(self):
+        report = self.verdict("--a", "train.micro_batch=8", "--b", "dp=2")
+        self.assertEqual(report["verdict"], "noise")
+        self.assertEqual(report["first_difference"]["step"], 1)
+
+    def test_bug(self):
+        report = self.verdict("--a", "dp=2", "--b", "dp=2,parallel.aggregation=sum")
+        self.assertEqual(report["verdict"], "bug")
+        self.assertIn("gradient.", report["first_difference"]["tensor"])
+
+    def test_wrong_words(self):
+        for words, said in [(["--a", "dp"], "dp has no value"), (["--b", "dq=2"], "did you mean parallel.dp?"),
+                            (["--train.stepz=5"], "did you mean train.steps?")]:
+            result = run("verify", *TINY, *words, "--steps", "1")
+            self.assertEqual(result.returncode, 2, result)
+            self.assertIn(said, result.stderr)
 
 
 @unittest.skipIf(HAS_TENSOR, "built with libtorch")

@@ -158,6 +158,33 @@ def flags(*path):
     return found
 
 
+@functools.cache
+def positionals(*path):
+    """How many arguments without dashes it takes; "-1": any number (those of --help in capitals, and [FILE.toml])."""
+    text = help_of(*path)
+    named = re.findall(r"^  ([A-Z]+)( \.\.\.)?  ", text, re.MULTILINE)
+    if any(more for _, more in named):
+        return -1
+    return len(named) + (1 if takes_keys(*path) else 0)
+
+
+def takes_keys(*path):
+    """The commands that read a config: FILE.toml and --section.key."""
+    return path in (("train",), ("verify",), ("bench", "train"))
+
+
+@functools.cache
+def keys():
+    """{section.key: its type}, as docs/config.md lists them."""
+    found, section = {}, ""
+    for line in (ROOT / "docs" / "config.md").read_text().splitlines():
+        if match := re.fullmatch(r"## \[(\w+)\]", line):
+            section = match[1]
+        elif match := re.match(r"\| `(\w+)` \| ([a-z ]+) \| `", line):
+            found[f"{section}.{match[1]}"] = match[2]
+    return found
+
+
 def fault_in(command):
     """What is wrong with an invocation; None if nothing."""
     words = list(command.words)
@@ -171,6 +198,7 @@ def fault_in(command):
     if subcommands(*path) and words and not words[0].startswith("-"):
         return f"no command {' '.join(['trireme', *path, words[0]])}"
     known = flags(*path)
+    arguments = 0
     while words:
         word = words.pop(0)
         if word in (">", ">>", "2>"):
@@ -179,7 +207,20 @@ def fault_in(command):
             return None  # a program of the user, and its own arguments
         name, _, value = word.partition("=")
         if not word.startswith("-"):
-            return f"trireme {' '.join(path)} takes no argument {word}"
+            arguments += 1
+            if arguments > positionals(*path) >= 0:
+                return f"trireme {' '.join(path)} takes no argument {word}"
+            if takes_keys(*path) and not word.endswith(".toml"):
+                return f"{word} is no config file"
+            continue
+        if takes_keys(*path) and "." in name:
+            if name[2:] not in keys():
+                return f"there is no key {name[2:]}"
+            if not value and words and not words[0].startswith("--"):
+                words.pop(0)
+            elif not value and keys()[name[2:]] != "switch":
+                return f"{name} needs a value"
+            continue
         if name not in known:
             return f"trireme {' '.join(path)} has no flag {name}"
         if known[name] == "a" and not value:
@@ -214,13 +255,18 @@ class Commands(unittest.TestCase):
                         self.assertIsNone(fault_in(command))
 
     def test_wrong_ones_would_be_noticed(self):
-        for line in ["trireme tarin", "trireme train --step 3", "trireme bench com", "trireme doctor extra",
+        for line in ["trireme tarin", "trireme train --step 3", "trireme train my.txt", "trireme train a.toml b.toml",
+                     "trireme train --train.stepz=3", "trireme train --train.steps", "trireme verify --a",
+                     "trireme checkpoint diff a b c", "trireme checkpoint inspect --train.steps=3", "trireme checkpoint show a", "trireme bench com", "trireme doctor extra",
                      "./trireme bench comm --ranks", "$ TRIREME_LOG=debug trireme launch --nproc 2 -- ./program",
                      "torchrun --nproc-per-node 2 trireme train --nope", "trireme test"]:
             found = list(commands_in([line]))
             self.assertEqual(len(found), 1, line)
             self.assertIsNotNone(fault_in(found[0]), line)
-        for line in ["trireme", "trireme bench comm --write-cluster --ranks 2,4 > table.txt", "./trireme test -R comm",
+        for line in ["trireme train my.toml --train.steps=3 --optimizer.lr 3e-4 --parallel.overlap --nproc 4",
+                     "trireme train --resume runs/default-1", "trireme train --resume auto --nproc 1",
+                     "trireme verify --a dp=1 --b dp=2 --model gpt2-tiny", "trireme checkpoint diff a b --json",
+                     "trireme", "trireme bench comm --write-cluster --ranks 2,4 > table.txt", "./trireme test -R comm",
                      "trireme launch --nproc-per-node=2 ./program --its flags", "trireme doctor --json | jq ."]:
             for command in commands_in([line]):
                 self.assertIsNone(fault_in(command), line)

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -273,7 +274,11 @@ int export_weights(const fs::path& given, const fs::path& to, bool own_names, bo
   const std::optional<ModelConfig> model = own_names ? std::nullopt : model_of(reader);
   const bool translated = model && model->is_language();
   if (translated) weights = to_hugging_face(*model, views_of(weights));
+  if (to.has_parent_path()) fs::create_directories(to.parent_path());
   write_safetensors(to, views_of(weights), {{"format", "pt"}});
+  const fs::path description = to.parent_path() / "config.json";
+  const bool describes = translated && !fs::exists(description);  // somebody else's is left alone
+  if (describes) std::ofstream(description) << hugging_face_config(*model, DataType::kFloat);
   const uint64_t num_bytes = fs::file_size(to);
   if (json) {
     print_json({{"file", to.string()},
@@ -283,6 +288,7 @@ int export_weights(const fs::path& given, const fs::path& to, bool own_names, bo
   } else {
     fmt::print("{}: {}, {}, names {}\n", to.string(), counted(weights.size(), "tensor"), format_bytes(num_bytes),
                translated ? "of Hugging Face" : "as in the checkpoint");
+    if (describes) fmt::print("{}: for transformers, which loads the folder\n", description.string());
   }
   return 0;
 }

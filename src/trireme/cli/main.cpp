@@ -140,7 +140,7 @@ int run(int argc, char** argv) {
     app.footer(
         "Try first\n"
         "  trireme doctor                                   is everything here that training needs?\n"
-        "  trireme train                                    two processes learn a small task in seconds\n"
+        "  trireme train                                    two workers learn sums and a grammar in a minute\n"
         "  trireme launch --nproc-per-node 2 -- ./program   your own program on the library, as two ranks\n"
         "\n"
         "Exit codes: 0 success, 1 failure, 2 a wrong command line, 130 Ctrl-C.");

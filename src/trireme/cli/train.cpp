@@ -43,6 +43,8 @@ void apply_resume(Options& options) {
         "name the folder of a run, such as runs/default-1");
   }
   if (options.config.file.empty()) options.config.file = (folder / "config.toml").string();
+  // First, so that a word of the user's wins. The run may itself have been started with "never" or from a checkpoint.
+  words.insert(words.begin(), "--checkpoint.resume=auto");
   words.push_back("--observe.run_dir=" + std::filesystem::canonical(folder).string());
 }
 

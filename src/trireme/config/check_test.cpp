@@ -36,7 +36,7 @@ TEST(Check, FillsInWhatFollows) {
   const Config config = config_of({});
   const Config filled = with_plan(config, check(config, 2));
   EXPECT_EQ(filled.parallel.dp, 2);
-  EXPECT_EQ(filled.train.leaves, 2);
+  EXPECT_EQ(filled.train.leaves, 8);
   EXPECT_EQ(filled.origins.of("parallel.dp"), "derived");
   EXPECT_EQ(filled.origins.of("train.leaves"), "derived");
   const Config set = config_of({"--parallel.dp=2", "--train.leaves=2"});
@@ -57,16 +57,16 @@ TEST(Check, BatchesThatCannotBeSplit) {
             "train.global_batch = 100 cannot be split over dp = 8 (parallel.dp, from the command line)\n"
             "  nearest: 96 or 104");
   EXPECT_EQ(
-      error_of({"--train.global_batch=100"}),
-      "train.global_batch = 100 is not a number of micro-batches of 8 (train.micro_batch, from the preset default)\n"
-      "  nearest: 96 or 104");
-  EXPECT_EQ(error_of({"--train.global_batch=4"}),
-            "train.global_batch = 4 is less than one micro-batch of 8 (train.micro_batch, from the preset default)\n"
-            "  set train.micro_batch to 4 or less");
+      error_of({"--train.global_batch=102"}),
+      "train.global_batch = 102 is not a number of micro-batches of 4 (train.micro_batch, from the preset default)\n"
+      "  nearest: 100 or 104");
+  EXPECT_EQ(error_of({"--train.global_batch=3"}),
+            "train.global_batch = 3 is less than one micro-batch of 4 (train.micro_batch, from the preset default)\n"
+            "  set train.micro_batch to 3 or less");
   EXPECT_EQ(
-      error_of({}, 4),
-      "train.global_batch = 16 is 2 micro-batches of 8 (train.micro_batch, from the preset default), which cannot be "
-      "split over dp = 4 (parallel.dp, the default)\n  nearest: 32; or train.micro_batch = 4");
+      error_of({}, 16),
+      "train.global_batch = 32 is 8 micro-batches of 4 (train.micro_batch, from the preset default), which cannot be "
+      "split over dp = 16 (parallel.dp, the default)\n  nearest: 64; or train.micro_batch = 2");
   EXPECT_EQ(
       error_of({"--train.global_batch=12", "--train.micro_batch=1"}, 4),
       "train.leaves = 6 (derived) cannot be split over dp = 4 (parallel.dp, the default)\n"
@@ -155,9 +155,9 @@ TEST(Check, Contradictions) {
   EXPECT_NE(error_of({"--model=llama-tiny", "--model.hidden=60"}).find("heads of an odd width"), std::string::npos);
   EXPECT_NE(error_of({"--model=resnet18", "--model.depth=19"}).find("is not a ResNet"), std::string::npos);
   EXPECT_EQ(
-      error_of({"--optimizer.warmup_steps=301"}),
-      "optimizer.warmup_steps = 301 (from the command line) is more than train.steps = 300 (from the preset default)\n"
-      "  set it to 300 or less");
+      error_of({"--optimizer.warmup_steps=601"}),
+      "optimizer.warmup_steps = 601 (from the command line) is more than train.steps = 600 (from the preset default)\n"
+      "  set it to 600 or less");
   EXPECT_NE(error_of({"--optimizer.schedule=step"}).find("optimizer.step_every = 0"), std::string::npos);
   EXPECT_EQ(error_of({"--optimizer.schedule=step", "--optimizer.step_every=5"}), "no error");
   EXPECT_NE(error_of({"--optimizer.kind=sgd", "--optimizer.nesterov", "--optimizer.momentum=0"}).find("momentum"),

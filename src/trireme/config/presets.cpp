@@ -22,19 +22,20 @@ seq = 64
 vocab = 256
 
 [train]
-steps = 300
-global_batch = 16
-micro_batch = 8
+steps = 600
+global_batch = 32
+micro_batch = 4
+target_loss = 0.75
 clip = 1.0
 eval_every = 100
 
 [optimizer]
 kind = "adamw"
-lr = 1e-3
+lr = 3e-3
 beta2 = 0.95
 weight_decay = 0.1
 schedule = "cosine"
-warmup_steps = 30
+warmup_steps = 60
 min_lr = 0.1
 )";
 

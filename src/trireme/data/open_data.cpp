@@ -146,6 +146,8 @@ ImageFiles open_image_files(const DataOptions& options) {
   if (options.path.empty()) {
     GeneratedImageOptions made;
     made.seed = options.seed;
+    made.num_train = options.generated_images;
+    made.num_held_out = std::max<int64_t>(10, options.generated_images / 8);
     if (options.channels > 0) made.channels = options.channels;
     if (options.height > 0) made.height = options.height;
     if (options.width > 0) made.width = options.width;

@@ -22,7 +22,8 @@ struct DataOptions {
   uint64_t seed = 1;           ///< of generated data
   /// Images: what the model expects, 0 for anything. With kind "generated", channels > 0 asks for images.
   int64_t channels = 0, height = 0, width = 0;
-  GeneratedTextOptions generated;  ///< its seed is replaced by `seed`
+  GeneratedTextOptions generated;   ///< its seed is replaced by `seed`
+  int64_t generated_images = 8192;  ///< for training; an eighth as many more are held out
 };
 
 struct OpenedData {

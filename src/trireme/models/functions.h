@@ -1,8 +1,9 @@
 // The operators that take a transformer's time, each in one place: what is fused or replaced is replaced here.
 //
-// float32 on a CPU with AVX2 or more takes our kernels (models/kernels); all else takes libtorch's operators. Both give
-// the same bits for the same input on the same kind of machine. All are differentiable once: a backward through our
-// backward throws Error. Threads: all. A namespace of their own, since libtorch has the same names.
+// float32 on a CPU with AVX2 or more takes our kernels (models/kernels) where libtorch has one thread a process, as in
+// a rank for each core; all else takes libtorch's operators. Both give the same bits for the same input every time. All
+// are differentiable once: a backward through our backward throws Error. Threads: all. A namespace of their own, since
+// libtorch has the same names.
 #pragma once
 
 #include <ATen/core/Tensor.h>

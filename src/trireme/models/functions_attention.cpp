@@ -79,11 +79,10 @@ void backward_attention(const Parts& x, const Output& out, const at::Tensor& d_o
   const float* const log_sums = out.log_sums.const_data_ptr<float>();
   for_key_heads(x, kernels.attention_backward_scratch(shape), [&](int64_t sample, int64_t head, float* scratch) {
     const int64_t first = head * shape.uses;
-    kernels.attention_backward(shape, heads_at(x.q, sample, first), heads_at(x.k, sample, head),
-                               heads_at(x.v, sample, head), heads_at(out.o, sample, first),
-                               heads_at(d_o, sample, first), log_sums + (sample * heads + first) * seq,
-                               heads_at(d.q, sample, first), heads_at(d.k, sample, head), heads_at(d.v, sample, head),
-                               scratch);
+    kernels.attention_backward(
+        shape, heads_at(x.q, sample, first), heads_at(x.k, sample, head), heads_at(x.v, sample, head),
+        heads_at(out.o, sample, first), heads_at(d_o, sample, first), log_sums + (sample * heads + first) * seq,
+        heads_at(d.q, sample, first), heads_at(d.k, sample, head), heads_at(d.v, sample, head), scratch);
   });
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/models/functions_inside.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ bool is_ours(const at::Tensor& x) {
 void use_plain(bool plain) { plain_only = plain; }
 
 const model_kernels::Kernels* kernels_for(std::initializer_list<at::Tensor> tensors) {
-  if (plain_only || !std::all_of(tensors.begin(), tensors.end(), is_ours)) return nullptr;
+  // Without OpenMP at compile time at::parallel_for is a plain call, while libtorch's own operators use all threads.
+  if (plain_only || at::get_num_threads() > 1 || !std::all_of(tensors.begin(), tensors.end(), is_ours)) return nullptr;
   return model_kernels::best();
 }
 

@@ -1,4 +1,5 @@
 // Operators with kernels of our own against libtorch's in double: values, gradients, odd sizes, and bits.
+#include <ATen/Parallel.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,8 @@
 #include "trireme/base/error.h"
 #include "trireme/models/functions.h"
 #include "trireme/models/kernels/multiply.h"
+#include "trireme/models/model.h"
+#include "trireme/models/test_configs.h"
 
 namespace trireme {
 namespace {
@@ -49,15 +52,18 @@ class KernelsTest : public testing::Test {
  protected:
   void SetUp() override {
     torch::manual_seed(7);
+    at::set_num_threads(1);
     if (!model_kernels::best()) GTEST_SKIP() << "this machine has no AVX2";
   }
+  void TearDown() override { at::set_num_threads(threads_); }
 
   /// Against `reference`, or the function itself, in double, which is libtorch's.
   static void check(const Function& function, const Tensors& inputs, const torch::Tensor& factor,
                     const Function& reference = {}, double scale = 0.01) {
     Tensors doubles;
     for (const auto& x : inputs) doubles.push_back(x.is_floating_point() ? x.to(torch::kFloat64) : x);
-    const auto got = run(function, inputs, factor), wanted = run(reference ? reference : function, doubles, factor.to(torch::kFloat64));
+    const auto got = run(function, inputs, factor),
+               wanted = run(reference ? reference : function, doubles, factor.to(torch::kFloat64));
     EXPECT_LT(error(got.y, wanted.y), 1e-6);
     ASSERT_EQ(got.gradients.size(), wanted.gradients.size());
     for (size_t i = 0; i < got.gradients.size(); ++i) {
@@ -87,6 +93,9 @@ class KernelsTest : public testing::Test {
     const torch::NoGradGuard no_grad;
     EXPECT_TRUE(torch::equal(function(inputs), got.y)) << "without gradients";
   }
+
+ private:
+  int threads_ = at::get_num_threads();
 };
 
 TEST_F(KernelsTest, Linear) {
@@ -123,7 +132,8 @@ TEST_F(KernelsTest, OnlyTheGradientsAskedForAreComputed) {
 
 TEST_F(KernelsTest, Gelu) {
   const Function gelu = [](const Tensors& x) { return ops::gelu(x[0]); };
-  for (const int64_t width : {1, 5, 16, 20, 127, 256}) check(gelu, {2 * torch::randn({3, width})}, torch::randn({3, width}));
+  for (const int64_t width : {1, 5, 16, 20, 127, 256})
+    check(gelu, {2 * torch::randn({3, width})}, torch::randn({3, width}));
   // Each value by itself, far from zero too: our form does not cancel where tanh is near −1.
   const auto x = torch::linspace(-9, 9, 20001);
   const auto wide = x.to(torch::kFloat64);
@@ -205,8 +215,12 @@ TEST_F(KernelsTest, GradientsAreSlopes) {
   const std::vector<std::pair<Function, torch::Tensor>> all = {
       {[](const Tensors& x) { return ops::gelu(x[0]); }, torch::randn({4, 20})},
       {[](const Tensors& x) { return ops::causal_attention(x[0], 2, 2); }, torch::randn({2, 9, 48})},
-      {[](const Tensors& x) { return ops::cross_entropy(x[0], torch::zeros({6}, torch::kInt64)); }, torch::randn({6, 11})},
-      {[](const Tensors& x) { return ops::linear(x[0], torch::ones({3, 20})); }, torch::randn({4, 20})},
+      {[](const Tensors& x) { return ops::cross_entropy(x[0], torch::zeros({6}, torch::kInt64)); },
+       torch::randn({6, 11})},
+      {[](const Tensors& x) {
+         return ops::linear(x[0], torch::ones({3, 20}));
+       },
+       torch::randn({4, 20})},
   };
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [function, x] = all[i];
@@ -243,6 +257,31 @@ TEST_F(KernelsTest, HalvesTakeLibtorchs) {
   }
 }
 
+TEST_F(KernelsTest, WholeModelsAreAsWithLibtorch) {
+  for (const auto kind : {ModelKind::kGpt2, ModelKind::kLlama}) {
+    const auto config = small_config(kind);
+    const auto model = make_model(config, 3);
+    const auto x = small_input(config, 3), target = small_target(config, 3);
+    const auto step = [&] {
+      model->zero_grad();
+      for (const auto& shared : model->shared_uses()) shared.use->mutable_grad().reset();
+      const auto loss = model->loss(model->forward(x), target);
+      loss.backward();
+      Tensors all{loss.detach()};
+      for (const auto& parameter : model->parameters()) all.push_back(parameter.grad().clone());
+      return all;
+    };
+    const auto ours = step(), again = step();
+    ops::use_plain(true);
+    const auto plain = step();
+    ops::use_plain(false);
+    for (size_t i = 0; i < ours.size(); ++i) {
+      EXPECT_TRUE(torch::equal(ours[i], again[i])) << i;
+      EXPECT_TRUE(torch::allclose(ours[i], plain[i], 1e-4, 1e-6)) << i;
+    }
+  }
+}
+
 /// Both tables, whatever this machine prefers.
 TEST_F(KernelsTest, EachInstructionSetMultiplies) {
   for (const auto* kernels : {model_kernels::avx2(), model_kernels::avx512()}) {
@@ -270,7 +309,8 @@ TEST_F(KernelsTest, EachInstructionSetMultiplies) {
     auto o = head(), dq = head(), dk = head(), dv = head(), log_sums = torch::empty({seq});
     const auto at = [&](const torch::Tensor& t) { return model_kernels::Heads{t.data_ptr<float>(), dim}; };
     const model_kernels::AttentionShape shape{seq, dim, 1, dim, dim, static_cast<float>(1 / std::sqrt(20.0)), dim};
-    auto space = torch::empty({std::max(kernels->attention_scratch(shape), kernels->attention_backward_scratch(shape))});
+    auto space =
+        torch::empty({std::max(kernels->attention_scratch(shape), kernels->attention_backward_scratch(shape))});
     kernels->attention(shape, at(q), at(k), at(v), at(o), log_sums.data_ptr<float>(), space.data_ptr<float>());
     kernels->attention_backward(shape, at(q), at(k), at(v), at(o), at(d_o), of(log_sums), at(dq), at(dk), at(dv),
                                 space.data_ptr<float>());

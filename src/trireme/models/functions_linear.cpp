@@ -25,7 +25,7 @@ at::Tensor forward_linear(const at::Tensor& x, const at::Tensor& weight, const a
   shape.back() = out;
   auto y = at::empty(shape, x.options());
   model_kernels::multiply(*model_kernels::best(), rows, out, in, {data(x), in, 1}, {data(weight), 1, in}, data(bias),
-                    y.mutable_data_ptr<float>());
+                          y.mutable_data_ptr<float>());
   return y;
 }
 
@@ -51,12 +51,12 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
       shape.back() = in;
       result[0] = at::empty(shape, dy.options());
       model_kernels::multiply(kernels, rows, in, out, {data(dy), out, 1}, {data(saved[1]), in, 1}, nullptr,
-                        result[0].mutable_data_ptr<float>());
+                              result[0].mutable_data_ptr<float>());
     }
     if (context->needs_input_grad(1)) {
       result[1] = at::empty({out, in}, dy.options());
       model_kernels::multiply(kernels, out, in, rows, {data(dy), 1, out}, {data(saved[0]), in, 1}, nullptr,
-                        result[1].mutable_data_ptr<float>());
+                              result[1].mutable_data_ptr<float>());
     }
     if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) {
       result[2] = at::empty({out}, dy.options());
@@ -76,7 +76,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const auto ours = bias.defined() ? bias.contiguous() : bias;
   if (!wants_gradient({x, weight, bias})) return forward_linear(x.contiguous(), weight.contiguous(), ours);
   // libtorch takes no undefined tensor here.
-  return LinearFunction::apply(x.contiguous(), weight.contiguous(), ours.defined() ? std::optional(ours) : std::nullopt);
+  return LinearFunction::apply(x.contiguous(), weight.contiguous(),
+                               ours.defined() ? std::optional(ours) : std::nullopt);
 }
 
 }  // namespace trireme::ops

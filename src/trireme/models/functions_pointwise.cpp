@@ -117,8 +117,7 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
   }
   const auto rows = wide.flatten(0, -2).contiguous(), wanted = target.flatten().contiguous();
   if (rows.size(0) != wanted.size(0)) return plain::cross_entropy(wide, target);
-  return wants_gradient({wide}) ? CrossEntropyFunction::apply(rows, wanted)
-                                  : forward_cross_entropy(rows, wanted, {});
+  return wants_gradient({wide}) ? CrossEntropyFunction::apply(rows, wanted) : forward_cross_entropy(rows, wanted, {});
 }
 
 }  // namespace trireme::ops

@@ -96,9 +96,6 @@ class Gpt2 : public Model {
     add_layer(output_);
   }
   std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
-  torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& target) const override {
-    return ops::cross_entropy(logits, target);
-  }
 
   /// What adds to the residual stream is smaller, the deeper the model.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {

@@ -1,11 +1,11 @@
 #include "trireme/models/model.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 
 #include "trireme/base/text.h"
 #include "trireme/models/batch_norm.h"
+#include "trireme/models/functions.h"
 
 namespace trireme {
 
@@ -27,7 +27,7 @@ void Model::add_layer(std::shared_ptr<Layer> layer) {
 }
 
 torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& target) const {
-  return at::cross_entropy_loss(logits.flatten(0, -2).to(torch::kFloat32), target.flatten());
+  return ops::cross_entropy(logits, target);
 }
 
 std::vector<Statistic> Model::statistics() {

@@ -115,7 +115,7 @@ void Executor::run_backward(size_t at, const torch::Tensor& loss) {
 void Executor::run_group_instruction(const Instruction& instruction) {
   const auto slot = [](int number) { return static_cast<size_t>(number); };
   if (instruction.op == OpCode::kAllReduce) {
-    if (!alone_) reducer_.start(instruction.group, slots_of(instruction.group));
+    if (!alone_) reducer_.start(instruction.group, slots_of(instruction.group), !is_values(instruction.group));
   } else if (is_values(instruction.group)) {
     values_[slot(instruction.slot)].add_(values_[slot(instruction.from_slot)]);
   } else {

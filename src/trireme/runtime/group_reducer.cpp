@@ -54,7 +54,7 @@ torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values
   return travel_buffers_[index];
 }
 
-void GroupReducer::start(int group, std::vector<torch::Tensor> slots) {
+void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten) {
   torch::NoGradGuard no_grad;
   Pending pending;
   if (hook_) {
@@ -62,7 +62,7 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots) {
     pending.handle = hook_(group, slots[0], *comm_);
   } else if (across_.direct) {
     torch::Tensor values = slots[0];
-    const bool shortened = values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
+    const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
     if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(slots[0]);
     pending.handle = comm_->start_all_reduce(data_of(values), ReduceOp::kSum, {.ordered = ordered_});
     bytes_ += values.nbytes();

@@ -28,8 +28,9 @@ class GroupReducer {
   /// Unless `ordered`, a direct sum may follow any order that is faster.
   GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered = true);
 
-  /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0].
-  void start(int group, std::vector<torch::Tensor> slots);
+  /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0]. What is no gradient
+  /// travels whole: without `may_shorten`.
+  void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true);
   /// Waits for what was started, in order.
   void finish();
   void set_hook(ReduceHook hook) { hook_ = std::move(hook); }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <optional>
 
 #include "trireme/base/error.h"
@@ -13,13 +12,14 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/resolve.h"
+#include "trireme/observe/append_file.h"
 #include "trireme/observe/event_log.h"
 #include "trireme/observe/memory.h"
 #include "trireme/observe/progress.h"
 #include "trireme/observe/report.h"
 #include "trireme/observe/run_folder.h"
 #include "trireme/observe/tensorboard.h"
-#include "trireme/train/share_text.h"
+#include "trireme/train/share_result.h"
 #include "trireme/train/sums.h"
 #include "trireme/train/trainer_checkpoints.h"
 
@@ -110,8 +110,15 @@ class Run {
   const char* unit() const { return is_language_ ? "tokens" : "samples"; }
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
-  void log(EventKind kind, const EventValues& values) {
-    if (log_) log_->append(kind, trainer_.steps_done(), values);
+  void log(EventKind kind, const EventValues& values) { log(kind, trainer_.steps_done(), values); }
+  /// A full disk under the log is no reason to end a training. Threads: all.
+  void log(EventKind kind, int64_t step, const EventValues& values) {
+    if (!log_) return;
+    try {
+      log_->append(kind, step, values);
+    } catch (const SystemError& error) {
+      if (!log_failed_.exchange(true)) fmt::print(stderr, "\nwarning: {}\n", error.what());
+    }
   }
   void warn(const std::string& text) {
     if (leads_) {
@@ -132,7 +139,6 @@ class Run {
     });
     paths_.folder = path;
     result_.run_dir = path;
-    if (leads_) std::ofstream(paths_.config()) << to_toml(config_);
     checkpoints_.emplace(world_, trainer_, paths_.checkpoints(), config_.checkpoint,
                          TrainerCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
                                                        [this](const std::string& text) { warn(text); }});
@@ -140,11 +146,11 @@ class Run {
 
   void note_checkpoint(const CheckpointDone& done) {
     last_checkpoint_ = done.path.string();
-    log_->append(EventKind::kCheckpoint, done.step,
-                 {{"path", done.path.string()},
-                  {"bytes", static_cast<int64_t>(done.num_bytes)},
-                  {"seconds", done.seconds},
-                  {"note", "verified"}});
+    log(EventKind::kCheckpoint, done.step,
+        {{"path", done.path.string()},
+         {"bytes", static_cast<int64_t>(done.num_bytes)},
+         {"seconds", done.seconds},
+         {"note", "verified"}});
   }
 
   void resume() {
@@ -161,6 +167,8 @@ class Run {
       checkpoints_->start_from(config_.checkpoint.start_from, config_.model);
     }
     first_step_ = trainer_.steps_done();
+    // Only now: a config that does not fit the checkpoints must not replace the one that made them.
+    if (leads_) replace_file(paths_.config(), to_toml(config_));
     log(EventKind::kStart, {{"message", fmt::format("{} workers, {}", world_.size(), world_.transport())}});
     if (loaded) {
       log(EventKind::kResume, {{"checkpoint", loaded->string()}});
@@ -370,6 +378,7 @@ class Run {
   std::optional<RunFolder> folder_;
   RunPaths paths_;
   std::optional<EventLog> log_;
+  std::atomic<bool> log_failed_{false};
   std::optional<TensorBoardWriter> board_;
   std::string last_checkpoint_;
   std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
@@ -390,6 +399,7 @@ DataOptions data_options_of(const Config& config) {
   options.held_out = config.data.held_out;
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.generated.num_bytes = config.data.generated_size;
+  options.generated_images = config.data.generated_samples;
   if (config.model.is_language()) {
     options.seq = config.model.seq;
     options.vocab = config.model.vocab;

@@ -5,19 +5,22 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folder.h"
 #include "trireme/checkpoint/hugging_face.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/train/share_text.h"
+#include "trireme/train/share_result.h"
 
 namespace trireme {
 namespace {
 
 constexpr auto kOthersTimeout = std::chrono::minutes(2);
+constexpr auto kLookAgain = std::chrono::milliseconds(10);
 constexpr size_t kMostListed = 8;
 
 std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
@@ -32,6 +35,36 @@ std::string shape_text(const TensorInfo& info) {
   std::vector<std::string> sizes;
   for (const int64_t size : info.shape) sizes.push_back(std::to_string(size));
   return fmt::format("[{}]", join(sizes, ", "));
+}
+
+/// What a worker leaves in place of its share where it could not write that, so that nobody waits for it.
+std::filesystem::path failure_note(const SavePlace& place, int shard) {
+  return place.temporary() / fmt::format("failed-{:05}", shard);
+}
+
+void leave_failure_note(const SavePlace& place, int shard, const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    File::create(failure_note(place, shard)).write(error.what());  // on a full disk an empty one
+  }
+}
+
+/// Throws where a share did not come, with the words of its worker.
+void wait_for_shares(const PendingCheckpoint& pending, int num_shards) {
+  const Deadline deadline = Deadline::after(kOthersTimeout);
+  while (!pending.all_written(num_shards)) {
+    for (int shard = 0; shard < num_shards; ++shard) {
+      const std::filesystem::path note = failure_note(pending.place(), shard);
+      std::error_code ignored;
+      if (!std::filesystem::exists(note, ignored)) continue;
+      const std::string words = read_whole_file(note, 1 << 16);
+      throw Error(fmt::format("step {} was not saved: worker {} could not write its share{}{}", pending.place().step,
+                              shard, words.empty() ? "" : ": ", words));
+    }
+    if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // says whose share is missing
+    std::this_thread::sleep_for(kLookAgain);
+  }
 }
 
 }  // namespace
@@ -65,6 +98,7 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
 }
 
 bool TrainerCheckpoints::save() {
+  finish();  // the folder takes one save at a time
   for (const Trainer::NamedTensor& tensor : trainer_.state()) {
     if (torch::isfinite(tensor.tensor).all().item<bool>()) continue;
     problem(fmt::format("step {} was not saved: {} is not finite", trainer_.steps_done(), tensor.name));
@@ -72,7 +106,6 @@ bool TrainerCheckpoints::save() {
   }
   const auto start = Clock::now();
   const auto step = static_cast<uint64_t>(trainer_.steps_done());
-  if (std::optional<std::string> error = saver_.take_error()) problem("an earlier save failed: " + *error);
   std::shared_ptr<PendingCheckpoint> pending;
   std::string token;
   try {
@@ -96,13 +129,17 @@ bool TrainerCheckpoints::save() {
   if (world_.rank() == 0) {
     request.completion = [this, pending, num_shards, step, start, meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
-      pending->wait_until_written(num_shards, Deadline::after(kOthersTimeout));
+      wait_for_shares(*pending, num_shards);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
       if (!result.warning.empty()) problem(result.warning);
       if (callbacks_.on_done) {
         callbacks_.on_done({static_cast<int64_t>(step), result.path, result.num_bytes,
                             std::chrono::duration<double>(Clock::now() - start).count()});
       }
+    };
+  } else {
+    request.completion = [place = request.place, shard = request.shard](std::exception_ptr failure) {
+      if (failure) leave_failure_note(place, shard, failure);
     };
   }
   try {

@@ -53,7 +53,7 @@ struct Isa {
     V a[8], b[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) a[i] = i < rows ? load(from + i * from_row, some) : _mm256_setzero_ps();
-    // Pairs, then fours inside each 128 bits; then the halves themselves change places.
+      // Pairs, then fours inside each 128 bits; then the halves themselves change places.
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
       b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
@@ -78,11 +78,13 @@ struct Isa {
   }
 };
 
+// Each uses those before it.
+// clang-format off
 #include "trireme/models/kernels/gemm.inc"
 #include "trireme/models/kernels/pointwise.inc"
 #include "trireme/models/kernels/attention.inc"
-
 #include "trireme/models/kernels/table.inc"
+// clang-format on
 
 }  // namespace
 }  // namespace trireme::model_kernels

@@ -57,7 +57,7 @@ struct Isa {
     V a[16], b[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) a[i] = i < rows ? load(from + i * from_row, some) : _mm512_setzero_ps();
-    // Pairs, then fours inside each 128 bits; then the 128-bit quarters themselves change places.
+      // Pairs, then fours inside each 128 bits; then the 128-bit quarters themselves change places.
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
       b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -73,8 +73,10 @@ struct Isa {
     }
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      const V low01 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88), low23 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
-      const V high01 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd), high23 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+      const V low01 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88),
+              low23 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+      const V high01 = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd),
+              high23 = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
       b[i] = _mm512_shuffle_f32x4(low01, low23, 0x88);
       b[i + 8] = _mm512_shuffle_f32x4(low01, low23, 0xdd);
       b[i + 4] = _mm512_shuffle_f32x4(high01, high23, 0x88);
@@ -87,11 +89,13 @@ struct Isa {
   }
 };
 
+// Each uses those before it.
+// clang-format off
 #include "trireme/models/kernels/gemm.inc"
 #include "trireme/models/kernels/pointwise.inc"
 #include "trireme/models/kernels/attention.inc"
-
 #include "trireme/models/kernels/table.inc"
+// clang-format on
 
 }  // namespace
 }  // namespace trireme::model_kernels

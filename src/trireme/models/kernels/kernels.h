@@ -31,7 +31,7 @@ struct GemmBlock {
   const float* bias;  ///< added to each row; null for none
   bool accumulate;    ///< adds to C; the bias is not read then
 };
-constexpr int64_t kMaxDepth = 384;
+constexpr int64_t kMaxDepth = 256;
 
 /// Strides of a tensor [batch, seq, heads, head_dim] whose last one is 1; the pointer is to one sample's one head.
 struct Heads {

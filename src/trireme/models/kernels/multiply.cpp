@@ -65,8 +65,14 @@ void multiply(const Kernels& kernels, int64_t rows, int64_t columns, int64_t dep
     for (int64_t k = 0; k < depth; k += kMaxDepth) {
       const int64_t deep = std::min(kMaxDepth, depth - k);
       kernels.pack_b({b.data + k * b.row + j * b.column, b.row, b.column}, deep, here, packed);
-      const GemmBlock block{{a.data + k * a.column, a.row, a.column}, packed, here,   deep, c + j, columns,
-                            bias ? bias + j : nullptr,                k > 0};
+      const GemmBlock block{{a.data + k * a.column, a.row, a.column},
+                            packed,
+                            here,
+                            deep,
+                            c + j,
+                            columns,
+                            bias ? bias + j : nullptr,
+                            k > 0};
       const int64_t grain = std::max(kernels.gemm.rows_per_tile, kLeastProducts / (here * deep));
       at::parallel_for(0, rows, grain, [&](int64_t first, int64_t end) { kernels.gemm_rows(block, first, end); });
     }

@@ -10,7 +10,7 @@ bool multiply_pays();
 
 /// c[i · columns + j] = bias[j] + Σ a(i, k) · b(k, j), by blocks of kMaxDepth of the depth, each one chain of fused
 /// multiply-adds. An element's bits depend on its row of A, its column of B and its bias alone. Of A and of B either
-/// stride is 1. On the threads of at::parallel_for.
+/// stride is 1.
 void multiply(const Kernels& kernels, int64_t rows, int64_t columns, int64_t depth, const Matrix& a, const Matrix& b,
               const float* bias, float* c);
 

@@ -1,0 +1,88 @@
+#include "trireme/cli/bench_train.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/bench_comm_crew.h"
+#include "trireme/cli/bench_train_report.h"
+#include "trireme/observe/style.h"
+
+namespace trireme::cli {
+namespace {
+
+void check_flags(const BenchTrainFlags& flags) {
+  if (!flags.compare.empty() && flags.compare != "ddp") {
+    throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare), "known: ddp");
+  }
+  if (flags.plot.empty()) return;
+  if (!flags.plot.ends_with(".svg")) throw UsageError("--plot " + flags.plot + ": the name must end in .svg");
+  // Better now than after minutes of measuring.
+  const std::filesystem::path folder = std::filesystem::absolute(flags.plot).parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw UsageError(fmt::format("--plot {}: cannot write to the folder {}", flags.plot, folder.string()));
+  }
+}
+
+void run(BenchTrainFlags& flags, const CLI::App& command) {
+  check_flags(flags);
+  flags.config.take(command.remaining());
+  const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
+  if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
+  if (flags.json) {
+    fmt::print("{}\n", bench_train_json(measured).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{}", bench_train_text(measured, has_colour(STDOUT_FILENO)));
+  if (!flags.plot.empty()) fmt::print("chart written to {}\n", flags.plot);
+}
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench, int& exit_code) {
+  auto flags = std::make_shared<BenchTrainFlags>();
+  CLI::App* command = bench.add_subcommand(
+      "train", "training, beside PyTorch DDP: trireme bench train [FILE.toml] [--section.key=value …]");
+  flags->config.add_to(*command);
+  const auto add = [command](const char* name, auto& value, const char* type, const char* help) {
+    return command->add_option(name, value, help)->type_name(type);
+  };
+  add("--steps", flags->steps, "N", "steps that count")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  add("--warmup", flags->warmup, "N", "steps before them")->check(CLI::Range(0, 1'000'000))->capture_default_str();
+  add("--repeats", flags->repeats, "N", "times each layout is measured, in turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add("--layouts", flags->layouts, "LAYOUTS", "such as \"dp=1;dp=2\", or \"dp=2;dp=2,overlap=false\"")
+      ->default_str("one worker with its share of the batch, then all");
+  add("--compare", flags->compare, "PEER", "ddp: PyTorch's, measured in alternation with ours");
+  command->add_flag("--precision-table", flags->precision_table,
+                    "float32 beside bfloat16: memory, bytes reduced, speed (also where precision.compute is another)");
+  add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
+  command->add_flag("--json", flags->json, "one object on stdout: the last layout, and all in results");
+  command->footer(
+      "Takes every key of trireme train. Without a config it measures gpt2-bench, a GPT-2 of 3.3M parameters.\n"
+      "\n"
+      "Examples\n"
+      "  trireme bench train\n"
+      "  trireme bench train --compare ddp --repeats 5 --plot train.svg\n"
+      "  trireme bench train --layouts \"dp=2;dp=2,overlap=false\"\n"
+      "  trireme bench train --precision-table\n"
+      "\n"
+      "DDP needs a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");
+  command->callback([flags, command, &exit_code] {
+    try {
+      run(*flags, *command);
+    } catch (const Interrupted& interrupted) {
+      fmt::print(stderr, "\nerror: stopped by SIG{}\n", sigabbrev_np(interrupted.signal));
+      exit_code = 128 + interrupted.signal;
+    }
+  });
+}
+
+}  // namespace trireme::cli

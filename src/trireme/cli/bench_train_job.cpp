@@ -1,0 +1,150 @@
+#include "trireme/cli/bench_train_job.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/bench_comm_crew.h"
+#include "trireme/cli/commands.h"
+#include "trireme/elastic/local_launch.h"
+#include "trireme/elastic/process.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kNoTorch = 42;  // as in peer_ddp.py
+constexpr const char* kInstallTorch =
+    "to have it: python3 -m venv ~/peer && ~/peer/bin/pip install torch==2.11.0 numpy (4.7 GB), "
+    "then export TRIREME_PYTHON=~/peer/bin/python";
+
+/// While it lives, what this process and its children write to stdout goes to a file in memory.
+class StdoutInMemory {
+ public:
+  StdoutInMemory() : file_(memfd_create("trireme-bench", MFD_CLOEXEC)) {
+    std::fflush(stdout);
+    before_ = Fd(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
+    if (file_.get() < 0 || before_.get() < 0 || dup2(file_.get(), STDOUT_FILENO) < 0) {
+      throw SystemError("send the workers' output to memory", errno);
+    }
+  }
+  ~StdoutInMemory() { dup2(before_.get(), STDOUT_FILENO); }
+  StdoutInMemory(const StdoutInMemory&) = delete;
+
+  std::string text() const {
+    std::string text(static_cast<size_t>(std::max<off_t>(0, lseek(file_.get(), 0, SEEK_END))), '\0');
+    const ssize_t length = pread(file_.get(), text.data(), text.size(), 0);
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, length)));
+    return text;
+  }
+
+ private:
+  Fd file_, before_;
+};
+
+struct Ended {
+  LaunchReport report;
+  std::string output;
+};
+
+Ended launch_quietly(const LocalLaunch& launch) {
+  const StdoutInMemory output;
+  Ended ended;
+  ended.report = launch_locally(launch);
+  if (ended.report.interrupted_by != 0) throw Interrupted{ended.report.interrupted_by};
+  ended.output = output.text();
+  return ended;
+}
+
+nlohmann::json parse(const std::string& who, const std::string& output) {
+  nlohmann::json json = nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) throw Error(fmt::format("{} printed no JSON object, but: {}", who, output.substr(0, 200)));
+  return json;
+}
+
+/// Beside the program, where an installation keeps it, or in the tree that this was built from.
+std::string ddp_script() {
+  const fs::path folder = program_folder();
+  const fs::path tree = fs::path(__FILE__).parent_path() / "../../../bench";
+  for (const fs::path& place : {folder, folder / "../share/trireme", tree}) {
+    std::error_code ignored;
+    const fs::path path = fs::weakly_canonical(place / "peer_ddp.py", ignored);
+    if (fs::exists(path, ignored)) return path;
+  }
+  return {};
+}
+
+std::string python() {
+  const char* const path = std::getenv("TRIREME_PYTHON");
+  return path == nullptr ? "" : path;
+}
+
+}  // namespace
+
+nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup) {
+  LocalLaunch launch;
+  launch.num_processes = measured.num_workers;
+  launch.argv = {tensor_program(), "train", "--bench", "--warmup", std::to_string(warmup)};
+  const std::vector<std::string> rest = measured.arguments.to_words();
+  launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
+  launch.environment = worker_environment(measured.config);
+  const Ended ended = launch_quietly(launch);
+  if (ended.report.exit_code != 0) throw Error(fmt::format("layout {}: {}", measured.name, ended.report.text()));
+  return parse("trireme-tensor train --bench", ended.output);
+}
+
+nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t warmup) {
+  const ModelConfig& model = measured.config.model;
+  LocalLaunch launch;
+  launch.num_processes = measured.num_workers;
+  launch.argv = {python(), ddp_script(), "--mode", measured.num_workers > 1 ? "ddp" : "single"};
+  const auto add = [&launch](const char* name, int64_t value) {
+    launch.argv.insert(launch.argv.end(), {name, std::to_string(value)});
+  };
+  add("--layers", model.layers);
+  add("--hidden", model.hidden);
+  add("--heads", model.heads);
+  add("--seq", model.seq);
+  add("--vocab", model.vocab);
+  add("--batch", measured.samples_per_step);
+  add("--steps", steps);
+  add("--warmup", warmup);
+  launch.environment = {{"OMP_NUM_THREADS", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}};
+  const Ended ended = launch_quietly(launch);
+  if (ended.report.exit_code == kNoTorch) {
+    throw Error(fmt::format("TRIREME_PYTHON={} has no PyTorch", python()), kInstallTorch);
+  }
+  if (ended.report.exit_code != 0) throw Error(ended.report.text());
+  return parse("peer_ddp.py", ended.output);
+}
+
+std::string ddp_problem(const Config& config) {
+  const ModelConfig& model = config.model;
+  const bool same_shape =
+      model.kind == ModelKind::kGpt2 && model.tied && model.ffn == 4 * model.hidden && model.dropout == 0;
+  if (!same_shape) return "its yardstick is a GPT-2 with tied embeddings, model.ffn = 4 model.hidden and no dropout";
+  if (config.precision.compute != "float32") return "its yardstick computes in float32";
+  if (config.optimizer.kind != "adamw" || config.train.clip != 0) {
+    return "its yardstick is AdamW without clipping; set optimizer.kind=adamw and train.clip=0";
+  }
+  if (config.train.threads != 1) return "its yardstick has one thread a worker; set train.threads=1";
+  if (python().empty()) return fmt::format("TRIREME_PYTHON names no Python with PyTorch\n  {}", kInstallTorch);
+  try {
+    find_program(python());
+  } catch (const UsageError&) {
+    return fmt::format("TRIREME_PYTHON={} cannot be run\n  {}", python(), kInstallTorch);
+  }
+  if (ddp_script().empty()) return "there is no peer_ddp.py beside trireme or in share/trireme";
+  return {};
+}
+
+}  // namespace trireme::cli

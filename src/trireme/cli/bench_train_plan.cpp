@@ -1,0 +1,122 @@
+#include "trireme/cli/bench_train_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/config/check.h"
+
+namespace trireme::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+class Planner {
+ public:
+  explicit Planner(const BenchTrainFlags& flags) : flags_(flags), asked_(resolve(sources_of(flags.config))) {}
+
+  BenchTrainPlan plan() {
+    if (flags_.layouts.empty()) {
+      plan_usual_layouts();
+    } else {
+      for (const std::string_view layout : split(flags_.layouts, ';')) {
+        if (!layout.empty()) plan_.layouts.push_back(add(std::string(layout), words_of_layout(layout)));
+      }
+      if (plan_.layouts.empty()) {
+        throw UsageError(fmt::format("--layouts \"{}\" names no layout", flags_.layouts), "such as \"dp=1;dp=2\"");
+      }
+    }
+    if (flags_.precision_table || asked_.precision.compute != "float32") plan_precisions();
+    return std::move(plan_);
+  }
+
+ private:
+  static ConfigSources sources_of(const ConfigArguments& arguments) { return arguments.sources("gpt2-bench"); }
+
+  /// One worker with its share of the batch, the base of the scaling, and all workers.
+  void plan_usual_layouts() {
+    const BatchPlan batch = check(asked_, flags_.config.num_workers(asked_));
+    if (batch.dp > 1) {
+      const int64_t share = batch.global_batch / batch.dp;
+      Words words = {"--parallel.dp=1", fmt::format("--train.global_batch={}", share)};
+      if (asked_.train.leaves > 0) words.push_back(fmt::format("--train.leaves={}", asked_.train.leaves / batch.dp));
+      plan_.layouts.push_back(add(fmt::format("dp=1, batch {}", share), words));
+    }
+    plan_.layouts.push_back(add(fmt::format("dp={}", batch.dp), {fmt::format("--parallel.dp={}", batch.dp)}));
+  }
+
+  /// The main layout in float32 and in the reduced type, whose gradients travel in either.
+  void plan_precisions() {
+    const BenchTrainCase main = plan_.cases[plan_.layouts.back()];
+    const bool full = asked_.precision.compute == "float32";
+    const std::string reduced = full ? "bfloat16" : asked_.precision.compute;
+    const auto add_precision = [&](const std::string& name, const std::string& compute, const std::string& gradients) {
+      Words words(main.arguments.words.begin() + static_cast<std::ptrdiff_t>(flags_.config.words.size()),
+                  main.arguments.words.end());
+      words.push_back("--precision.compute=" + compute);
+      words.push_back("--precision.gradients=" + gradients);
+      plan_.precisions.push_back(add(name, words));
+    };
+    add_precision("float32", "float32", "float32");
+    add_precision(reduced + ", gradients float32", reduced, "float32");
+    add_precision(reduced + ", gradients " + reduced, reduced, "compute");
+  }
+
+  /// The number of the case; one that is there already is measured only once.
+  size_t add(const std::string& name, const Words& words) {
+    BenchTrainCase added;
+    added.name = name;
+    added.arguments = flags_.config;
+    added.arguments.num_processes = 0;  // the layout says how many
+    Words& all = added.arguments.words;
+    all.insert(all.end(), words.begin(), words.end());
+    const bool names_preset =
+        std::any_of(all.begin(), all.end(), [](const std::string& word) { return word.starts_with("--model.preset"); });
+    // Workers have another default.
+    if (added.arguments.file.empty() && added.arguments.model.empty() && !names_preset) {
+      added.arguments.model = "gpt2-bench";
+    }
+    const int64_t steps = flags_.warmup + flags_.steps;
+    all.push_back(fmt::format("--train.steps={}", steps));
+    all.push_back("--train.eval_every=0");
+    all.push_back("--train.eval_batches=1");
+    // A warm-up of the learning rate that is longer than the run is refused where somebody asked for it.
+    all.push_back(fmt::format("--optimizer.warmup_steps={}", std::min(asked_.optimizer.warmup_steps, steps)));
+    added.config = resolve(added.arguments.sources());
+    added.num_workers = added.arguments.num_workers(added.config);
+    const BatchPlan batch = check(added.config, added.num_workers);
+    added.config = with_plan(added.config, batch);
+    added.samples_per_step = batch.global_batch;
+    const auto same = std::find_if(plan_.cases.begin(), plan_.cases.end(), [&](const BenchTrainCase& other) {
+      return other.config == added.config && other.num_workers == added.num_workers;
+    });
+    if (same != plan_.cases.end()) return static_cast<size_t>(same - plan_.cases.begin());
+    plan_.cases.push_back(std::move(added));
+    return plan_.cases.size() - 1;
+  }
+
+  const BenchTrainFlags& flags_;
+  Config asked_;
+  BenchTrainPlan plan_;
+};
+
+}  // namespace
+
+BenchTrainPlan plan_bench_train(const BenchTrainFlags& flags) { return Planner(flags).plan(); }
+
+std::vector<std::string> words_of_layout(std::string_view layout) {
+  std::vector<std::string> words;
+  for (const std::string_view part : split(layout, ',')) {
+    const size_t equals = part.find('=');
+    if (equals == std::string_view::npos) {
+      throw UsageError(fmt::format("layout \"{}\": \"{}\" has no value", layout, part), "write it like dp=2,pp=2");
+    }
+    const bool whole_key = part.substr(0, equals).find('.') != std::string_view::npos;
+    words.push_back(fmt::format("--{}{}", whole_key ? "" : "parallel.", part));
+  }
+  return words;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,44 @@
+// What `trireme bench train` will measure: from flags and a config to a list of trainings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/cli/config_arguments.h"
+#include "trireme/config/config.h"
+
+namespace trireme::cli {
+
+struct BenchTrainFlags {
+  ConfigArguments config;
+  int64_t steps = 20, warmup = 5;
+  int repeats = 3;
+  std::string compare;  ///< "ddp", or empty
+  std::string layouts;  ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
+  std::string plot;
+  bool precision_table = false, json = false;
+};
+
+/// One training that is measured, `repeats` times.
+struct BenchTrainCase {
+  std::string name;           ///< "dp=2", "dp=1, batch 8"
+  ConfigArguments arguments;  ///< whole, with what the benchmark adds
+  Config config;              ///< what they come to
+  int num_workers = 1;
+  int64_t samples_per_step = 0;
+};
+
+struct BenchTrainPlan {
+  std::vector<BenchTrainCase> cases;
+  std::vector<size_t> layouts;     ///< cases of the first table; the last is the main one
+  std::vector<size_t> precisions;  ///< cases of the precision table; may be empty
+};
+
+/// Every case has been checked: it can run. Throws UsageError.
+BenchTrainPlan plan_bench_train(const BenchTrainFlags& flags);
+
+/// "dp=2,pp=2" as --parallel.dp=2 --parallel.pp=2; longer names ("train.seed=2") are keys of their own.
+std::vector<std::string> words_of_layout(std::string_view layout);
+
+}  // namespace trireme::cli

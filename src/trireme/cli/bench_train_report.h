@@ -1,0 +1,27 @@
+// What `trireme bench train` shows of its measurements: tables, JSON, a chart.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "trireme/cli/bench_train_measure.h"
+
+namespace trireme::cli {
+
+/// Speed of the main layout, by that of its workers if each were as fast as the base alone. The base is the first
+/// layout with fewer workers; nothing where there is none.
+struct Efficiency {
+  size_t base = 0;  ///< a case
+  double value = 0;
+  double times = 0;        ///< workers, by the base's
+  bool same_share = true;  ///< a worker had as many samples as in the base; else the batch was the same, or neither
+};
+std::optional<Efficiency> efficiency_of(const BenchTrainRun& run);
+
+std::string bench_train_text(const BenchTrainRun& run, bool colour);
+nlohmann::ordered_json bench_train_json(const BenchTrainRun& run);
+/// Throws SystemError.
+void write_bench_train_plot(const std::string& path, const BenchTrainRun& run);
+
+}  // namespace trireme::cli

@@ -1,0 +1,62 @@
+#include "trireme/train/share_result.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/world.h"
+
+namespace trireme {
+namespace {
+
+TEST(ShareResult, EveryRankHasTheRoots) {
+  for (const size_t length : {size_t{0}, size_t{1}, size_t{100'000}}) {
+    run_as_threads(3, [&](World& world) {
+      for (int root = 0; root < 3; ++root) {
+        const std::string own = world.rank() == root ? std::string(length, static_cast<char>('a' + root)) : "other";
+        EXPECT_EQ(broadcast_text(world.comm(), own, root), std::string(length, static_cast<char>('a' + root)));
+      }
+    });
+  }
+}
+
+TEST(ShareResult, RunsOnceAndAllHaveIt) {
+  std::atomic<int> runs{0};
+  run_as_threads(3, [&](World& world) {
+    const auto work = [&] {
+      ++runs;
+      return std::string("a path");
+    };
+    EXPECT_EQ(share_result(world.comm(), work), "a path");
+    EXPECT_EQ(share_result(
+                  world.comm(), [] { return ""; }, 2),
+              "");
+  });
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(ShareResult, AllThrowWhatTheRootThrew) {
+  run_as_threads(3, [&](World& world) {
+    std::string message;
+    try {
+      share_result(world.comm(), []() -> std::string { throw UsageError("no such folder", "make it"); });
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("no such folder"), std::string::npos) << message;
+    EXPECT_NE(message.find("make it"), std::string::npos) << message;
+    // The next exchange is in step again.
+    EXPECT_EQ(share_result(world.comm(), [] { return std::string("good"); }), "good");
+  });
+}
+
+TEST(ShareResult, AloneItIsACall) {
+  run_as_threads(1, [&](World& world) {
+    EXPECT_EQ(share_result(world.comm(), [] { return 7; }), "7");
+    EXPECT_THROW(share_result(world.comm(), []() -> std::string { throw Error("bad"); }), Error);
+  });
+}
+
+}  // namespace
+}  // namespace trireme
