@@ -22,7 +22,7 @@ class Input(TrainTest):
         for word in ("frame #", "terminate called", "c10::", "Exception raised", "std::", "what():", "backtrace"):
             self.assertNotIn(word, text)
         message = text.split("\n")[0]
-        self.assertEqual(text.count(message), 1, "said more than once:\n" + text)
+        self.assertLessEqual(text.count(message), workers, "said more than once by a worker:\n" + text)
         self.assertNotIn(" step ", result.stdout)
         return result
 
@@ -38,7 +38,7 @@ class Config(Input):
         self.refuse(["--train.micro_batch=5"], "train.global_batch = 24", "micro-batches of 5", "command line")
 
     def test_world_that_the_config_cannot_hold(self):
-        self.refuse([], "train.leaves", "dp = 5", workers=5)
+        self.refuse([], "train.global_batch = 24", "dp = 5", workers=5)
         self.refuse(["--parallel.dp=3"], "parallel.dp = 3", "needs 3 workers, but there are 2", "--nproc 3")
 
     def test_unknown_key(self):
@@ -67,6 +67,11 @@ class Data(Input):
         self.refuse(["--data.path=" + self.write("empty.bin", b"")], "empty.bin")
         self.refuse(["--data.path=" + self.write("short.txt", b"ab")], "short.txt", "model.seq")
 
+    def test_a_target_without_held_out_data(self):
+        text = self.write("text.txt", b"hello world " * 200)
+        self.refuse(["--data.path=" + text, "--data.held_out=0", "--train.target_loss=0.5"], "train.target_loss = 0.5",
+                    "data.held_out")
+
     def test_token_beyond_the_vocabulary(self):
         tokens = [1, 2, 3, 300, 5] * 200
         path = self.write("tokens.bin", struct.pack(f"<{len(tokens)}H", *tokens))
@@ -86,6 +91,8 @@ class Folders(Input):
                     "layers.1.")
         self.refuse([f"--observe.run_dir={self.path('run')}", "--optimizer.kind=sgd"], "sgd.momentum.")
         self.assertEqual(checkpoints(self.path("run")), [2])
+        self.resume("run", 2, "--train.steps=3")  # its own config is still there
+        self.assertEqual(checkpoints(self.path("run")), [3, 2])
 
     def test_no_checkpoint_there(self):
         self.refuse(["--checkpoint.resume=" + self.path("none")], "none")

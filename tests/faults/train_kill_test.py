@@ -66,6 +66,15 @@ class Stop(TrainTest):
         self.train("calm", "--train.steps=12", *settings, workers=1)
         self.assert_same_bits("calm", "run")
 
+    def test_a_run_that_began_anew_or_elsewhere_is_resumed_where_it_is(self):
+        self.train("first", "--train.steps=3")
+        self.train("anew", "--train.steps=6", "--checkpoint.resume=never")
+        self.train("elsewhere", "--train.steps=6",
+                   "--checkpoint.resume=" + self.path("first", "checkpoints", "step-000003"))
+        for name in ("anew", "elsewhere"):
+            self.assertIn("(step 6)", self.resume(name, 1, "--train.steps=8").stdout)
+        self.assert_same_bits("anew", "elsewhere")
+
     def test_all_are_damaged(self):
         self.train("run", "--train.steps=3")
         os.truncate(self.path("run", "checkpoints", "step-000003", "manifest.json"), 40)
@@ -121,15 +130,26 @@ class FullDisk(TrainTest):
                                 TRIREME_FAULT=f"rank={rank},step=2,point=file.write,kind=errno:ENOSPC")
             self.assertLess(time.monotonic() - began, 20)
             self.assertIn("warning:", result.stderr)
-            self.assertIn("space", result.stderr)
+            self.assertIn("No space left on device" if rank == 0 else "its disk is full", result.stderr)
             self.assertEqual(checkpoints(self.path(name)), [9, 6])
             self.assert_same_bits("calm", name)
+
+    def test_a_last_save_that_fails_is_no_success(self):
+        result = self.train("run", "--train.steps=6", "--checkpoint.every=3", ends_with=1,
+                            TRIREME_FAULT="rank=1,step=5,point=file.write,kind=errno:ENOSPC")
+        self.assertIn("the state of step 6 was not saved", result.stderr)
+        self.assertIn("--resume", result.stderr)
+        self.assertEqual(checkpoints(self.path("run")), [3])
+        self.resume("run", 1)
+        self.train("calm", "--train.steps=6", workers=1)
+        self.assert_same_bits("calm", "run")
 
     def test_in_the_background_too(self):
         result = self.train("run", "--train.steps=12", "--checkpoint.every=3",
                             TRIREME_FAULT="rank=1,point=file.write,kind=errno:ENOSPC,count=1;"
                                           "point=train.step,kind=delay:20")
-        self.assertIn("step 3 was not saved: worker 1 could not write its share", result.stderr)
+        self.assertIn("step 3 was not saved: worker 1 could not write its share: cannot save to", result.stderr)
+        self.assertIn("No space left on device", result.stderr)
         self.assertEqual(checkpoints(self.path("run")), [12, 9, 6])
 
 

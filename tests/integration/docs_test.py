@@ -160,12 +160,9 @@ def flags(*path):
 
 @functools.cache
 def positionals(*path):
-    """How many arguments without dashes it takes; "-1": any number (those of --help in capitals, and [FILE.toml])."""
-    text = help_of(*path)
-    named = re.findall(r"^  ([A-Z]+)( \.\.\.)?  ", text, re.MULTILINE)
-    if any(more for _, more in named):
-        return -1
-    return len(named) + (1 if takes_keys(*path) else 0)
+    """How many arguments without dashes it takes: those that --help has in capitals, and FILE.toml. -1: any number."""
+    named = re.findall(r"^  [A-Z]+( \.\.\.)?  ", help_of(*path), re.MULTILINE)
+    return -1 if any(named) else len(named) + (1 if takes_keys(*path) else 0)
 
 
 def takes_keys(*path):
@@ -257,7 +254,8 @@ class Commands(unittest.TestCase):
     def test_wrong_ones_would_be_noticed(self):
         for line in ["trireme tarin", "trireme train --step 3", "trireme train my.txt", "trireme train a.toml b.toml",
                      "trireme train --train.stepz=3", "trireme train --train.steps", "trireme verify --a",
-                     "trireme checkpoint diff a b c", "trireme checkpoint inspect --train.steps=3", "trireme checkpoint show a", "trireme bench com", "trireme doctor extra",
+                     "trireme checkpoint diff a b c", "trireme checkpoint inspect --train.steps=3",
+                     "trireme checkpoint show a", "trireme bench com", "trireme doctor extra",
                      "./trireme bench comm --ranks", "$ TRIREME_LOG=debug trireme launch --nproc 2 -- ./program",
                      "torchrun --nproc-per-node 2 trireme train --nope", "trireme test"]:
             found = list(commands_in([line]))

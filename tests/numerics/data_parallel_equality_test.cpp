@@ -12,6 +12,7 @@
 #include <string>
 
 #include "numerics/training.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme {
 namespace {
@@ -96,7 +97,7 @@ TEST(ResNet, EveryNumberOfWorkersGivesTheSameBits) {
 }
 
 TEST(Statistics, OverAllReplicasAreThoseOfTheWholeBatch) {
-  const Words common = {"--model.image=16", "--train.global_batch=16"};
+  const Words common = {"--model.image=16", "--train.global_batch=16", "--optimizer.lr=0.001"};
   const auto with = [&](Words more) {
     more.insert(more.end(), common.begin(), common.end());
     return config_of("resnet", more);
@@ -110,13 +111,12 @@ TEST(Statistics, OverAllReplicasAreThoseOfTheWholeBatch) {
     for (size_t i = 0; i < whole.state.size(); ++i) {
       if (whole.state[i].first.starts_with("sgd.")) continue;
       const double gap = (whole.state[i].second - other.state[i].second).abs().max().item<double>();
-      if (std::getenv("GAP")) fmt::print("{} {}\n", whole.state[i].first, gap);
       largest = std::max(largest, {gap, whole.state[i].first});
     }
     return largest;
   };
   EXPECT_LT(gap(together).first, 1e-5) << gap(together).second;
-  EXPECT_GT(gap(apart).first, 1e-4) << "statistics of halves should differ from those of the whole";
+  EXPECT_GT(gap(apart).first, 1e-3) << "statistics of halves should differ from those of the whole";
 }
 
 TEST(Aggregation, SumIsTheAverageTimesItsNumber) {

@@ -1,6 +1,7 @@
 // As data_parallel_equality_test.cpp, for ResNet-18 on images of 28 x 28 pixels and on more workers.
 // ctest: slow timeout=900
 #include "numerics/training.h"
+#include "trireme/train/trainer.h"
 
 namespace trireme {
 namespace {

@@ -32,7 +32,7 @@ void check_flags(const BenchTrainFlags& flags) {
 
 void run(BenchTrainFlags& flags, const CLI::App& command) {
   check_flags(flags);
-  flags.config.take(command.remaining());
+  flags.config.take(command);
   const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
   if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
   if (flags.json) {
@@ -51,7 +51,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "train", "training, beside PyTorch DDP: trireme bench train [FILE.toml] [--section.key=value …]");
   flags->config.add_to(*command);
   const auto add = [command](const char* name, auto& value, const char* type, const char* help) {
-    return command->add_option(name, value, help)->type_name(type);
+    return command->add_option(name, value, help)->type_name(type)->take_last();
   };
   add("--steps", flags->steps, "N", "steps that count")->check(CLI::Range(1, 1'000'000))->capture_default_str();
   add("--warmup", flags->warmup, "N", "steps before them")->check(CLI::Range(0, 1'000'000))->capture_default_str();

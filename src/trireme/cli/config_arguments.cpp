@@ -6,8 +6,21 @@
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme::cli {
+
+namespace {
+
+[[noreturn]] void refuse_flag(const CLI::App& command, const std::string& name) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) known.push_back(option->get_name());
+  const std::optional<std::string> meant = nearest(name, known);
+  throw UsageError(fmt::format("unknown flag {}", name),
+                   meant ? fmt::format("did you mean {}?", *meant) : "--help lists flags, docs/config.md all keys");
+}
+
+}  // namespace
 
 void ConfigArguments::add_to(CLI::App& command) {
   command.add_option("--model", model, "a preset; trireme train --presets lists them")->type_name("NAME");
@@ -17,16 +30,20 @@ void ConfigArguments::add_to(CLI::App& command) {
   command.allow_extras();
 }
 
-void ConfigArguments::take(const std::vector<std::string>& remaining) {
+void ConfigArguments::take(const CLI::App& command) {
+  const std::vector<std::string> remaining = command.remaining();
   for (size_t i = 0; i < remaining.size(); ++i) {
     const std::string& word = remaining[i];
-    if (word.starts_with("--")) {
+    if (word.starts_with("-")) {
+      const std::string name = word.substr(0, word.find('='));
+      if (name.find('.') == std::string::npos) refuse_flag(command, name);
       words.push_back(word);
-      const bool has_value = word.find('=') != std::string::npos;
+      const bool has_value = name.size() < word.size();
       if (!has_value && i + 1 < remaining.size() && !remaining[i + 1].starts_with("--"))
         words.push_back(remaining[++i]);
-    } else if (word.starts_with("-")) {
-      throw UsageError(fmt::format("there is no flag {}", word), "--help lists them");
+    } else if (!word.ends_with(".toml")) {
+      throw UsageError(fmt::format("{} is no config: its name does not end in .toml", word),
+                       fmt::format("to train on it: trireme train --data.path {}", word));
     } else if (file.empty()) {
       file = word;
     } else {

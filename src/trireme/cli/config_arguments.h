@@ -18,7 +18,7 @@ struct ConfigArguments {
 
   void add_to(CLI::App& command);
   /// The words that CLI11 did not know: FILE and --section.key=value, or --section.key value.
-  void take(const std::vector<std::string>& remaining);
+  void take(const CLI::App& command);
   ConfigSources sources(const std::string& default_preset = "default") const;
   /// Workers on this host: --nproc, or the product of the degrees, or two where dp is the rest (one on one core).
   int num_workers(const Config& config) const;

@@ -143,7 +143,7 @@ int run(int argc, char** argv) {
         "  trireme train                                    two workers learn sums and a grammar in a minute\n"
         "  trireme launch --nproc-per-node 2 -- ./program   your own program on the library, as two ranks\n"
         "\n"
-        "Exit codes: 0 success, 1 failure, 2 a wrong command line, 130 Ctrl-C.");
+        "Exit codes: 0 success, 1 failure, 2 a wrong command line, 130 Ctrl-C (train saves, then 0).");
     if (argc == 1) {
       fmt::print("{}", app.help());
       return 0;

@@ -17,6 +17,7 @@
 #include "trireme/config/presets.h"
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
+#include "trireme/data/open_data.h"
 #include "trireme/elastic/local_launch.h"
 
 namespace trireme::cli {
@@ -45,7 +46,7 @@ void apply_resume(Options& options) {
   if (options.config.file.empty()) options.config.file = (folder / "config.toml").string();
   // First, so that a word of the user's wins. The run may itself have been started with "never" or from a checkpoint.
   words.insert(words.begin(), "--checkpoint.resume=auto");
-  words.push_back("--observe.run_dir=" + std::filesystem::canonical(folder).string());
+  words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 
 int run(Options& options, CLI::App& command) {
@@ -57,7 +58,7 @@ int run(Options& options, CLI::App& command) {
     for (const Preset& preset : list_presets()) fmt::print("{:<14} {}\n", preset.name, preset.description);
     return 0;
   }
-  options.config.take(command.remaining());
+  options.config.take(command);
   apply_resume(options);
   const Config config = resolve(options.config.sources());
   const bool launched = read_launch_environment().launcher != Launcher::kAlone;
@@ -75,6 +76,7 @@ int run(Options& options, CLI::App& command) {
   LocalLaunch launch;
   launch.num_processes = options.config.num_workers(config);
   check(config, launch.num_processes);
+  open_data(data_options_of(config));  // what is wrong with it is told once, before anything runs
   launch.argv = std::move(argv);
   launch.environment = worker_environment(config);
   const LaunchReport report = launch_locally(launch);

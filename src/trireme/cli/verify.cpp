@@ -90,8 +90,7 @@ std::vector<std::string> words_of_layout(const std::string& layout) {
   return words;
 }
 
-void train(const Options& options, const std::string& layout, const fs::path& folder) {
-  fs::create_directories(folder);
+LocalLaunch plan(const Options& options, const std::string& layout, const fs::path& folder) {
   ConfigArguments arguments = options.config;
   const std::vector<std::string> words = words_of_layout(layout);
   arguments.words.insert(arguments.words.end(), words.begin(), words.end());
@@ -105,6 +104,11 @@ void train(const Options& options, const std::string& layout, const fs::path& fo
   const std::vector<std::string> rest = arguments.to_words();
   launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
   launch.environment = worker_environment(config);
+  return launch;
+}
+
+void train(const LocalLaunch& launch, const std::string& layout, const fs::path& folder) {
+  fs::create_directories(folder);
   const LaunchReport report = launch_locally(launch);
   if (report.exit_code != 0) throw Error(fmt::format("layout {}: {}", layout, report.text()));
 }
@@ -216,13 +220,17 @@ void print_json(const Verdict& verdict) {
 }
 
 int run(Options& options, const CLI::App& command) {
-  options.config.take(command.remaining());
+  options.config.take(command);
   const TemporaryFolder folder(options.keep);
-  for (const auto& [name, layout] : {std::pair("a", options.a), std::pair("b", options.b)}) {
+  const fs::path folder_a = folder.path() / "a", folder_b = folder.path() / "b";
+  const LocalLaunch launch_a = plan(options, options.a, folder_a), launch_b = plan(options, options.b, folder_b);
+  const auto run_one = [&](const LocalLaunch& launch, const std::string& layout, const fs::path& place) {
     if (!options.json) fmt::print(stderr, "training {} steps with {} …\n", options.steps, layout);
-    train(options, layout, folder.path() / name);
-  }
-  const Verdict verdict = compare(options, folder.path() / "a", folder.path() / "b");
+    train(launch, layout, place);
+  };
+  run_one(launch_a, options.a, folder_a);
+  run_one(launch_b, options.b, folder_b);
+  const Verdict verdict = compare(options, folder_a, folder_b);
   options.json ? print_json(verdict) : print_words(verdict);
   return verdict.word == "bug" ? 1 : 0;
 }

@@ -214,4 +214,27 @@ OpenedData open_data(const DataOptions& options) {
   return open_image_data(images);
 }
 
+DataOptions data_options_of(const Config& config) {
+  DataOptions options;
+  options.path = config.data.path;
+  options.kind = config.data.kind;
+  const bool is_image_model = !config.model.is_language();
+  if (is_image_model && options.kind == "auto") options.kind = options.path.empty() ? "generated" : "images";
+  options.tokenizer = config.data.tokenizer;
+  options.cache = config.data.cache;
+  options.held_out = config.data.held_out;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.generated.num_bytes = config.data.generated_size;
+  options.generated_images = config.data.generated_samples;
+  if (config.model.is_language()) {
+    options.seq = config.model.seq;
+    options.vocab = config.model.vocab;
+  } else {
+    options.vocab = config.model.classes;
+    options.channels = config.model.channels;
+    options.height = options.width = config.model.image;
+  }
+  return options;
+}
+
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "trireme/config/config.h"
 #include "trireme/data/bpe.h"
 #include "trireme/data/dataset.h"
 #include "trireme/data/generated_text.h"
@@ -39,5 +40,8 @@ struct OpenedData {
 /// Blocks while files are read or checked. Throws SystemError where the system refuses, UsageError for data that cannot
 /// be used: both name the file, and the place, the value and the fix where there are such.
 OpenedData open_data(const DataOptions& options);
+
+/// What [data], [model] and the seed of a configuration say.
+DataOptions data_options_of(const Config& config);
 
 }  // namespace trireme

@@ -52,7 +52,7 @@ Progress::Progress(ProgressOptions options)
       terminal_(options_.terminal.value_or(is_terminal(options_.fd))),
       colour_(options_.colour.value_or(has_colour(options_.fd))) {
   start_ = drawn_ = options_.now();
-  samples_.push_back({start_, 0});
+  samples_.push_back({start_, options_.first});
 }
 
 Progress::~Progress() {
@@ -84,7 +84,7 @@ void Progress::finish() {
 
 double Progress::rate() const {
   const Clock::time_point now = options_.now();
-  const Sample& oldest = finished_ ? Sample{start_, 0} : samples_.front();
+  const Sample& oldest = finished_ ? Sample{start_, options_.first} : samples_.front();
   const double seconds = std::chrono::duration<double>(now - oldest.at).count();
   if (seconds <= 0 || done_ <= oldest.done) return 0;
   return static_cast<double>(done_ - oldest.done) / seconds;

@@ -20,6 +20,7 @@ namespace trireme {
 struct ProgressOptions {
   std::string label;
   uint64_t total = 0;        ///< 0: not known; then there is no bar and no time left
+  uint64_t first = 0;        ///< done before this line began; does not count for the rate
   std::string unit;          ///< of the rate, such as "tok"; no rate if empty
   double units_per_one = 1;  ///< such as the tokens of a step
   int fd = 2;

@@ -91,6 +91,11 @@ class Run {
         leads_(world.rank() == 0),
         data_(open_data(data_options_of(config))),
         trainer_(world, config, data_) {
+    if (config.train.target_loss > 0 && !data_.held_out) {
+      throw UsageError(fmt::format("train.target_loss = {} is a loss on held-out data, of which there is none",
+                                   config.train.target_loss),
+                       "set data.held_out, to 0.05 for example, or leave train.target_loss at 0");
+    }
     is_language_ = config.model.is_language();
     units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? config.model.seq : 1));
   }
@@ -98,11 +103,16 @@ class Run {
   RunResult run() {
     open_folder();
     resume();
+    result_.nothing_to_do = first_step_ >= config_.train.steps;
     introduce();
     const StopSignals signals;
     const auto start = Clock::now();
     train();
     finish(std::chrono::duration<double>(Clock::now() - start).count());
+    if (!is_saved_) {
+      throw Error(fmt::format("the state of step {} was not saved: see the warning above", result_.steps),
+                  fmt::format("go on from the newest checkpoint: trireme train --resume {}", result_.run_dir.string()));
+    }
     return result_;
   }
 
@@ -193,9 +203,11 @@ class Run {
     if (!leads_ || !options_.speaks) return;
     fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
                format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
-    fmt::print("{} worker{} · data parallel (dp={}) over {} · {} {} a step in {} micro-batches\n\n", world_.size(),
-               world_.size() == 1 ? "" : "s", plan.dp, world_.transport(),
-               format_count(static_cast<int64_t>(units_a_step_)), unit(), plan.num_micro_batches);
+    const std::string workers = world_.size() == 1 ? "1 worker"
+                                                   : fmt::format("{} workers · data parallel (dp={}) over {}",
+                                                                 world_.size(), plan.dp, world_.transport());
+    fmt::print("{} · {} {} a step in {} micro-batches\n\n", workers, format_count(static_cast<int64_t>(units_a_step_)),
+               unit(), plan.num_micro_batches);
     std::fflush(stdout);
   }
 
@@ -205,6 +217,7 @@ class Run {
       ProgressOptions shown;
       shown.label = "step";
       shown.total = static_cast<uint64_t>(config_.train.steps);
+      shown.first = static_cast<uint64_t>(first_step_);
       shown.unit = is_language_ ? "tok" : "samples";
       shown.units_per_one = units_a_step_;
       line.emplace(shown);
@@ -232,14 +245,14 @@ class Run {
       const bool last = step.step == config_.train.steps;
       if (config_.train.eval_every > 0 && step.step % config_.train.eval_every == 0 && !last) note_evaluation();
       const bool due = config_.checkpoint.every > 0 && step.step % config_.checkpoint.every == 0;
-      if (checkpoints_ && (due || last || step.stop_wanted)) checkpoints_->save();
+      if (checkpoints_ && (due || last || step.stop_wanted)) is_saved_ = checkpoints_->save();
       if (step.stop_wanted) {
         result_.stopped = !last;
         break;
       }
     }
     if (line) line->finish();
-    if (checkpoints_) checkpoints_->finish();
+    if (checkpoints_) is_saved_ = checkpoints_->finish() && is_saved_;
   }
 
   void roll_back(int64_t times) {
@@ -310,7 +323,9 @@ class Run {
     result_.steps = trainer_.steps_done();
     result_.seconds = seconds;
     result_.unit = unit();
-    result_.has_target = config_.train.target_loss > 0 && !result_.stopped;
+    // A preset's target is for its own data.
+    const bool own_target = !config_.origins.of("train.target_loss").starts_with("preset") || config_.data.path.empty();
+    result_.has_target = config_.train.target_loss > 0 && own_target && !result_.stopped;
     result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
     result_.parts_ms = parts_.means_ms();
     result_.peak_memory_bytes = process_memory().peak_bytes;
@@ -325,7 +340,8 @@ class Run {
       result_.units_per_second = units_a_step_ / *middle;
     }
     if (leads_ && data_.is_generated_text && options_.keeps_run_folder && !result_.stopped) {
-      const SumsScore score = ask_sums(trainer_.model(), data_.generated, kMostSums);
+      const SumsScore score =
+          ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text); }, data_.generated, kMostSums);
       result_.sums_asked = score.asked;
       result_.sums_right = score.right;
     }
@@ -344,7 +360,7 @@ class Run {
     report.title = paths_.folder.filename().string();
     report.config = to_toml(config_);
     report.speed_unit = is_language_ ? "tok" : "samples";
-    if (config_.train.target_loss > 0) report.target_loss = config_.train.target_loss;
+    if (result_.has_target) report.target_loss = config_.train.target_loss;
     if (result_.stopped) {
       report.verdict = "Stopped.";
     } else if (result_.has_target) {
@@ -374,6 +390,7 @@ class Run {
   const OpenedData data_;
   Trainer trainer_;
   bool is_language_ = true;
+  bool is_saved_ = true;  ///< what the last save was given
   double units_a_step_ = 0;
   std::optional<RunFolder> folder_;
   RunPaths paths_;
@@ -389,27 +406,6 @@ class Run {
 };
 
 }  // namespace
-
-DataOptions data_options_of(const Config& config) {
-  DataOptions options;
-  options.path = config.data.path;
-  options.kind = config.data.kind;
-  options.tokenizer = config.data.tokenizer;
-  options.cache = config.data.cache;
-  options.held_out = config.data.held_out;
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  options.generated.num_bytes = config.data.generated_size;
-  options.generated_images = config.data.generated_samples;
-  if (config.model.is_language()) {
-    options.seq = config.model.seq;
-    options.vocab = config.model.vocab;
-  } else {
-    options.vocab = config.model.classes;
-    options.channels = config.model.channels;
-    options.height = options.width = config.model.image;
-  }
-  return options;
-}
 
 RunResult run_training(World& world, const Config& config, const RunOptions& options) {
   return Run(world, config, options).run();

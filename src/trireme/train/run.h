@@ -24,7 +24,8 @@ struct RunResult {
   double final_loss = 0;  ///< of the last step, on its training batch
   Evaluation held_out;
   bool has_target = false, reached_target = false;
-  bool stopped = false;  ///< by a signal; the state was saved
+  bool stopped = false;        ///< by a signal; the state was saved
+  bool nothing_to_do = false;  ///< the run that was resumed had done all its steps
   double seconds = 0;
   double step_ms = 0;  ///< median
   double units_per_second = 0;
@@ -42,8 +43,5 @@ struct RunResult {
 
 /// Collective; blocks until the training ends. SIGINT and SIGTERM to any worker save and stop all of them.
 RunResult run_training(World& world, const Config& config, const RunOptions& options);
-
-/// What [data] and [model] say, for open_data().
-DataOptions data_options_of(const Config& config);
 
 }  // namespace trireme

@@ -10,7 +10,14 @@
 
 namespace trireme {
 
-/// Runs `work` on the root alone and gives all ranks its text; where it throws, all throw the same Error. Collective.
+/// An error that the root tells; other ranks end without a word.
+class SharedError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Runs `work` on the root alone and gives all ranks its text; where it throws, all throw an Error with
+/// its words, a SharedError on the others. Collective.
 template <typename Work>
 std::string share_result(Communicator& comm, Work work, int root = 0) {
   std::string text;
@@ -24,6 +31,7 @@ std::string share_result(Communicator& comm, Work work, int root = 0) {
   text = broadcast_text(comm, std::move(text), root);
   const bool failed = text[0] == '-';
   text.erase(text.begin());
+  if (failed && comm.rank() != root) throw SharedError(text);
   if (failed) throw Error(text);
   return text;
 }

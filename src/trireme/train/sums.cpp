@@ -4,11 +4,10 @@
 
 namespace trireme {
 
-SumsScore ask_sums(Model& model, const GeneratedTextOptions& options, int64_t most) {
+SumsScore ask_sums(const std::function<torch::Tensor(const torch::Tensor&)>& predict,
+                   const GeneratedTextOptions& options, int64_t most) {
   const std::vector<SumQuestion> questions = held_out_sums(options, most);
   if (questions.empty()) return {};
-  torch::NoGradGuard no_grad;
-  model.eval();
   // All prompts have one length. The end of the line before is part of each: lines begin after one.
   const auto count = static_cast<int64_t>(questions.size());
   const auto length = static_cast<int64_t>(questions[0].prompt.size()) + 1;
@@ -19,7 +18,7 @@ SumsScore ask_sums(Model& model, const GeneratedTextOptions& options, int64_t mo
   }
   const auto answer_length = static_cast<int64_t>(questions[0].answer.size());
   for (int64_t i = 0; i < answer_length; ++i) {
-    const torch::Tensor next = model.forward(text).select(1, -1).argmax(-1, true);
+    const torch::Tensor next = predict(text).select(1, -1).argmax(-1, true);
     text = torch::cat({text, next}, 1);
   }
   SumsScore score{count, 0};

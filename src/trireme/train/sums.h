@@ -1,8 +1,11 @@
 // Asks a model that was trained on generated text for sums that it has never seen.
 #pragma once
 
+#include <torch/types.h>
+
+#include <functional>
+
 #include "trireme/data/generated_text.h"
-#include "trireme/models/model.h"
 
 namespace trireme {
 
@@ -10,7 +13,8 @@ struct SumsScore {
   int64_t asked = 0;
   int64_t right = 0;
 };
-/// The most likely next byte, again and again. Leaves the model in evaluation mode.
-SumsScore ask_sums(Model& model, const GeneratedTextOptions& options, int64_t most);
+/// `predict` gives the logits of a text. The most likely next byte is taken, again and again.
+SumsScore ask_sums(const std::function<torch::Tensor(const torch::Tensor&)>& predict,
+                   const GeneratedTextOptions& options, int64_t most);
 
 }  // namespace trireme

@@ -12,6 +12,7 @@
 #include "trireme/base/fault.h"
 #include "trireme/config/resolve.h"
 #include "trireme/models/batch_norm.h"
+#include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/optimizer_kernels.h"
@@ -62,6 +63,15 @@ Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape)
   }
   return {torch::from_blob(batch->images.data(), {batch->count, shape.channels, shape.height, shape.width}, keep),
           whole(batch->labels, {batch->count})};
+}
+
+/// Groups are alike, so one stands for all. The work grows with ranks times leaves: large jobs leave it to the tests.
+void check_all_ranks(const DataParallelShape& shape) {
+  constexpr int kMostRanks = 64;
+  if (shape.num_ranks > kMostRanks) return;
+  std::vector<Program> programs;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) programs.push_back(lower_data_parallel(shape, rank));
+  check_programs(programs, shape.num_leaves);
 }
 
 struct FoundBad {
@@ -115,6 +125,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   DataParallelShape shape{static_cast<int>(plan_.num_micro_batches), static_cast<int>(plan_.leaves),
                           static_cast<int>(plan_.dp), 1};
   const Program sketch = lower_data_parallel(shape, world.rank());
+  check_all_ranks(shape);
   const auto travel_type = config.precision.gradients == "compute" ? compute_type_ : torch::kFloat32;
   GradientStoreOptions store;
   store.num_slots = sketch.num_slots;
@@ -299,10 +310,16 @@ void Trainer::stop_for(const BadNumber& bad) const {
               "try a lower optimizer.lr or train.clip = 1; train.on_nan = \"skip\" or \"rollback\" would go on");
 }
 
+torch::Tensor Trainer::predict(const torch::Tensor& input) {
+  torch::NoGradGuard no_grad;
+  const Autocast autocast(compute_type_);
+  model_->eval();
+  return model_->forward(input);
+}
+
 Evaluation Trainer::evaluate(int64_t num_batches) {
   if (!data_.held_out) return {};
   torch::NoGradGuard no_grad;
-  model_->eval();
   const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored);
   const int64_t samples = std::min(data_.held_out->size(), num_batches * plan_.global_batch);
   const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
@@ -312,8 +329,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const int64_t first = block * plan_.micro_batch;
     const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
-    const Autocast autocast(compute_type_);
-    const torch::Tensor logits = model_->forward(inputs.input);
+    const torch::Tensor logits = predict(inputs.input);
     const auto predictions = static_cast<double>(inputs.target.numel());
     const auto at = static_cast<size_t>(3 * block);
     sums[at] = model_->loss(logits, inputs.target).item<double>() * predictions;
@@ -355,6 +371,8 @@ std::string Trainer::meta() const {
                                 {"loss_scale", loss_scale_.scale},
                                 {"loss_scale_good_steps", loss_scale_.good_steps},
                                 {"steps_skipped", loss_scale_.num_skipped},
+                                {"steps_bad", bad_steps_},
+                                {"compute", config_.precision.compute},
                                 {"config", to_toml(config_)}}
       .dump();
 }
@@ -363,8 +381,13 @@ void Trainer::restore(const std::string& meta, bool keep_position) {
   const auto json = nlohmann::json::parse(meta);
   steps_done_ = json.at("step").get<int64_t>();
   if (!keep_position) samples_done_ = json.at("samples").get<int64_t>();
-  loss_scale_ = {json.at("loss_scale").get<double>(), json.at("loss_scale_good_steps").get<int64_t>(),
-                 json.at("steps_skipped").get<int64_t>()};
+  if (!keep_position) bad_steps_ = json.value("steps_bad", int64_t{0});
+  loss_scale_ = LossScale::of(config_.precision);
+  if (json.value("compute", "float32") == config_.precision.compute) {  // a scale belongs to its type
+    loss_scale_.scale = json.at("loss_scale").get<double>();
+    loss_scale_.good_steps = json.at("loss_scale_good_steps").get<int64_t>();
+  }
+  loss_scale_.num_skipped = json.at("steps_skipped").get<int64_t>();
   parameters_->publish();
   start_reading();
 }

@@ -65,6 +65,9 @@ class Trainer {
   /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
   Evaluation evaluate(int64_t num_batches);
 
+  /// Logits of an input, in evaluation mode and the compute type, without gradients.
+  torch::Tensor predict(const torch::Tensor& input);
+
   int64_t steps_done() const { return steps_done_; }
   int64_t samples_done() const { return samples_done_; }
   Model& model() { return *model_; }

@@ -59,8 +59,8 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards) {
       std::error_code ignored;
       if (!std::filesystem::exists(note, ignored)) continue;
       const std::string words = read_whole_file(note, 1 << 16);
-      throw Error(fmt::format("step {} was not saved: worker {} could not write its share{}{}", pending.place().step,
-                              shard, words.empty() ? "" : ": ", words));
+      throw Error(fmt::format("step {} was not saved: worker {} could not write its share: {}", pending.place().step,
+                              shard, words.empty() ? "its disk is full or fails" : words));
     }
     if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // says whose share is missing
     std::this_thread::sleep_for(kLookAgain);

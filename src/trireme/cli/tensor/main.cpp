@@ -16,6 +16,7 @@
 #include "trireme/comm/world.h"
 #include "trireme/config/check.h"
 #include "trireme/train/run.h"
+#include "trireme/train/share_result.h"
 
 namespace trireme::cli {
 namespace {
@@ -30,6 +31,11 @@ struct Options {
 };
 
 void print_words(const RunResult& result, const Config& config) {
+  if (result.nothing_to_do) {
+    fmt::print("Nothing left to do: step {} of {} is done. To go on: --train.steps={}\n", result.steps,
+               config.train.steps, 2 * config.train.steps);
+    return;
+  }
   if (result.stopped) {
     fmt::print("Stopped at step {} of {}; everything is saved.\n", result.steps, config.train.steps);
   } else if (result.has_target) {
@@ -92,8 +98,8 @@ void print_json(const RunResult& result, const Config& config, const World& worl
   fmt::print("{}\n", json.dump(2));
 }
 
-int train(Options& options, const std::vector<std::string>& words) {
-  options.config.take(words);
+int train(Options& options, const CLI::App& command) {
+  options.config.take(command);
   const Config config = resolve(options.config.sources());
   World world = World::join();
   check(config, world.size());
@@ -130,7 +136,7 @@ int run(int argc, char** argv) {
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
-  command->callback([&] { exit_code = train(options, command->remaining()); });
+  command->callback([&] { exit_code = train(options, *command); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -149,6 +155,8 @@ int main(int argc, char** argv) {
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
   try {
     return trireme::cli::run(argc, argv);
+  } catch (const trireme::SharedError&) {
+    return 1;
   } catch (const c10::Error& error) {
     return trireme::cli::report(error.what_without_backtrace(), 1);
   } catch (const std::exception& error) {
