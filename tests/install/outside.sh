@@ -18,4 +18,8 @@ cmake --build "$place/build" >"$place/log" || { cat "$place/log"; exit 1; }
 cd "$place"
 env -u RANK -u WORLD_SIZE "$place/build/outside" | tee "$place/said"
 grep -q 'rank 0 of 1: 1 2 3 4' "$place/said"
+if [[ -e $place/installed/lib/libtrireme_torch.so ]]; then
+  OMP_NUM_THREADS=1 env -u RANK -u WORLD_SIZE "$place/build/outside_loop" | tee "$place/said"
+  grep -q 'the loop has learnt' "$place/said"
+fi
 "$place/installed/bin/trireme" --help >/dev/null
