@@ -90,7 +90,8 @@ class Numbers(TrainTest):
 
     def test_stop_names_rank_step_and_parameter(self):
         result = self.train("run", "--train.steps=8", "--checkpoint.every=2", ends_with=1, TRIREME_FAULT=self.NAN)
-        self.assertRegex(result.stderr, r"step 4: the gradient of [\w.]+ is not finite, first on rank 1 in micro-batch 12")
+        self.assertRegex(result.stderr,
+                         r"step 4: the gradient of [\w.]+ is not finite, first on rank 1 in micro-batch 12")
         self.assertIn("train.on_nan", result.stderr)
         self.assertEqual(checkpoints(self.path("run")), [4, 2])
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/cli/bench_train_plan.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
 #include "trireme/config/check.h"
@@ -76,19 +76,6 @@ class TemporaryFolder {
   bool keeps_;
   fs::path path_;
 };
-
-/// "dp=2,pp=2" as --parallel.dp=2 --parallel.pp=2; longer names ("train.seed=2") are keys of their own.
-std::vector<std::string> words_of_layout(const std::string& layout) {
-  std::vector<std::string> words;
-  for (const std::string_view part : split(layout, ',')) {
-    if (part.find('=') == std::string_view::npos) {
-      throw UsageError(fmt::format("layout \"{}\": {} has no value", layout, part), "write it like dp=2,pp=2");
-    }
-    words.push_back(fmt::format(
-        "--{}{}", part.substr(0, part.find('=')).find('.') == std::string_view::npos ? "parallel." : "", part));
-  }
-  return words;
-}
 
 LocalLaunch plan(const Options& options, const std::string& layout, const fs::path& folder) {
   ConfigArguments arguments = options.config;
