@@ -74,7 +74,7 @@ class Mistakes(unittest.TestCase):
 
     def test_unknown_flag(self):
         self.check(["doctor", "--jsn"], "unknown flag --jsn", "did you mean --json?")
-        self.check(["train", "-x"], "no flag -x")
+        self.check(["train", "-x"], "unknown flag -x")
         self.check(["launch", "--nproc-per-nod", "2", "--", "true"], "did you mean --nproc-per-node?")
         self.check(["--verison"], "did you mean --version?")
 
@@ -357,7 +357,7 @@ class Verify(unittest.TestCase):
         self.assertIn("gradient.", report["first_difference"]["tensor"])
 
     def test_wrong_words(self):
-        for words, said in [(["--a", "dp"], "dp has no value"), (["--b", "dq=2"], "did you mean parallel.dp?"),
+        for words, said in [(["--a", "dp"], '"dp" has no value'), (["--b", "dq=2"], "did you mean parallel.dp?"),
                             (["--train.stepz=5"], "did you mean train.steps?")]:
             result = run("verify", *TINY, *words, "--steps", "1")
             self.assertEqual(result.returncode, 2, result)

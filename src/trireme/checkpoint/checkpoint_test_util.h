@@ -27,7 +27,7 @@ class TemporaryFolder {
   TemporaryFolder() {
     const bool in_memory = ::access("/dev/shm", W_OK) == 0;
     const std::filesystem::path parent = in_memory ? "/dev/shm" : std::filesystem::temp_directory_path();
-    std::string name = (parent / "trireme-checkpoint-XXXXXX").string();
+    std::string name = (parent / "checkpoint-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
     path_ = name;
   }

@@ -66,7 +66,7 @@ TEST(Check, BatchesThatCannotBeSplit) {
   EXPECT_EQ(
       error_of({}, 16),
       "train.global_batch = 32 is 8 micro-batches of 4 (train.micro_batch, from the preset default), which cannot be "
-      "split over dp = 16 (parallel.dp, the default)\n  nearest: 64; or train.micro_batch = 2");
+      "split over dp = 16 (parallel.dp, the default)\n  set train.micro_batch = 2");
   EXPECT_EQ(
       error_of({"--train.global_batch=12", "--train.micro_batch=1"}, 4),
       "train.leaves = 6 (derived) cannot be split over dp = 4 (parallel.dp, the default)\n"
