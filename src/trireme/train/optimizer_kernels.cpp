@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#define TRIREME_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3,no-math-errno")))
+#define TRIREME_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
 
 namespace trireme {
 namespace {
