@@ -49,7 +49,7 @@ std::vector<Key> make_keys() {
       {KEY(data, held_out), range(0, 0.5), "share kept from training, to measure on"},
       {KEY(data, generated_samples), range(1, 1e9), "images to generate"},
       {KEY(data, generated_size), range(1, 1e12, "bytes"), "text to generate"},
-      {KEY(data, read_ahead), range(0, 1000, "steps"), "batches read before they are needed; 0: none"},
+      {KEY(data, read_ahead), range(1, 1000, "steps"), "steps whose batches are read before they are needed"},
 
       {KEY(train, steps), range(1, kMaxSteps, "steps"), "optimizer steps"},
       {KEY(train, global_batch), range(1, kMaxBatch, "samples"), "samples of a step, over all workers"},
@@ -62,7 +62,7 @@ std::vector<Key> make_keys() {
       {KEY(train, seed), range(0, 9007199254740991.0), "of first weights, order of samples and generated data"},
       {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
       {KEY(train, eval_every), range(0, kMaxSteps, "steps"), "measure held-out loss this often; 0: only at the end"},
-      {KEY(train, eval_batches), range(1, 1e6), "micro-batches of a measurement"},
+      {KEY(train, eval_batches), range(1, 1e6), "batches of train.global_batch in a measurement, at most"},
       {KEY(train, clip), range(0, 1e9), "largest norm of all gradients together; 0: off"},
       {KEY(train, on_nan), one_of({"stop", "skip", "rollback"}),
        "when a gradient is not finite: stop, skip the step, or return to the last checkpoint"},
