@@ -30,17 +30,22 @@ class Awkward : public Dataset {
   Awkward(int64_t bad, std::shared_future<void> gate = {}) : bad_(bad), gate_(std::move(gate)) {}
   int64_t size() const override { return 100; }
   SampleShape shape() const override { return SampleShape::language(1); }
+  bool waits() const { return waits_; }
 
  protected:
   void read_sample(int64_t index, const SampleSlot& slot) const override {
     if (index == bad_ && !gate_.valid()) throw UsageError("sample 5 is broken");
-    if (index == bad_) gate_.wait();
+    if (index == bad_) {
+      waits_ = true;
+      gate_.wait();
+    }
     slot.tokens[0] = index;
   }
 
  private:
   int64_t bad_;
   std::shared_future<void> gate_;
+  mutable std::atomic<bool> waits_ = false;
 };
 
 TEST(ReadAheadTest, GivesThePlanInOrder) {
@@ -98,9 +103,9 @@ TEST(ReadAheadTest, TheDestructorDoesNotWaitForAReadThatHangs) {
     auto data = std::make_shared<Awkward>(7, gate.get_future().share());
     watched = data;
     const SampleStream stream(data, 0, SampleOrder::kAsStored);
-    data.reset();
     ReadAhead ahead(stream, {{7, 1}}, {1, 10ms});
     EXPECT_ANY_THROW(ahead.next(Deadline::after(1ms)));
+    while (!data->waits()) std::this_thread::yield();
   }
   EXPECT_LT(Clock::now() - start, 10s);
   EXPECT_FALSE(watched.expired()) << "the hanging thread keeps what it reads";
