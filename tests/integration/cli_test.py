@@ -248,6 +248,11 @@ class Train(unittest.TestCase):
                          ["step-000002", "step-000004"])
         self.assertEqual(run("checkpoint", "verify", str(place)).returncode, 0)
 
+    def test_worker_0_alone_writes(self):
+        for writes_behind in ["true", "false"]:
+            self.report("--train.steps=4", "--checkpoint.every=2", "--checkpoint.spread=false",
+                        f"--checkpoint.async={writes_behind}")
+
     def test_json(self):
         report = self.report("--train.steps=4")
         for field in ["tokens_per_second", "step_ms", "loss", "final_loss", "peak_memory_bytes"]:

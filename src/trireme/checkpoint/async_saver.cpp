@@ -1,5 +1,7 @@
 #include "trireme/checkpoint/async_saver.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -74,16 +76,24 @@ void AsyncSaver::run() {
   }
 }
 
-void AsyncSaver::throw_error(std::unique_lock<std::mutex>&) {
+void AsyncSaver::throw_error() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-bool AsyncSaver::start(SaveRequest request, WhenBusy when_busy) {
+void AsyncSaver::wait_until_free(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  if (!changed_.wait_until(lock, deadline.at(), [this] { return !request_; })) {
+    throw Error(fmt::format("writing {} takes too long: the disk may hang", target_.string()),
+                "look at the system's log, or save to another disk: --observe.run_dir FOLDER");
+  }
+  throw_error();
+}
+
+bool AsyncSaver::start(SaveRequest request, WhenBusy when_busy, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  throw_error(lock);
+  throw_error();
   if (request_ && when_busy == WhenBusy::kRefuse) return false;
-  changed_.wait(lock, [this] { return !request_; });
-  throw_error(lock);
+  wait_until_free(lock, deadline);
+  target_ = request.place.final();
   request_ = std::move(request);
   lock.unlock();
   changed_.notify_all();
@@ -95,10 +105,9 @@ bool AsyncSaver::busy() const {
   return request_.has_value();
 }
 
-void AsyncSaver::wait() {
+void AsyncSaver::wait(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !request_; });
-  throw_error(lock);
+  wait_until_free(lock, deadline);
 }
 
 std::optional<std::string> AsyncSaver::take_error() {

@@ -4,6 +4,7 @@
 // the next call reports it, once.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
@@ -39,6 +40,8 @@ struct SaveRequest {
 class AsyncSaver {
  public:
   enum class WhenBusy { kWait, kRefuse };
+  /// Long enough for a share of the largest model on a slow disk.
+  static constexpr std::chrono::minutes kTimeout{30};
 
   AsyncSaver();
   AsyncSaver(const AsyncSaver&) = delete;
@@ -46,21 +49,24 @@ class AsyncSaver {
   ~AsyncSaver();
 
   /// Takes the request and returns at once; where a save is under way it waits for its end, or returns false.
-  /// Throws the error of an earlier save that has not been reported yet; the new one is then not started.
-  bool start(SaveRequest request, WhenBusy when_busy);
+  /// Throws the error of an earlier save that has not been reported yet, or at the deadline Error that names the save
+  /// in the way; the new one is then not started.
+  bool start(SaveRequest request, WhenBusy when_busy, Deadline deadline = Deadline::after(kTimeout));
   bool busy() const;
-  /// Waits for the end of the save under way. Throws its error.
-  void wait();
+  /// Waits for the end of the save under way. Throws its error, or Error that names it at the deadline.
+  void wait(Deadline deadline = Deadline::after(kTimeout));
   /// The error of an earlier save that has not been reported yet, for those who would rather not catch.
   std::optional<std::string> take_error();
 
  private:
   void run();
-  void throw_error(std::unique_lock<std::mutex>& lock);
+  void throw_error();
+  void wait_until_free(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<SaveRequest> request_;  // until it is done
+  std::filesystem::path target_;        // of that request
   bool ending_ = false;
   std::exception_ptr error_;
   std::jthread thread_;  // last: it uses the others

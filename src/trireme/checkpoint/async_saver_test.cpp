@@ -52,6 +52,10 @@ TEST_F(Async, TheSecondIsRefusedOrWaits) {
   EXPECT_TRUE(saver.start(std::move(slow), WhenBusy::kRefuse));
   EXPECT_TRUE(saver.busy());
   EXPECT_FALSE(saver.start({}, WhenBusy::kRefuse));
+  for (const std::string& late : {message_of([&] { saver.wait(Deadline::after({})); }),
+                                  message_of([&] { saver.start({}, WhenBusy::kWait, Deadline::after({})); })}) {
+    EXPECT_TRUE(contains(late, "step-000001 takes too long") && contains(late, "--observe.run_dir")) << late;
+  }
   std::jthread opener([&] { gate.set_value(); });
   SaveRequest next;
   next.completion = [&order](const std::exception_ptr&) { EXPECT_EQ(order.load(), 1); };

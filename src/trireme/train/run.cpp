@@ -155,7 +155,6 @@ class Run {
   }
 
   void note_checkpoint(const CheckpointDone& done) {
-    last_checkpoint_ = done.path.string();
     log(EventKind::kCheckpoint, done.step,
         {{"path", done.path.string()},
          {"bytes", static_cast<int64_t>(done.num_bytes)},
@@ -226,7 +225,8 @@ class Run {
     while (trainer_.steps_done() < config_.train.steps) {
       const bool enough = options_.stop_after > 0 && trainer_.steps_done() + 1 - first_step_ >= options_.stop_after;
       const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
-      if (step.bad && config_.train.on_nan == "rollback") {
+      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
+      if (!step.bad.empty() && config_.train.on_nan == "rollback") {
         roll_back(++rollbacks);
         continue;
       }
@@ -323,9 +323,7 @@ class Run {
     result_.steps = trainer_.steps_done();
     result_.seconds = seconds;
     result_.unit = unit();
-    // A preset's target is for its own data.
-    const bool own_target = !config_.origins.of("train.target_loss").starts_with("preset") || config_.data.path.empty();
-    result_.has_target = config_.train.target_loss > 0 && own_target && !result_.stopped;
+    result_.has_target = config_.train.target_loss > 0 && !result_.stopped;
     result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
     result_.parts_ms = parts_.means_ms();
     result_.peak_memory_bytes = process_memory().peak_bytes;
@@ -397,7 +395,6 @@ class Run {
   std::optional<EventLog> log_;
   std::atomic<bool> log_failed_{false};
   std::optional<TensorBoardWriter> board_;
-  std::string last_checkpoint_;
   std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
   int64_t first_step_ = 0;
   std::vector<double> step_seconds_;

@@ -223,9 +223,9 @@ void Trainer::apply_gradients(StepReport& report) {
   if (!finite && (compute_type_ != torch::kFloat16 || !loss_is_finite || loss_scale_.scale <= 1)) {
     const BadNumber bad = find_bad_number().value_or(BadNumber{});
     if (config_.train.on_nan == "stop") stop_for(bad);
-    if (world_.rank() == 0) fmt::print(stderr, "\nwarning: {}; the step is skipped\n", bad.to_string(steps_done_));
     ++bad_steps_;
-    report.skipped = report.bad = true;
+    report.skipped = true;
+    report.bad = bad.to_string(steps_done_);
     return;
   }
   if (compute_type_ == torch::kFloat16) loss_scale_.update(finite, config_.precision.loss_scale_growth_every);

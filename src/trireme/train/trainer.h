@@ -32,7 +32,7 @@ struct StepReport {
   double gradient_norm = 0;
   double learning_rate = 0;
   bool skipped = false;      ///< gradients were not finite: the weights are as before
-  bool bad = false;          ///< skipped, and not for a loss scale that was too large
+  std::string bad;           ///< why, where it was skipped for more than too large a loss scale
   bool stop_wanted = false;  ///< some worker was asked to stop
   double seconds = 0;
   double data_s = 0;  ///< waited for data; part of forward_s

@@ -120,20 +120,26 @@ bool TrainerCheckpoints::save() {
     return false;
   }
   const int num_shards = config_.spread ? world_.size() : 1;
-  if (world_.rank() >= num_shards) return true;
+  if (world_.rank() < num_shards) start_writing({root_, step, token}, num_shards, std::move(pending), start);
+  return config_.async || finish();
+}
+
+/// This worker's share, in the background. On worker 0 the save is then committed.
+void TrainerCheckpoints::start_writing(const SavePlace& place, int num_shards,
+                                       std::shared_ptr<PendingCheckpoint> pending, Clock::time_point start) {
   SaveRequest request;
-  request.place = {root_, step, token};
+  request.place = place;
   request.shard = world_.rank();
   request.num_shards = num_shards;
   request.tensors = snapshot();
   if (world_.rank() == 0) {
-    request.completion = [this, pending, num_shards, step, start, meta = trainer_.meta()](std::exception_ptr failure) {
+    request.completion = [this, pending, num_shards, start, meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
       wait_for_shares(*pending, num_shards);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
       if (!result.warning.empty()) problem(result.warning);
       if (callbacks_.on_done) {
-        callbacks_.on_done({static_cast<int64_t>(step), result.path, result.num_bytes,
+        callbacks_.on_done({static_cast<int64_t>(pending->place().step), result.path, result.num_bytes,
                             std::chrono::duration<double>(Clock::now() - start).count()});
       }
     };
@@ -147,7 +153,6 @@ bool TrainerCheckpoints::save() {
   } catch (const std::exception& error) {
     problem(error.what());
   }
-  return config_.async || finish();
 }
 
 bool TrainerCheckpoints::finish() {

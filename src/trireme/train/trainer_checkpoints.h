@@ -45,6 +45,8 @@ class TrainerCheckpoints {
 
  private:
   std::vector<SnapshotTensor> snapshot() const;
+  void start_writing(const SavePlace& place, int num_shards, std::shared_ptr<PendingCheckpoint> pending,
+                     Clock::time_point start);
   void problem(const std::string& text) const;
 
   World& world_;
