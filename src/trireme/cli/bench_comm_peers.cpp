@@ -10,6 +10,7 @@
 
 #include "trireme/base/sha256.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/peer_python.h"
 #include "trireme/cli/probe.h"
 #include "trireme/comm/mpi_backend.h"
 #include "trireme/comm/socket.h"
@@ -20,10 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kInstallMpi = "install it: apt-get install openmpi-bin libopenmpi-dev, then build again";
-constexpr const char* kInstallTorch =
-    "to have it: python3 -m venv ~/peer && ~/peer/bin/pip install torch==2.11.0 numpy (4.7 GB), "
-    "then export TRIREME_PYTHON=~/peer/bin/python";
-
 std::string random_hex(size_t num_bytes) {
   std::vector<std::byte> bytes(num_bytes);
   fill_random(bytes);
@@ -36,18 +33,6 @@ std::vector<std::string> under_mpirun(int ranks, bool bind, const std::vector<st
   if (!bind) argv.insert(argv.end(), {"--bind-to", "none"});
   argv.insert(argv.end(), program.begin(), program.end());
   return argv;
-}
-
-/// Beside the program, where an installation keeps it, or in the tree that this was built from.
-std::string gloo_script() {
-  const fs::path folder = program_folder();
-  const fs::path tree = fs::path(__FILE__).parent_path() / "../../../bench";
-  for (const fs::path& place : {folder, folder / "../share/trireme", tree}) {
-    std::error_code ignored;
-    const fs::path path = fs::weakly_canonical(place / "peer_gloo.py", ignored);
-    if (fs::exists(path, ignored)) return path;
-  }
-  return {};
 }
 
 }  // namespace
@@ -96,7 +81,6 @@ std::unique_ptr<Crew> start_mpi_peer(int ranks, bool bind, Guardian& guardian) {
 }
 
 std::unique_ptr<Crew> start_gloo_peer(int ranks, Guardian& guardian) {
-  const char* const python = std::getenv("TRIREME_PYTHON");
   const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
   const Crew::Variables shared = {{"WORLD_SIZE", std::to_string(ranks)},
                                   {"MASTER_PORT", std::to_string(local_address(listener).port)},
@@ -104,7 +88,8 @@ std::unique_ptr<Crew> start_gloo_peer(int ranks, Guardian& guardian) {
                                   {"OMP_NUM_THREADS", "1"}};
   std::vector<Crew::Member> members;
   for (int rank = 0; rank < ranks; ++rank) {
-    Crew::Member member{fmt::format("Gloo's rank {}", rank), {find_program(python), gloo_script()}, shared};
+    Crew::Member member{
+        fmt::format("Gloo's rank {}", rank), {find_program(peer_python()), peer_script("peer_gloo.py")}, shared};
     member.environment.emplace_back("RANK", std::to_string(rank));
     if (rank == 0) {
       member.environment.emplace_back("PEER_LISTEN_FD", std::to_string(listener.fd()));
@@ -129,15 +114,8 @@ void check_mpi_peer() {
 }
 
 std::string gloo_problem() {
-  const char* const python = std::getenv("TRIREME_PYTHON");
-  if (python == nullptr || *python == '\0') {
-    return fmt::format("Gloo is left out: TRIREME_PYTHON names no Python with PyTorch\n  {}", kInstallTorch);
-  }
-  const bool there = std::string_view(python).find('/') != std::string_view::npos ? access(python, X_OK) == 0
-                                                                                  : !find_in_path(python).empty();
-  if (!there) return fmt::format("Gloo is left out: TRIREME_PYTHON={} cannot be run\n  {}", python, kInstallTorch);
-  if (gloo_script().empty()) return "Gloo is left out: there is no peer_gloo.py beside trireme or in share/trireme";
-  return {};
+  const std::string problem = peer_problem("peer_gloo.py");
+  return problem.empty() ? "" : "Gloo is left out: " + problem;
 }
 
 }  // namespace trireme::cli

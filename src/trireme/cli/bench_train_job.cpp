@@ -7,26 +7,20 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/cli/bench_comm_crew.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/peer_python.h"
 #include "trireme/elastic/local_launch.h"
 #include "trireme/elastic/process.h"
 
 namespace trireme::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr int kNoTorch = 42;  // as in peer_ddp.py
-constexpr const char* kInstallTorch =
-    "to have it: python3 -m venv ~/peer && ~/peer/bin/pip install torch==2.11.0 numpy (4.7 GB), "
-    "then export TRIREME_PYTHON=~/peer/bin/python";
-
+constexpr const char* kScript = "peer_ddp.py";
+constexpr int kNoTorch = 42;  // as in that script
 /// While it lives, what this process and its children write to stdout goes to a file in memory.
 class StdoutInMemory {
  public:
@@ -71,23 +65,6 @@ nlohmann::json parse(const std::string& who, const std::string& output) {
   return json;
 }
 
-/// Beside the program, where an installation keeps it, or in the tree that this was built from.
-std::string ddp_script() {
-  const fs::path folder = program_folder();
-  const fs::path tree = fs::path(__FILE__).parent_path() / "../../../bench";
-  for (const fs::path& place : {folder, folder / "../share/trireme", tree}) {
-    std::error_code ignored;
-    const fs::path path = fs::weakly_canonical(place / "peer_ddp.py", ignored);
-    if (fs::exists(path, ignored)) return path;
-  }
-  return {};
-}
-
-std::string python() {
-  const char* const path = std::getenv("TRIREME_PYTHON");
-  return path == nullptr ? "" : path;
-}
-
 }  // namespace
 
 nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup) {
@@ -106,7 +83,7 @@ nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t wa
   const ModelConfig& model = measured.config.model;
   LocalLaunch launch;
   launch.num_processes = measured.num_workers;
-  launch.argv = {python(), ddp_script(), "--mode", measured.num_workers > 1 ? "ddp" : "single"};
+  launch.argv = {peer_python(), peer_script(kScript), "--mode", measured.num_workers > 1 ? "ddp" : "single"};
   const auto add = [&launch](const char* name, int64_t value) {
     launch.argv.insert(launch.argv.end(), {name, std::to_string(value)});
   };
@@ -121,7 +98,7 @@ nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t wa
   launch.environment = {{"OMP_NUM_THREADS", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}};
   const Ended ended = launch_quietly(launch);
   if (ended.report.exit_code == kNoTorch) {
-    throw Error(fmt::format("TRIREME_PYTHON={} has no PyTorch", python()), kInstallTorch);
+    throw Error(fmt::format("TRIREME_PYTHON={} has no PyTorch", peer_python()), kInstallTorch);
   }
   if (ended.report.exit_code != 0) throw Error(ended.report.text());
   return parse("peer_ddp.py", ended.output);
@@ -137,14 +114,7 @@ std::string ddp_problem(const Config& config) {
     return "its yardstick is AdamW without clipping; set optimizer.kind=adamw and train.clip=0";
   }
   if (config.train.threads != 1) return "its yardstick has one thread a worker; set train.threads=1";
-  if (python().empty()) return fmt::format("TRIREME_PYTHON names no Python with PyTorch\n  {}", kInstallTorch);
-  try {
-    find_program(python());
-  } catch (const UsageError&) {
-    return fmt::format("TRIREME_PYTHON={} cannot be run\n  {}", python(), kInstallTorch);
-  }
-  if (ddp_script().empty()) return "there is no peer_ddp.py beside trireme or in share/trireme";
-  return {};
+  return peer_problem(kScript);
 }
 
 }  // namespace trireme::cli

@@ -106,17 +106,4 @@ class Planner {
 
 BenchTrainPlan plan_bench_train(const BenchTrainFlags& flags) { return Planner(flags).plan(); }
 
-std::vector<std::string> words_of_layout(std::string_view layout) {
-  std::vector<std::string> words;
-  for (const std::string_view part : split(layout, ',')) {
-    const size_t equals = part.find('=');
-    if (equals == std::string_view::npos) {
-      throw UsageError(fmt::format("layout \"{}\": \"{}\" has no value", layout, part), "write it like dp=2,pp=2");
-    }
-    const bool whole_key = part.substr(0, equals).find('.') != std::string_view::npos;
-    words.push_back(fmt::format("--{}{}", whole_key ? "" : "parallel.", part));
-  }
-  return words;
-}
-
 }  // namespace trireme::cli

@@ -38,7 +38,4 @@ struct BenchTrainPlan {
 /// Every case has been checked: it can run. Throws UsageError.
 BenchTrainPlan plan_bench_train(const BenchTrainFlags& flags);
 
-/// "dp=2,pp=2" as --parallel.dp=2 --parallel.pp=2; longer names ("train.seed=2") are keys of their own.
-std::vector<std::string> words_of_layout(std::string_view layout);
-
 }  // namespace trireme::cli

@@ -26,6 +26,9 @@ struct ConfigArguments {
   std::vector<std::string> to_words() const;
 };
 
+/// "dp=2,pp=2" as --parallel.dp=2 --parallel.pp=2; longer names ("train.seed=2") are keys of their own.
+std::vector<std::string> words_of_layout(std::string_view layout);
+
 /// What a worker's environment must have for equal numbers on any number of workers.
 std::vector<std::pair<std::string, std::string>> worker_environment(const Config& config);
 

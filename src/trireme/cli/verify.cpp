@@ -14,7 +14,6 @@
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/cli/bench_train_plan.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
 #include "trireme/config/check.h"

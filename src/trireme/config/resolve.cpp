@@ -112,6 +112,11 @@ void derive(Config& config, const std::string& file) {
     model.tied = !is_llama;
     origins.set("model.tied", std::string(kDerived));
   }
+  // A preset's target is for the data that it was chosen on.
+  if (!config.data.path.empty() && origins.of("train.target_loss").starts_with("preset ")) {
+    config.train.target_loss = 0;
+    origins.set("train.target_loss", std::string(kDerived));
+  }
   if (config.observe.name.empty()) {
     const std::string stem = printable(std::filesystem::path(file).stem().string());
     config.observe.name = !stem.empty() ? stem : !model.preset.empty() ? model.preset : "run";

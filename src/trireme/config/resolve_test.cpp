@@ -44,6 +44,14 @@ std::string error_of_text(const std::string& toml) {
   return message_of([&] { resolve_text(toml, "job.toml"); });
 }
 
+TEST(Resolve, APresetsTargetIsForItsOwnData) {
+  EXPECT_GT(from_arguments({}).train.target_loss, 0);
+  const Config other = from_arguments({"--data.path=my.txt"});
+  EXPECT_EQ(other.train.target_loss, 0);
+  EXPECT_EQ(other.origins.of("train.target_loss"), "derived");
+  EXPECT_EQ(from_arguments({"--data.path=my.txt", "--train.target_loss=0.5"}).train.target_loss, 0.5);
+}
+
 TEST(Resolve, LayersGoOverOneAnother) {
   const std::string text =
       "[model]\npreset = \"gpt2-124m\"\nlayers = 6\n[train]\nsteps = 50\nglobal_batch = 8\n[optimizer]\nlr = 1e-4\n";
