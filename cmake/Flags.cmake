@@ -65,5 +65,11 @@ if(TRIREME_CUDA)
   endif()
   enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
-  add_compile_definitions(TRIREME_WITH_CUDA)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")  # CMake 3.25 does not know that nvcc has C++20
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+  # Sums keep their order and rounding, as on the CPU; what may contract says so itself.
+  set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()

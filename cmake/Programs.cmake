@@ -20,7 +20,7 @@ if(LibTorch_FOUND)
     src/trireme/models/*.cpp src/trireme/train/*.cpp)
   if(trireme_torch_sources)
     add_library(trireme_torch SHARED ${trireme_torch_sources})
-    target_link_libraries(trireme_torch PUBLIC trireme trireme_inside)
+    target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu)
     trireme_link_torch(trireme_torch)
     # A square root that need not set errno is one instruction, so that its loop becomes a vector loop: the same bits.
     set_source_files_properties(src/trireme/train/optimizer_kernels.cpp PROPERTIES

@@ -3,6 +3,7 @@
 #   tests/FOLDER/NAME_test.cpp                   a binary and an entry of its own         label FOLDER
 #   tests/FOLDER/NAME.sh, NAME_test.py           run with TRIREME_BUILD_DIR set           label FOLDER
 #   **/NAME_program.cpp                          a program that tests start
+#   tests/gpu/…                                  GPU builds only; without a GPU they say that they were not run
 #   examples/NAME.cpp                            example_NAME, run alone                  label example
 # A line `// ctest: slow timeout=600` (or `# ctest: …`) in a file of tests/ adds labels and sets the time limit. With the
 # label sanitize a test runs under the sanitizers, too: for tests that have everything in one process.
@@ -60,6 +61,11 @@ function(trireme_add_executable target)
   endif()
   add_executable(${target} ${ARGN})
   target_link_libraries(${target} PRIVATE test_support trireme trireme_inside)
+  file(STRINGS "${ARGV1}" uses_gpu REGEX "^#include \"trireme/(gpu|comm/cuda)/" LIMIT_COUNT 1)
+  if(uses_gpu)
+    target_link_libraries(${target} PRIVATE trireme_gpu $<TARGET_NAME_IF_EXISTS:trireme_cuda_parts>)
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${TRIREME_CUDA_DIRS}")
+  endif()
   if(uses_torch)
     target_link_libraries(${target} PRIVATE $<TARGET_NAME_IF_EXISTS:trireme_torch>)
     trireme_link_torch(${target})
@@ -69,6 +75,9 @@ endfunction()
 
 # Programs that tests start.
 file(GLOB_RECURSE trireme_test_programs CONFIGURE_DEPENDS src/trireme/*_program.cpp tests/*_program.cpp)
+if(NOT TRIREME_CUDA)
+  list(FILTER trireme_test_programs EXCLUDE REGEX "/(cuda|gpu)/")
+endif()
 foreach(source IN LISTS trireme_test_programs)
   cmake_path(GET source STEM name)
   trireme_add_executable(${name} "${source}")
@@ -84,8 +93,13 @@ foreach(folder IN LISTS trireme_folders)
     continue()
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "src/trireme/${folder}/*_test.cpp")
-  if(NOT TRIREME_CUDA)
-    list(FILTER sources EXCLUDE REGEX "/cuda/")
+  list(FILTER sources EXCLUDE REGEX "/cuda/")
+  if(folder STREQUAL "gpu")  # with the GPU's communicators: one binary for all that needs a GPU and no libtorch
+    file(GLOB cuda_sources CONFIGURE_DEPENDS src/trireme/comm/cuda/*_test.cpp)
+    list(APPEND sources ${cuda_sources})
+    if(NOT TRIREME_CUDA)
+      set(sources "")
+    endif()
   endif()
   if(NOT TARGET trireme_mpi)
     list(FILTER sources EXCLUDE REGEX "/mpi/")
@@ -116,6 +130,9 @@ foreach(source IN LISTS trireme_test_sources)
   cmake_path(GET source STEM name)
   cmake_path(GET source PARENT_PATH folder)
   cmake_path(GET folder FILENAME label)
+  if(label STREQUAL "gpu" AND NOT TRIREME_CUDA)
+    continue()
+  endif()
   trireme_add_executable(${name} "${source}")
   if(built)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
