@@ -18,9 +18,17 @@ if(LibTorch_FOUND)
   # One library for what is built on libtorch; a program alone needs none.
   trireme_sources(trireme_torch_sources src/trireme/tensor/*.cpp src/trireme/runtime/*.cpp src/trireme/parallel/*.cpp
     src/trireme/models/*.cpp src/trireme/train/*.cpp)
+  if(TRIREME_CUDA)  # each X_no_cuda.cpp or no_cuda.cpp has its counterpart in a folder cuda/
+    list(FILTER trireme_torch_sources EXCLUDE REGEX "no_cuda\\.cpp$")
+    file(GLOB_RECURSE trireme_torch_cuda_sources CONFIGURE_DEPENDS src/trireme/models/cuda/*.cpp
+      src/trireme/runtime/cuda/*.cpp src/trireme/train/cuda/*.cpp)
+    list(FILTER trireme_torch_cuda_sources EXCLUDE REGEX "_(test|program)\\.cpp$")
+    list(APPEND trireme_torch_sources ${trireme_torch_cuda_sources})
+  endif()
   if(trireme_torch_sources)
     add_library(trireme_torch SHARED ${trireme_torch_sources})
-    target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu)
+    target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu
+      $<TARGET_NAME_IF_EXISTS:trireme_cuda_parts>)
     trireme_link_torch(trireme_torch)
     # A square root that need not set errno is one instruction, so that its loop becomes a vector loop: the same bits.
     set_source_files_properties(src/trireme/train/optimizer_kernels.cpp PROPERTIES

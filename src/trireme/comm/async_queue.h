@@ -12,6 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/endpoint.h"
+#include "trireme/comm/gpu_operations.h"
 
 namespace trireme {
 
@@ -25,6 +26,9 @@ struct Handle::State {
   std::exception_ptr error;
   /// Point to point: done when this is; checked before anything else.
   Endpoint::Ticket ticket;
+  /// On GPU memory: what the GPU does, and whether it has been told.
+  std::shared_ptr<GpuTask> task;
+  bool enqueued = false;
   std::chrono::milliseconds timeout{0};
   /// For the message when it takes too long.
   struct What {
@@ -34,20 +38,26 @@ struct Handle::State {
   } what;
 
   void finish(std::exception_ptr result);
+  void set_enqueued();
 };
 
 /// One thread for operations and one for messages, so that a message arrives though an operation waits for a peer that
-/// waits for the message. Each starts when it is first needed. Thread-safe.
+/// waits for the message, and one that watches what GPUs do. Each starts when it is first needed. Thread-safe.
 class AsyncQueue {
  public:
   /// `pump` moves the bytes of point-to-point messages for a while and returns whether any are left; what it throws
-  /// has been dealt with by the communicator.
-  explicit AsyncQueue(std::function<bool()> pump) : pump_(std::move(pump)) {}
+  /// has been dealt with by the communicator. `watch` says whether a GPU task is done; what it throws ends the task.
+  AsyncQueue(std::function<bool()> pump, std::function<bool(GpuTask&)> watch)
+      : pump_(std::move(pump)), watch_(std::move(watch)) {}
   ~AsyncQueue() { stop(); }
   /// Waits for the operation under way, which the owner has cancelled; the others fail.
   void stop();
 
-  Handle add(std::function<void()> operation, std::chrono::milliseconds timeout, Handle::State::What what);
+  /// With a task, `operation` only gives it to the GPU, and the handle is done when the task is.
+  Handle add(std::function<void()> operation, std::chrono::milliseconds timeout, Handle::State::What what,
+             std::shared_ptr<GpuTask> task = nullptr);
+  /// A task that needs no operation.
+  Handle add(std::shared_ptr<GpuTask> task, std::chrono::milliseconds timeout, Handle::State::What what);
   /// Something is there to pump.
   void nudge();
   /// Nothing is waiting or under way.
@@ -56,15 +66,19 @@ class AsyncQueue {
  private:
   void run_operations();
   void run_pump();
+  void run_watch();
+  void watch(std::shared_ptr<Handle::State> state);
 
   std::function<bool()> pump_;
+  std::function<bool(GpuTask&)> watch_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::pair<std::function<void()>, std::shared_ptr<Handle::State>>> operations_;
   std::atomic<int> pending_{0};
+  std::vector<std::shared_ptr<Handle::State>> watched_;  // new ones; the thread keeps the others
   bool pumping_ = false;
   bool stopping_ = false;
-  std::thread operations_thread_, pump_thread_;
+  std::thread operations_thread_, pump_thread_, watch_thread_;
 };
 
 }  // namespace trireme

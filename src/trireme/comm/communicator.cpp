@@ -190,8 +190,12 @@ void run_all_reduce(Communicator::Impl& group, const Call& call, Data data, Redu
 auto prepare_all_reduce(Communicator& self, Data data, ReduceOp op, const CallOptions& options) {
   Communicator::Impl& group = self.impl();
   OperationDigest digest = digest_of(OperationKind::kAllReduce, data.type, data.count, -1, op);
-  digest.algorithm = group.algorithm_for(data.num_bytes(), options);
-  if (digest.algorithm == Algorithm::kTwoLevel) group.prepare_two_level(self, options);
+  if (data.place == Place::kGpu) [[unlikely]] {
+    digest.algorithm = options.ordered ? Algorithm::kOrdered : Algorithm::kAuto;
+  } else {
+    digest.algorithm = group.algorithm_for(data.num_bytes(), options);
+    if (digest.algorithm == Algorithm::kTwoLevel) group.prepare_two_level(self, options);
+  }
   return Prepared{digest, 0, [&group, data, op, options](const Call& call) {
                     if (call.digest.algorithm == Algorithm::kTwoLevel)
                       return all_reduce_two_level(group, call.fingerprint, data, op, options);
@@ -236,13 +240,54 @@ auto prepare_all_to_all_v(Communicator::Impl& group, ConstData in, std::span<con
                   }};
 }
 
+/// What an operation works on, for the choice between host and GPU.
+struct Operands {
+  ConstData in;
+  Data out;
+  std::span<const size_t> send_counts = {}, recv_counts = {};
+};
+
+void check_same_place(Place a, Place b) {
+  if (a == b) return;
+  throw UsageError("one operand is in host memory and one in GPU memory", "copy one of them, or mark both Place::kGpu");
+}
+
+/// A scatter's input, and the output of a gather or a reduce, count on the root only.
+bool is_on_gpu(const Communicator::Impl& group, const OperationDigest& digest, const Operands& operands) {
+  const Place first = digest.kind == OperationKind::kScatter ? operands.out.place : operands.in.place;
+  const bool one_counts = digest.kind == OperationKind::kScatter || digest.kind == OperationKind::kGather ||
+                          digest.kind == OperationKind::kReduce;
+  if (!one_counts || group.group.rank == digest.root) check_same_place(operands.in.place, operands.out.place);
+  return first == Place::kGpu;
+}
+
+GpuRequest request_for(const OperationDigest& digest, const Operands& operands, const CallOptions& options) {
+  return {digest.kind,
+          operands.in,
+          operands.out,
+          digest.op,
+          digest.root,
+          options.ordered,
+          {operands.send_counts.begin(), operands.send_counts.end()},
+          {operands.recv_counts.begin(), operands.recv_counts.end()}};
+}
+
 template <typename Body>
-void run(Communicator::Impl& group, const Prepared<Body>& prepared, const CallOptions& options) {
+void run(Communicator::Impl& group, const Prepared<Body>& prepared, const Operands& operands,
+         const CallOptions& options) {
+  if (is_on_gpu(group, prepared.digest, operands)) [[unlikely]] {
+    return group.run_on_gpu(prepared.digest, prepared.extra, request_for(prepared.digest, operands, options), options);
+  }
   group.run(prepared.digest, prepared.extra, options, prepared.body);
 }
 
 template <typename Body>
-Handle start(Communicator::Impl& group, const Prepared<Body>& prepared, const CallOptions& options) {
+Handle start(Communicator::Impl& group, const Prepared<Body>& prepared, const Operands& operands,
+             const CallOptions& options) {
+  if (is_on_gpu(group, prepared.digest, operands)) [[unlikely]] {
+    return group.start_on_gpu(prepared.digest, prepared.extra, request_for(prepared.digest, operands, options),
+                              options);
+  }
   return group.start(prepared.digest, prepared.extra, options, prepared.body);
 }
 
@@ -265,14 +310,24 @@ Buffer Communicator::allocate(size_t num_bytes) {
   return Buffer(std::shared_ptr<void>(memory, [context](void* p) { context->space->release(p); }), num_bytes);
 }
 
+Buffer Communicator::allocate_gpu(size_t num_bytes) { return impl_->gpu_operations().allocate(num_bytes); }
+
 void Communicator::send(ConstData data, int to, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
+  if (data.place == Place::kGpu) [[unlikely]] {
+    const auto task = impl_->start_gpu_message({true, data, {}, to, tag}, options);
+    return impl_->await_tasks(std::span(&task, 1));
+  }
   const auto ticket = impl_->start_message(true, data, {}, to, tag);
   impl_->wait_for(std::span(&ticket, 1), ticket->header.digest, options);
 }
 
 void Communicator::recv(Data data, int from, uint32_t tag, const CallOptions& options) {
   check_member("source", from, size());
+  if (data.place == Place::kGpu) [[unlikely]] {
+    const auto task = impl_->start_gpu_message({false, {}, data, from, tag}, options);
+    return impl_->await_tasks(std::span(&task, 1));
+  }
   const auto ticket = impl_->start_message(false, {}, data, from, tag);
   impl_->wait_for(std::span(&ticket, 1), ticket->header.digest, options);
 }
@@ -280,6 +335,12 @@ void Communicator::recv(Data data, int from, uint32_t tag, const CallOptions& op
 void Communicator::send_recv(ConstData out, int to, Data in, int from, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
   check_member("source", from, size());
+  check_same_place(out.place, in.place);
+  if (in.place == Place::kGpu) [[unlikely]] {
+    const std::shared_ptr<GpuTask> tasks[] = {impl_->start_gpu_message({false, {}, in, from, tag}, options),
+                                              impl_->start_gpu_message({true, out, {}, to, tag}, options)};
+    return impl_->await_tasks(tasks);
+  }
   const Endpoint::Ticket tickets[] = {impl_->start_message(false, {}, in, from, tag),
                                       impl_->start_message(true, out, {}, to, tag)};
   impl_->wait_for(tickets, tickets[0]->header.digest, options);
@@ -287,81 +348,91 @@ void Communicator::send_recv(ConstData out, int to, Data in, int from, uint32_t 
 
 Handle Communicator::start_send(ConstData data, int to, uint32_t tag, const CallOptions& options) {
   check_member("destination", to, size());
+  if (data.place == Place::kGpu) [[unlikely]] {
+    const auto task = impl_->start_gpu_message({true, data, {}, to, tag}, options);
+    return impl_->queue.add(task, impl_->timeout_of(options), {impl_->context, task->digest, task->peer});
+  }
   return impl_->hand_over(impl_->start_message(true, data, {}, to, tag), options);
 }
 
 Handle Communicator::start_recv(Data data, int from, uint32_t tag, const CallOptions& options) {
   check_member("source", from, size());
+  if (data.place == Place::kGpu) [[unlikely]] {
+    const auto task = impl_->start_gpu_message({false, {}, data, from, tag}, options);
+    return impl_->queue.add(task, impl_->timeout_of(options), {impl_->context, task->digest, task->peer});
+  }
   return impl_->hand_over(impl_->start_message(false, {}, data, from, tag), options);
 }
 
-void Communicator::barrier(const CallOptions& options) { run(*impl_, prepare_barrier(*impl_), options); }
+void Communicator::barrier(const CallOptions& options) { run(*impl_, prepare_barrier(*impl_), {}, options); }
 void Communicator::broadcast(Data data, int root, const CallOptions& options) {
-  run(*impl_, prepare_broadcast(*impl_, data, root), options);
+  run(*impl_, prepare_broadcast(*impl_, data, root), {data, data}, options);
 }
 void Communicator::scatter(ConstData in, Data out, int root, const CallOptions& options) {
-  run(*impl_, prepare_scatter(*impl_, in, out, root), options);
+  run(*impl_, prepare_scatter(*impl_, in, out, root), {in, out}, options);
 }
 void Communicator::gather(ConstData in, Data out, int root, const CallOptions& options) {
-  run(*impl_, prepare_gather(*impl_, in, out, root), options);
+  run(*impl_, prepare_gather(*impl_, in, out, root), {in, out}, options);
 }
 void Communicator::all_gather(ConstData in, Data out, const CallOptions& options) {
-  run(*impl_, prepare_all_gather(*impl_, in, out), options);
+  run(*impl_, prepare_all_gather(*impl_, in, out), {in, out}, options);
 }
 void Communicator::all_gather_v(ConstData in, Data out, std::span<const size_t> counts, const CallOptions& options) {
-  run(*impl_, prepare_all_gather_v(*impl_, in, out, counts), options);
+  run(*impl_, prepare_all_gather_v(*impl_, in, out, counts), {in, out, {}, counts}, options);
 }
 void Communicator::reduce(ConstData in, Data out, ReduceOp op, int root, const CallOptions& options) {
-  run(*impl_, prepare_reduce(*impl_, in, out, op, root), options);
+  run(*impl_, prepare_reduce(*impl_, in, out, op, root), {in, out}, options);
 }
 void Communicator::reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options) {
-  run(*impl_, prepare_reduce_scatter(*impl_, in, out, op), options);
+  run(*impl_, prepare_reduce_scatter(*impl_, in, out, op), {in, out}, options);
 }
 void Communicator::all_reduce(Data data, ReduceOp op, const CallOptions& options) {
-  run(*impl_, prepare_all_reduce(*this, data, op, options), options);
+  run(*impl_, prepare_all_reduce(*this, data, op, options), {data, data}, options);
 }
 void Communicator::all_to_all(ConstData in, Data out, const CallOptions& options) {
-  run(*impl_, prepare_all_to_all(*impl_, in, out), options);
+  run(*impl_, prepare_all_to_all(*impl_, in, out), {in, out}, options);
 }
 void Communicator::all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,
                                 std::span<const size_t> recv_counts, const CallOptions& options) {
-  run(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts), options);
+  run(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts), {in, out, send_counts, recv_counts},
+      options);
 }
 
 Handle Communicator::start_barrier(const CallOptions& options) {
-  return start(*impl_, prepare_barrier(*impl_), options);
+  return start(*impl_, prepare_barrier(*impl_), {}, options);
 }
 Handle Communicator::start_broadcast(Data data, int root, const CallOptions& options) {
-  return start(*impl_, prepare_broadcast(*impl_, data, root), options);
+  return start(*impl_, prepare_broadcast(*impl_, data, root), {data, data}, options);
 }
 Handle Communicator::start_scatter(ConstData in, Data out, int root, const CallOptions& options) {
-  return start(*impl_, prepare_scatter(*impl_, in, out, root), options);
+  return start(*impl_, prepare_scatter(*impl_, in, out, root), {in, out}, options);
 }
 Handle Communicator::start_gather(ConstData in, Data out, int root, const CallOptions& options) {
-  return start(*impl_, prepare_gather(*impl_, in, out, root), options);
+  return start(*impl_, prepare_gather(*impl_, in, out, root), {in, out}, options);
 }
 Handle Communicator::start_all_gather(ConstData in, Data out, const CallOptions& options) {
-  return start(*impl_, prepare_all_gather(*impl_, in, out), options);
+  return start(*impl_, prepare_all_gather(*impl_, in, out), {in, out}, options);
 }
 Handle Communicator::start_all_gather_v(ConstData in, Data out, std::span<const size_t> counts,
                                         const CallOptions& options) {
-  return start(*impl_, prepare_all_gather_v(*impl_, in, out, counts), options);
+  return start(*impl_, prepare_all_gather_v(*impl_, in, out, counts), {in, out, {}, counts}, options);
 }
 Handle Communicator::start_reduce(ConstData in, Data out, ReduceOp op, int root, const CallOptions& options) {
-  return start(*impl_, prepare_reduce(*impl_, in, out, op, root), options);
+  return start(*impl_, prepare_reduce(*impl_, in, out, op, root), {in, out}, options);
 }
 Handle Communicator::start_reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options) {
-  return start(*impl_, prepare_reduce_scatter(*impl_, in, out, op), options);
+  return start(*impl_, prepare_reduce_scatter(*impl_, in, out, op), {in, out}, options);
 }
 Handle Communicator::start_all_reduce(Data data, ReduceOp op, const CallOptions& options) {
-  return start(*impl_, prepare_all_reduce(*this, data, op, options), options);
+  return start(*impl_, prepare_all_reduce(*this, data, op, options), {data, data}, options);
 }
 Handle Communicator::start_all_to_all(ConstData in, Data out, const CallOptions& options) {
-  return start(*impl_, prepare_all_to_all(*impl_, in, out), options);
+  return start(*impl_, prepare_all_to_all(*impl_, in, out), {in, out}, options);
 }
 Handle Communicator::start_all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,
                                         std::span<const size_t> recv_counts, const CallOptions& options) {
-  return start(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts), options);
+  return start(*impl_, prepare_all_to_all_v(*impl_, in, send_counts, out, recv_counts),
+               {in, out, send_counts, recv_counts}, options);
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, const CallOptions& options) {
@@ -415,7 +486,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const Call
   }
   std::vector<int64_t> all_places(2 * p);
   all_gather(ConstData(places, 2, DataType::kInt64), all_places, options);
-  if (color == -1) return nullptr;
+  if (color == -1) {
+    if (parent.gpu) parent.gpu->split(nullptr, color, key);
+    return nullptr;
+  }
 
   const auto place = [&](int member, int which) {
     return static_cast<uint64_t>(all_places[2 * static_cast<size_t>(member) + static_cast<size_t>(which)]);
@@ -428,7 +502,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const Call
   group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   group.name = fmt::format("{}/{}.{}", name(), parent.splits, color);
   group.id = fingerprint({}, parent.group.id, parent.splits << 32 | static_cast<uint32_t>(color));
-  return std::make_unique<Communicator>(std::make_unique<Impl>(parent.context, std::move(group)));
+  auto child = std::make_unique<Communicator>(std::make_unique<Impl>(parent.context, std::move(group)));
+  if (parent.gpu) child->impl().gpu = parent.gpu->split(child.get(), color, key);
+  return child;
 }
 
 std::unique_ptr<Communicator> make_world_communicator(std::shared_ptr<RankContext> context) {
@@ -443,7 +519,17 @@ std::unique_ptr<Communicator> make_world_communicator(std::shared_ptr<RankContex
   return std::make_unique<Communicator>(std::make_unique<Communicator::Impl>(std::move(context), std::move(group)));
 }
 
-Traffic Communicator::traffic() const { return impl_->endpoint->traffic(); }
+Traffic Communicator::traffic() const {
+  Traffic total = impl_->endpoint->traffic();
+  if (!impl_->gpu) return total;
+  const Traffic more = impl_->gpu->traffic();
+  total.messages_sent += more.messages_sent;
+  total.messages_received += more.messages_received;
+  total.bytes_sent += more.bytes_sent;
+  total.bytes_received += more.bytes_received;
+  total.rounds += more.rounds;
+  return total;
+}
 Algorithm Communicator::choose(size_t num_bytes, bool ordered) const {
   CallOptions options;
   options.ordered = ordered;

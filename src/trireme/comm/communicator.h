@@ -38,6 +38,8 @@ struct CallOptions {
   Algorithm algorithm = Algorithm::kAuto;  ///< all-reduce only
   /// The result's bits follow [Note: Reduction order]; algorithms that cannot are refused. Off, kAuto may take any.
   bool ordered = true;
+  /// Operands in GPU memory only: the CUDA stream on which they were produced; null is the default stream.
+  void* stream = nullptr;
 };
 
 /// An operation under way. Letting go of it does not cancel it.
@@ -48,6 +50,10 @@ class Handle {
   bool test();
   /// Returns when the operation is done; throws what it threw, or CommError at the timeout (the operation goes on).
   void wait(std::chrono::milliseconds timeout = std::chrono::milliseconds(0));
+  /// Makes a CUDA stream wait for an operation on GPU memory; the calling thread waits only until the operation has
+  /// been given to the GPU. For operations on host memory it is wait(). A failure that comes later is thrown by the
+  /// next call of the communicator.
+  void wait_on(void* stream);
 
   struct State;
   explicit Handle(std::shared_ptr<State> state = nullptr) : state_(std::move(state)) {}
@@ -67,12 +73,19 @@ class Communicator {
   /// The rank in the world of a member.
   int world_rank(int group_rank) const;
 
+  // Operands of every operation may lie in GPU memory (Place::kGpu) once a GPU is attached:
+  // comm/cuda/gpu_communicator.h. Such an operation begins after the work that CallOptions::stream holds when it is
+  // called, and a blocking call returns when the GPU has done it.
+
   /// Memory that same-host peers read and write in place: the fastest operand of every operation.
   Buffer allocate(size_t num_bytes);
   template <typename T>
   TypedBuffer<T> allocate(size_t count) {
     return TypedBuffer<T>(allocate(count * sizeof(T)), count);
   }
+
+  /// GPU memory that every rank on the same GPU can reach. Throws UsageError without an attached GPU.
+  Buffer allocate_gpu(size_t num_bytes);
 
   // Point to point. Messages between two ranks with one tag arrive in order. Lengths and types must agree.
   void send(ConstData data, int to, uint32_t tag = 0, const CallOptions& options = {});

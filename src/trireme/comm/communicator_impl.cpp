@@ -44,7 +44,9 @@ void RankContext::sweep_retired(bool all) {
 }
 
 Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
-    : context(std::move(context_)), group(std::move(group_)), queue([this] { return pump(); }) {
+    : context(std::move(context_)),
+      group(std::move(group_)),
+      queue([this] { return pump(); }, [this](GpuTask& task) { return watch(task, true); }) {
   if (group.seats != nullptr) {
     board = std::make_unique<Board>(group.seats, group.rank, group.world_ranks, *context->space);
     shared.emplace(*board, *context->space, BoardTuning{});
@@ -56,8 +58,10 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
 }
 
 Communicator::Impl::~Impl() {
+  closing_since = Clock::now();
   closing.store(true);
   queue.stop();
+  gpu.reset();
   for (const auto& [ticket, state] : messages) {
     if (ticket->done.load(std::memory_order_acquire)) continue;
     state->finish(std::make_exception_ptr(CommError("the communicator was closed before the message had gone", -1)));
@@ -176,6 +180,7 @@ void Communicator::Impl::break_with(const std::string& message, int culprit, boo
     is_broken.store(true, std::memory_order_release);
   }
   endpoint->abandon();
+  if (gpu) gpu->abort();
   dump_recorder(error);
   throw error;
 }
@@ -233,6 +238,7 @@ void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point s
       if (!broken) broken = CommError(error.what(), context->rank);
       is_broken.store(true, std::memory_order_release);
     }
+    if (gpu) gpu->abort();
     dump_recorder(*broken);
     throw;
   }

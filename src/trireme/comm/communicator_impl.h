@@ -97,6 +97,17 @@ struct Communicator::Impl {
   Handle hand_over(Endpoint::Ticket ticket, const CallOptions& options);
   bool pump();
 
+  // On GPU memory: [Note: GPU operations]. Throw UsageError where no GPU is attached.
+  GpuOperations& gpu_operations() const;
+  void run_on_gpu(OperationDigest digest, uint64_t extra, const GpuRequest& request, const CallOptions& options);
+  Handle start_on_gpu(OperationDigest digest, uint64_t extra, GpuRequest request, const CallOptions& options);
+  std::shared_ptr<GpuTask> start_gpu_message(const GpuMessage& message, const CallOptions& options);
+  void await_tasks(std::span<const std::shared_ptr<GpuTask>> tasks);
+  /// Whether the task has ended; what it throws has broken the group. In the background nobody else records a failure.
+  bool watch(GpuTask& task, bool background = false);
+  /// Throws what a waiter throws, with a better word for work of this rank's own that does not end.
+  void check_task(GpuTask& task);
+
   Tuner::Situation situation(bool ordered) const;
   Algorithm algorithm_for(size_t num_bytes, const CallOptions& options) const;
   /// Sub-groups for the two-level algorithm; made on first use, by all members together.
@@ -114,12 +125,14 @@ struct Communicator::Impl {
   uint64_t outer_fingerprint = 0;  ///< of the operation that this group's operations are parts of
   uint64_t splits = 0;
   std::unique_ptr<Communicator> inside_host, between_hosts;
+  std::unique_ptr<GpuOperations> gpu;  ///< null until a GPU is attached
   bool hosts_are_equal = true;
 
   mutable std::mutex broken_mutex;
   std::atomic<bool> is_broken{false};
   std::optional<CommError> broken;
   std::atomic<bool> closing{false};
+  Clock::time_point closing_since{};  ///< written before `closing`
 
   std::mutex messages_mutex;
   std::vector<std::pair<Endpoint::Ticket, std::shared_ptr<Handle::State>>> messages;  // started, not done

@@ -20,6 +20,9 @@ struct BFloat16 {
 enum class DataType : uint8_t { kFloat, kDouble, kHalf, kBFloat16, kInt32, kInt64, kUInt8 };
 enum class ReduceOp : uint8_t { kSum, kAverage, kMin, kMax, kProduct };
 
+/// Where an operand lies: memory of the host, or of the GPU that is attached to the communicator (comm/cuda).
+enum class Place : uint8_t { kHost, kGpu };
+
 size_t size_of(DataType type);
 std::string_view name_of(DataType type);
 std::string_view name_of(ReduceOp op);
@@ -60,10 +63,11 @@ struct ConstData {
   const std::byte* bytes = nullptr;
   size_t count = 0;
   DataType type = DataType::kUInt8;
+  Place place = Place::kHost;
 
   ConstData() = default;
-  ConstData(const void* data, size_t count_, DataType type_)
-      : bytes(static_cast<const std::byte*>(data)), count(count_), type(type_) {}
+  ConstData(const void* data, size_t count_, DataType type_, Place place_ = Place::kHost)
+      : bytes(static_cast<const std::byte*>(data)), count(count_), type(type_), place(place_) {}
   template <typename Range>
   requires requires(const Range& r) {
     std::span(r.data(), r.size());
@@ -73,7 +77,7 @@ struct ConstData {
       : ConstData(range.data(), range.size(), DataTypeOf<typename Range::value_type>::value) {}
 
   size_t num_bytes() const { return count * size_of(type); }
-  ConstData part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type}; }
+  ConstData part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type, place}; }
 };
 
 /// A view of `count` elements that a collective writes.
@@ -81,9 +85,11 @@ struct Data {
   std::byte* bytes = nullptr;
   size_t count = 0;
   DataType type = DataType::kUInt8;
+  Place place = Place::kHost;
 
   Data() = default;
-  Data(void* data, size_t count_, DataType type_) : bytes(static_cast<std::byte*>(data)), count(count_), type(type_) {}
+  Data(void* data, size_t count_, DataType type_, Place place_ = Place::kHost)
+      : bytes(static_cast<std::byte*>(data)), count(count_), type(type_), place(place_) {}
   template <typename Range>
   requires requires(Range& r) {
     std::span(r.data(), r.size());
@@ -92,9 +98,9 @@ struct Data {
   Data(Range&& range)
       : Data(range.data(), range.size(), DataTypeOf<typename std::remove_reference_t<Range>::value_type>::value) {}
 
-  operator ConstData() const { return {bytes, count, type}; }
+  operator ConstData() const { return {bytes, count, type, place}; }
   size_t num_bytes() const { return count * size_of(type); }
-  Data part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type}; }
+  Data part(size_t first, size_t n) const { return {bytes + first * size_of(type), n, type, place}; }
 };
 
 }  // namespace trireme

@@ -28,7 +28,6 @@ const std::vector<Absent>& list() {
       {"parallel.interleave", 1, "an interleaved pipeline"},
       {"parallel.plan", std::string(), "running a plan"},
       {"train.recompute", std::string("none"), "recomputation"},
-      {"train.device", std::string("cpu"), "training on GPUs"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
       {"compression.method", std::string("none"), "compression of gradients"},
   };

@@ -39,6 +39,8 @@ struct TrainConfig {
   int64_t threads = 1;  ///< of a worker
   int64_t seed = 1;
   std::string device = "cpu";
+  bool deterministic = true;  ///< on a GPU: sums keep their order
+  bool graph = true;          ///< on a GPU: a step is captured once and run again, where that can be
   int64_t eval_every = 100;  ///< steps; 0: only at the end
   int64_t eval_batches = 8;
   double clip = 0;              ///< largest norm of all gradients together; 0: off

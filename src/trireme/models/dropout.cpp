@@ -16,7 +16,7 @@ Dropout::Dropout(double p, std::string name) : p_(p), name_(std::move(name)) {
 }
 
 torch::Tensor Dropout::forward(const torch::Tensor& x) const {
-  if (p_ == 0 || !is_training()) return x;
+  if (!is_active()) return x;
   const RandomContext* context = RandomScope::current();
   if (!context) {
     throw Error(fmt::format("dropout of {} has no random numbers to draw from", name_),

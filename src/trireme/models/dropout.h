@@ -17,6 +17,8 @@ class Dropout : public torch::nn::Module {
   /// The first dim of `x` is the micro-batch's samples. Element i of micro-batch m takes number m · elements + i, so
   /// that masks belong to samples, however the step's samples are cut into micro-batches of one size.
   torch::Tensor forward(const torch::Tensor& x) const;
+  /// Whether forward() changes its input now.
+  bool is_active() const { return p_ != 0 && is_training(); }
 
  private:
   double p_;

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -11,6 +12,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 
+#include "trireme/models/functions_gpu.h"
 #include "trireme/models/functions_plain.h"
 
 namespace trireme::ops {
@@ -41,20 +43,60 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
 
 }  // namespace plain
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return on_gpu::serves(gate) ? on_gpu::swiglu(gate, up) : at::silu(gate) * up;
+}
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  if (on_gpu::serves(x)) {
+    if (const auto y = on_gpu::layer_norm(x, {weight, bias, eps}); y.defined()) return y;
+  }
   return at::layer_norm(x, {x.size(-1)}, weight, bias, eps);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (on_gpu::serves(x)) {
+    if (const auto y = on_gpu::rms_norm(x, weight, eps); y.defined()) return y;
+  }
   const auto wide = x.to(at::kFloat);
   return weight * (wide * at::rsqrt(wide.square().mean(-1, true) + eps)).to(x.scalar_type());
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
+  if (on_gpu::serves(x)) return on_gpu::rotate(x, cosine, sine);
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1);
+}
+
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions) {
+  if (on_gpu::serves(table)) return on_gpu::embedding(tokens, table, positions);
+  const auto rows = at::embedding(table, tokens);
+  return positions.defined() ? rows + positions.narrow(0, 0, tokens.size(-1)) : rows;
+}
+
+at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
+  if (on_gpu::serves(x)) {
+    if (const auto loss = on_gpu::linear_cross_entropy(x, weight, target); loss.defined()) return loss;
+  }
+  return ops::cross_entropy(ops::linear(x, weight), target);
+}
+
+at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,
+                           const LinearParameters& output, int64_t heads) {
+  if (on_gpu::serves(x)) {
+    if (const auto y = on_gpu::attention_block(x, norm, qkv, output, heads); y.defined()) return y;
+  }
+  const auto inside = ops::linear(ops::layer_norm(x, norm.scale, norm.shift, norm.eps), qkv.weight, qkv.bias);
+  return x + ops::linear(causal_attention(inside, heads, heads), output.weight, output.bias);
+}
+
+at::Tensor mlp_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,
+                     const LinearParameters& down) {
+  if (on_gpu::serves(x)) {
+    if (const auto y = on_gpu::mlp_block(x, norm, up, down); y.defined()) return y;
+  }
+  const auto inside = ops::gelu(ops::linear(ops::layer_norm(x, norm.scale, norm.shift, norm.eps), up.weight, up.bias));
+  return x + ops::linear(inside, down.weight, down.bias);
 }
 
 }  // namespace trireme::ops

@@ -1,9 +1,9 @@
 // The operators that take a transformer's time, each in one place: what is fused or replaced is replaced here.
 //
 // float32 on a CPU with AVX2 or more takes our kernels (models/kernels) where libtorch has one thread a process, as in
-// a rank for each core; all else takes libtorch's operators. Both give the same bits for the same input every time. All
-// are differentiable once: a backward through our backward throws Error. Threads: all. A namespace of their own, since
-// libtorch has the same names.
+// a rank for each core; tensors on a GPU take ours too (models/cuda); all else takes libtorch's operators. Both give
+// the same bits for the same input every time. All are differentiable once: a backward through our backward throws
+// Error. Threads: all. A namespace of their own, since libtorch has the same names.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +32,30 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tenso
 /// Mean over the rows of −log softmax(logits)[target], float32: logits [batch, …, classes], target [batch, …] of int64.
 /// Rows whose target is −100 do not count.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target);
+
+/// The same of x · weightᵀ: logits are never held whole where our GPU kernels compute it.
+at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target);
+/// Rows of `table` [vocab, width] for tokens [batch, seq], plus the first seq rows of `positions` where that is
+/// defined.
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions = {});
+
+struct NormParameters {
+  at::Tensor scale, shift;
+  double eps = 1e-5;
+};
+struct LinearParameters {
+  at::Tensor weight, bias;
+};
+// The two halves of a GPT-2 block, each one node of the graph on a GPU.
+/// x + output(causal_attention(qkv(layer_norm(x)))).
+at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,
+                           const LinearParameters& output, int64_t heads);
+/// x + down(gelu(up(layer_norm(x)))).
+at::Tensor mlp_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,
+                     const LinearParameters& down);
+
+/// On GPUs, whether sums keep their order, so that bits repeat (the default); off, what is faster goes first.
+void set_deterministic(bool on);
 
 /// Makes all operators libtorch's, for tests and benchmarks that compare; operators already called keep their backward.
 void use_plain(bool plain);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/models/functions.h"
+#include "trireme/models/functions_gpu.h"
 #include "trireme/models/functions_inside.h"
 #include "trireme/models/functions_plain.h"
 #include "trireme/models/kernels/multiply.h"
@@ -128,6 +129,9 @@ class PackedAttentionFunction : public torch::autograd::Function<PackedAttention
 }  // namespace
 
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  if (on_gpu::serves(q)) {
+    if (const auto o = on_gpu::attention(q, k, v); o.defined()) return o;
+  }
   if (!kernels_for({q, k, v})) return plain::causal_attention(q, k, v);
   const Parts x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v)};
   if (wants_gradient({q, k, v})) return AttentionFunction::apply(x.q, x.k, x.v);
@@ -137,7 +141,7 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, int64_t kv_heads) {
   if (!kernels_for({qkv})) {
     const Parts x = split_heads(qkv, heads, kv_heads);
-    return plain::causal_attention(x.q, x.k, x.v);
+    return causal_attention(x.q, x.k, x.v);
   }
   const auto ours = with_contiguous_rows(qkv);
   if (wants_gradient({qkv})) return PackedAttentionFunction::apply(ours, heads, kv_heads);

@@ -8,12 +8,13 @@
 #include <atomic>
 
 #include "trireme/base/error.h"
-#include "trireme/models/functions.h"
+#include "trireme/models/functions_gpu.h"
 
 namespace trireme::ops {
 namespace {
 
 std::atomic<bool> plain_only = false;
+std::atomic<bool> deterministic = true;
 
 bool is_ours(const at::Tensor& x) {
   return !x.defined() || (x.is_cpu() && x.scalar_type() == at::kFloat && x.layout() == at::kStrided);
@@ -22,6 +23,12 @@ bool is_ours(const at::Tensor& x) {
 }  // namespace
 
 void use_plain(bool plain) { plain_only = plain; }
+bool plain_wanted() { return plain_only; }
+void set_deterministic(bool on) {
+  deterministic = on;
+  on_gpu::choose_by_timing(!on);
+}
+bool is_deterministic() { return deterministic; }
 
 const model_kernels::Kernels* kernels_for(std::initializer_list<at::Tensor> tensors) {
   // Without OpenMP at compile time at::parallel_for is a plain call, while libtorch's own operators use all threads.

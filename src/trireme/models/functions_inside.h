@@ -13,6 +13,10 @@ namespace trireme::ops {
 /// The kernels for these tensors, null where libtorch's operators are to be used. Undefined tensors do not count.
 const model_kernels::Kernels* kernels_for(std::initializer_list<at::Tensor> tensors);
 
+/// What use_plain() and set_deterministic() said last.
+bool plain_wanted();
+bool is_deterministic();
+
 /// Whether autograd will want a backward through a function of these.
 bool wants_gradient(std::initializer_list<at::Tensor> tensors);
 

@@ -21,7 +21,7 @@ class EmbeddingLayer : public Layer {
   torch::Tensor forward(const torch::Tensor& tokens) override {
     const int64_t seq = tokens.size(1), most = position_->weight.size(0);
     if (seq > most) throw UsageError(fmt::format("{} tokens a sample, but the model knows {} positions", seq, most));
-    return dropout_->forward(token->forward(tokens) + position_->weight.narrow(0, 0, seq));
+    return dropout_->forward(ops::embedding(tokens, token->weight, position_->weight));
   }
 
   std::shared_ptr<Embedding> token;
@@ -34,28 +34,26 @@ class EmbeddingLayer : public Layer {
 class Attention : public torch::nn::Module {
  public:
   explicit Attention(const ModelConfig& c)
-      : heads_(c.heads),
-        qkv_(register_module("qkv", std::make_shared<Linear>(c.hidden, 3 * c.hidden, true))),
-        output_(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, true))) {}
+      : heads(c.heads),
+        qkv(register_module("qkv", std::make_shared<Linear>(c.hidden, 3 * c.hidden, true))),
+        output(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, true))) {}
 
   torch::Tensor forward(const torch::Tensor& x) const {
-    return output_->forward(ops::causal_attention(qkv_->forward(x), heads_, heads_));
+    return output->forward(ops::causal_attention(qkv->forward(x), heads, heads));
   }
 
- private:
-  int64_t heads_;
-  std::shared_ptr<Linear> qkv_, output_;
+  const int64_t heads;
+  const std::shared_ptr<Linear> qkv, output;
 };
 
 class FeedForward : public torch::nn::Module {
  public:
   explicit FeedForward(const ModelConfig& c)
-      : up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, true))),
-        down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, true))) {}
-  torch::Tensor forward(const torch::Tensor& x) const { return down_->forward(ops::gelu(up_->forward(x))); }
+      : up(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, true))),
+        down(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, true))) {}
+  torch::Tensor forward(const torch::Tensor& x) const { return down->forward(ops::gelu(up->forward(x))); }
 
- private:
-  std::shared_ptr<Linear> up_, down_;
+  const std::shared_ptr<Linear> up, down;
 };
 
 class Block : public Layer {
@@ -70,6 +68,11 @@ class Block : public Layer {
         mlp_dropout_(register_module("mlp_dropout", std::make_shared<Dropout>(c.dropout, name + ".mlp_dropout"))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
+    if (!attention_dropout_->is_active()) {
+      const auto y = ops::attention_block(x, attention_norm_->operands(), attention_->qkv->operands(),
+                                          attention_->output->operands(), attention_->heads);
+      return ops::mlp_block(y, mlp_norm_->operands(), mlp_->up->operands(), mlp_->down->operands());
+    }
     const auto y = x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
     return y + mlp_dropout_->forward(mlp_->forward(mlp_norm_->forward(y)));
   }
@@ -83,19 +86,11 @@ class Block : public Layer {
   std::shared_ptr<Dropout> mlp_dropout_;
 };
 
-class Gpt2 : public Model {
+class Gpt2 : public LanguageModel<LayerNorm> {
  public:
-  explicit Gpt2(const ModelConfig& c) : Model(c) {
-    const auto embedding = std::make_shared<EmbeddingLayer>(c);
-    add_layer("embedding", embedding);
-    for (int64_t i = 0; i < c.layers; ++i) {
-      const std::string name = fmt::format("layers.{}", i);
-      add_layer(name, std::make_shared<Block>(c, name));
-    }
-    output_ = std::make_shared<OutputLayer<LayerNorm>>(c, embedding->token->weight);
-    add_layer(output_);
-  }
-  std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
+  explicit Gpt2(const ModelConfig& c)
+      : LanguageModel(c, std::make_shared<EmbeddingLayer>(c),
+                      [&](const std::string& name) { return std::make_shared<Block>(c, name); }) {}
 
   /// What adds to the residual stream is smaller, the deeper the model.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
@@ -104,9 +99,6 @@ class Gpt2 : public Model {
     }
     return Model::initial(parameter, shape);
   }
-
- private:
-  std::shared_ptr<OutputLayer<LayerNorm>> output_;
 };
 
 }  // namespace

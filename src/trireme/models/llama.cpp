@@ -34,18 +34,21 @@ class RotaryTable {
   RotaryTable(int64_t seq, int64_t head_dim, double theta) : seq_(seq), head_dim_(head_dim), theta_(theta) {}
 
   torch::Tensor rotate_by_position(const torch::Tensor& x) {
-    if (!cosine_.defined() || cosine_.device() != x.device() || cosine_.scalar_type() != x.scalar_type()) make(x);
+    if (!cosine_.defined() || cosine_.device() != x.device() || cosine_.scalar_type() != type_for(x)) make(x);
     const int64_t seq = x.size(1);
     return ops::rotate(x, cosine_.narrow(0, 0, seq), sine_.narrow(0, 0, seq));
   }
 
  private:
+  /// Our GPU kernel takes the angles in float32 whatever the type of x.
+  static torch::ScalarType type_for(const torch::Tensor& x) { return x.is_cuda() ? torch::kFloat32 : x.scalar_type(); }
+
   void make(const torch::Tensor& like) {
     const auto frequency =
         at::pow(theta_, at::arange(0, head_dim_, 2, at::kFloat) / static_cast<double>(head_dim_)).reciprocal();
     const auto angle = at::outer(at::arange(seq_, at::kFloat), frequency).unsqueeze(1);
-    cosine_ = angle.cos().to(like.options());
-    sine_ = angle.sin().to(like.options());
+    cosine_ = angle.cos().to(like.options().dtype(type_for(like)));
+    sine_ = angle.sin().to(like.options().dtype(type_for(like)));
   }
 
   int64_t seq_, head_dim_;
@@ -111,19 +114,11 @@ class Block : public Layer {
   std::shared_ptr<FeedForward> mlp_;
 };
 
-class Llama : public Model {
+class Llama : public LanguageModel<RmsNorm> {
  public:
-  explicit Llama(const ModelConfig& c) : Model(c) {
-    const auto embedding = std::make_shared<EmbeddingLayer>(c);
-    add_layer("embedding", embedding);
-    for (int64_t i = 0; i < c.layers; ++i) add_layer(fmt::format("layers.{}", i), std::make_shared<Block>(c));
-    output_ = std::make_shared<OutputLayer<RmsNorm>>(c, embedding->token->weight);
-    add_layer(output_);
-  }
-  std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
-
- private:
-  std::shared_ptr<OutputLayer<RmsNorm>> output_;
+  explicit Llama(const ModelConfig& c)
+      : LanguageModel(c, std::make_shared<EmbeddingLayer>(c),
+                      [&](const std::string&) { return std::make_shared<Block>(c); }) {}
 };
 
 }  // namespace

@@ -46,6 +46,10 @@ class Model : public torch::nn::Module {
     for (const auto& layer : layers_) x = layer->forward(x);
     return x;
   }
+  /// loss(forward(x), target), without holding all logits where that can be had.
+  virtual torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target) const {
+    return loss(forward(std::move(x)), target);
+  }
   /// Mean over the micro-batch, from logits; float32. Cross entropy: [batch, …, classes] against [batch, …] of int64.
   virtual torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& target) const;
   virtual std::vector<SharedUse> shared_uses() { return {}; }

@@ -2,7 +2,6 @@
 // initialize() (models/model.h) gives all parameters their values.
 #pragma once
 
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
@@ -17,6 +16,7 @@ class Linear : public torch::nn::Module {
     if (with_bias) bias = register_parameter("bias", at::empty({out}));
   }
   torch::Tensor forward(const torch::Tensor& x) const { return ops::linear(x, weight, bias); }
+  ops::LinearParameters operands() const { return {weight, bias}; }
   torch::Tensor weight, bias;
 };
 
@@ -24,7 +24,7 @@ class Linear : public torch::nn::Module {
 class Embedding : public torch::nn::Module {
  public:
   Embedding(int64_t count, int64_t width) : weight(register_parameter("weight", at::empty({count, width}))) {}
-  torch::Tensor forward(const torch::Tensor& index) const { return at::embedding(weight, index); }
+  torch::Tensor forward(const torch::Tensor& index) const { return ops::embedding(index, weight); }
   torch::Tensor weight;
 };
 
@@ -35,6 +35,7 @@ class LayerNorm : public torch::nn::Module {
         bias(register_parameter("bias", at::empty({width}))),
         eps_(eps) {}
   torch::Tensor forward(const torch::Tensor& x) const { return ops::layer_norm(x, weight, bias, eps_); }
+  ops::NormParameters operands() const { return {weight, bias, eps_}; }
   torch::Tensor weight, bias;
 
  private:

@@ -26,17 +26,12 @@ Executor::Executor(Program program, GradientStore& store, Communicator* comm, in
       store_(store),
       reducer_(comm, program_.across, travel_type),
       overlap_(overlap),
-      micro_batch_values_(torch::zeros({num_values})) {
+      micro_batch_values_(torch::zeros({num_values}, torch::TensorOptions().device(store.device()))) {
   if (program_.num_groups != store.num_groups() + 1 || program_.num_slots != store.num_slots()) {
     throw Error("the program was written for another model");
   }
   for (int slot = 0; slot < program_.num_slots; ++slot) {
-    if (comm == nullptr) {
-      values_.push_back(torch::zeros({num_values}));
-      continue;
-    }
-    buffers_.push_back(comm->allocate(static_cast<size_t>(num_values) * sizeof(float)));
-    values_.push_back(torch::from_blob(buffers_.back().data(), {num_values}));
+    values_.push_back(shared_zeros(comm, num_values, micro_batch_values_.options()));
   }
 }
 

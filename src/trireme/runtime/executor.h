@@ -58,7 +58,6 @@ class Executor {
   GradientStore& store_;
   GroupReducer reducer_;
   const bool overlap_;
-  std::vector<Buffer> buffers_;
   std::vector<torch::Tensor> values_;  ///< one for each slot
   torch::Tensor micro_batch_values_;
   bool alone_ = false;

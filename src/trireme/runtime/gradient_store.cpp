@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/error.h"
+#include "trireme/runtime/shared_tensor.h"
 
 namespace trireme {
 
@@ -34,15 +35,10 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
     }
   }
   lay_out(options);
-  const auto tensor_options = torch::TensorOptions().dtype(options.type);
-  const size_t num_bytes = static_cast<size_t>(size_) * c10::elementSize(options.type);
+  const auto device = sources_.empty() ? torch::Device(torch::kCPU) : sources_[0].leaf.device();
+  const auto tensor_options = torch::TensorOptions().dtype(options.type).device(device);
   for (int slot = 0; slot < options.num_slots; ++slot) {
-    if (comm != nullptr && slot < options.num_shared_slots) {
-      buffers_.push_back(comm->allocate(num_bytes));
-      slots_.push_back(torch::from_blob(buffers_.back().data(), {size_}, tensor_options));
-    } else {
-      slots_.push_back(torch::zeros({size_}, tensor_options));
-    }
+    slots_.push_back(shared_zeros(slot < options.num_shared_slots ? comm : nullptr, size_, tensor_options));
   }
   for (size_t i = 0; i < sources_.size(); ++i) {
     torch::autograd::impl::set_post_acc_grad_hooks(sources_[i].leaf, std::make_unique<Hook>(*this, i));

@@ -49,6 +49,8 @@ class GradientStore {
   /// After backward(): sources that got no gradient count as zero, and the groups that wait for them are ready.
   void end();
 
+  /// Where the slots lie: where the parameters do.
+  torch::Device device() const { return slots_[0].device(); }
   int num_groups() const { return static_cast<int>(groups_.size()); }
   int num_slots() const { return static_cast<int>(slots_.size()); }
   /// A group of a slot, flat.
@@ -87,7 +89,6 @@ class GradientStore {
   std::vector<GradientSource> sources_;
   std::vector<Place> places_;
   std::vector<Group> groups_;
-  std::vector<Buffer> buffers_;
   std::vector<torch::Tensor> slots_;
   int64_t size_ = 0;
 

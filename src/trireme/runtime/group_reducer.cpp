@@ -1,55 +1,19 @@
 #include "trireme/runtime/group_reducer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
-#include "trireme/base/error.h"
+#include "trireme/runtime/device.h"
 
 namespace trireme {
-namespace {
-
-DataType data_type_of(torch::ScalarType type) {
-  switch (type) {
-    case torch::kFloat32:
-      return DataType::kFloat;
-    case torch::kFloat64:
-      return DataType::kDouble;
-    case torch::kFloat16:
-      return DataType::kHalf;
-    case torch::kBFloat16:
-      return DataType::kBFloat16;
-    case torch::kInt32:
-      return DataType::kInt32;
-    case torch::kInt64:
-      return DataType::kInt64;
-    case torch::kUInt8:
-      return DataType::kUInt8;
-    default:
-      throw UsageError(fmt::format("tensors of type {} cannot be communicated", c10::toString(type)));
-  }
-}
-
-}  // namespace
-
-Data data_of(const torch::Tensor& tensor) {
-  if (!tensor.is_contiguous()) throw UsageError("only contiguous tensors can be communicated", "call contiguous()");
-  if (!tensor.is_cpu()) throw UsageError("only tensors in the memory of the CPU can be communicated", "call cpu()");
-  return {tensor.data_ptr(), static_cast<size_t>(tensor.numel()), data_type_of(tensor.scalar_type())};
-}
 
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
     : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
 
 torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values) {
   const auto index = static_cast<size_t>(group);
-  if (travel_buffers_.size() <= index) {
-    travel_buffers_.resize(index + 1);
-    buffers_.resize(index + 1);
-  }
+  if (travel_buffers_.size() <= index) travel_buffers_.resize(index + 1);
   if (!travel_buffers_[index].defined()) {
-    buffers_[index] = comm_->allocate(static_cast<size_t>(values.numel()) * c10::elementSize(travel_type_));
-    travel_buffers_[index] = torch::from_blob(buffers_[index].data(), {values.numel()}, travel_type_);
+    travel_buffers_[index] = shared_zeros(comm_, values.numel(), values.options().dtype(travel_type_));
   }
   return travel_buffers_[index];
 }
@@ -64,7 +28,9 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
     torch::Tensor values = slots[0];
     const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
     if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(slots[0]);
-    pending.handle = comm_->start_all_reduce(data_of(values), ReduceOp::kSum, {.ordered = ordered_});
+    CallOptions options = call_options(values.device());
+    options.ordered = ordered_;
+    pending.handle = comm_->start_all_reduce(data_of(values), ReduceOp::kSum, options);
     bytes_ += values.nbytes();
   } else {
     pending.has_partials = true;
@@ -77,7 +43,7 @@ void GroupReducer::finish() {
   torch::NoGradGuard no_grad;
   std::vector<Pending> all = std::exchange(pending_, {});
   for (Pending& pending : all) {
-    if (pending.handle.valid()) pending.handle.wait();
+    if (pending.handle.valid()) pending.handle.wait_on(current_stream(pending.slots[0].device()));
     if (pending.has_partials) sum_partials(pending.slots);
     if (pending.travelling.defined()) pending.slots[0].copy_(pending.travelling);
   }
@@ -102,11 +68,12 @@ void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
   const std::vector<size_t> own_everywhere(static_cast<size_t>(num_ranks), static_cast<size_t>(own));
   const int most = *std::max_element(across_.partials_of_rank.begin(), across_.partials_of_rank.end());
 
+  const CallOptions options = call_options(slots[0].device());
   // Ranks with fewer partial sums than others send one of them again; nobody adds it.
   torch::Tensor arrived = torch::empty({most, num_ranks, own}, slots[0].options());
   for (int k = 0; k < most; ++k) {
     const torch::Tensor& slot = slots[std::min(static_cast<size_t>(k), slots.size() - 1)];
-    comm_->all_to_all_v(data_of(slot), parts, data_of(arrived[k]), own_everywhere);
+    comm_->all_to_all_v(data_of(slot), parts, data_of(arrived[k]), own_everywhere, options);
     bytes_ += slot.nbytes();
   }
   std::vector<torch::Tensor> partials;
@@ -116,7 +83,7 @@ void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
   for (const Addition& addition : across_.additions) {
     partials[static_cast<size_t>(addition.into)].add_(partials[static_cast<size_t>(addition.from)]);
   }
-  comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts);
+  comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts, call_options(slots[0].device()));
 }
 
 }  // namespace trireme

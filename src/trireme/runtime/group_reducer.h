@@ -11,11 +11,9 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/program/instruction.h"
+#include "trireme/runtime/shared_tensor.h"
 
 namespace trireme {
-
-/// A view of a contiguous CPU tensor for a communicator. Throws UsageError for a type that cannot travel.
-Data data_of(const torch::Tensor& tensor);
 
 /// What happens to a group instead of the all-reduce: compression, for instance. It gets the group's number and its
 /// sum over this rank's micro-batches, and leaves the sum over all ranks there when the handle is done. A hook that has
@@ -54,7 +52,6 @@ class GroupReducer {
   bool ordered_;
   ReduceHook hook_;
   std::vector<Pending> pending_;
-  std::vector<Buffer> buffers_;
   std::vector<torch::Tensor> travel_buffers_;
   size_t bytes_ = 0;
 };

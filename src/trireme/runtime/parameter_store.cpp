@@ -17,8 +17,9 @@ ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType
     num_parameters_ += item.value().numel();
     size += (item.value().numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
-  master_ = torch::zeros({size});
-  if (compute_type != torch::kFloat32) compute_ = torch::zeros({size}, compute_type);
+  const auto options = torch::TensorOptions().device(entries_.empty() ? torch::kCPU : entries_[0].parameter.device());
+  master_ = torch::zeros({size}, options);
+  if (compute_type != torch::kFloat32) compute_ = torch::zeros({size}, options.dtype(compute_type));
   for (Entry& entry : entries_) {
     torch::Tensor& parameter = entry.parameter;
     entry.master = master_.narrow(0, entry.offset, parameter.numel()).view(parameter.sizes());

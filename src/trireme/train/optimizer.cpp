@@ -50,11 +50,9 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
     auto* weight = entry.master.data_ptr<float>();
     const bool decays = config_.decay == "all" || entry.is_matrix;
     const double decay = decays ? config_.weight_decay : 0;
-    const auto state_of = [&](const torch::Tensor& state) {
-      return state.defined() ? state.data_ptr<float>() + entry.offset : nullptr;
-    };
+    const EntryState state = state_of(i);
     if (config_.kind == "sgd") {
-      sgd_update(weight, g.const_data_ptr<float>(), state_of(first_), count,
+      sgd_update(weight, g.const_data_ptr<float>(), state.first, count,
                  {static_cast<float>(factor), static_cast<float>(lr), static_cast<float>(decay),
                   static_cast<float>(config_.momentum), config_.nesterov});
     } else {
@@ -67,10 +65,17 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
       adam.beta2 = static_cast<float>(config_.beta2);
       adam.eps = static_cast<float>(config_.eps);
       adam.inverse_root = static_cast<float>(1 / std::sqrt(correction2));
-      adam_update(weight, g.const_data_ptr<float>(), state_of(first_), state_of(second_), count, adam);
+      adam_update(weight, g.const_data_ptr<float>(), state.first, state.second, count, adam);
     }
   }
   parameters_.publish();
+}
+
+Optimizer::EntryState Optimizer::state_of(size_t entry) const {
+  const auto at = [&](const torch::Tensor& state) {
+    return state.defined() ? state.data_ptr<float>() + parameters_.entries()[entry].offset : nullptr;
+  };
+  return {at(first_), at(second_)};
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> Optimizer::state() const {

@@ -25,6 +25,12 @@ class Optimizer {
   /// `gradient(i)` is the float32 gradient of entry i; `factor` is applied to it. `step` counts from 0.
   void update(const std::function<torch::Tensor(size_t entry)>& gradient, double factor, double lr, int64_t step);
 
+  struct EntryState {
+    float *first = nullptr, *second = nullptr;
+  };
+  /// Where the state of an entry lies; null where there is none.
+  EntryState state_of(size_t entry) const;
+
   /// The state of each parameter by name, such as "adam.first.head.weight": views, for checkpoints.
   std::vector<std::pair<std::string, torch::Tensor>> state() const;
   size_t num_bytes() const;

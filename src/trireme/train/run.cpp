@@ -56,9 +56,9 @@ class PartSums {
  public:
   void add(const StepReport& step) {
     ++count_;
-    const double forward = step.times.forward_s - step.data_s;
-    const double known =
-        step.times.forward_s + step.times.backward_s + step.times.communication_s + step.times.optimizer_s;
+    const double forward = step.times.forward_s;
+    const double known = step.data_s + step.times.forward_s + step.times.backward_s + step.times.communication_s +
+                         step.times.optimizer_s;
     const double parts[] = {step.data_s,
                             forward,
                             step.times.backward_s,
@@ -278,7 +278,7 @@ class Run {
                            {"gradient_norm", step.gradient_norm},
                            {speed_name(), speed},
                            {"data_s", step.data_s},
-                           {"forward_s", step.times.forward_s - step.data_s},
+                           {"forward_s", step.times.forward_s},
                            {"backward_s", step.times.backward_s},
                            {"exposed_comm_s", step.times.communication_s},
                            {"optimizer_s", step.times.optimizer_s},
@@ -307,7 +307,7 @@ class Run {
     std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
     std::vector<TensorView> views;
     const auto add = [&](const std::string& name, torch::Tensor tensor) {
-      kept.push_back(tensor.contiguous());
+      kept.push_back(tensor.cpu().contiguous());
       const Data data = data_of(kept.back());
       views.push_back({{name, data.type, tensor.sizes().vec()}, {data.bytes, data.num_bytes()}});
     };
@@ -318,7 +318,20 @@ class Run {
     write_safetensors(options_.record / fmt::format("step-{:06}.safetensors", step.step), views);
   }
 
+  void profile_steps() {
+    if (options_.profiled_steps == 0) return;
+    result_.kernels = profile(trainer_.device(), [this] {
+      for (int64_t i = 0; i < options_.profiled_steps; ++i) trainer_.step();
+    });
+    for (KernelTime& kernel : result_.kernels) {
+      kernel.us /= static_cast<double>(options_.profiled_steps);
+      kernel.count /= options_.profiled_steps;
+    }
+  }
+
   void finish(double seconds) {
+    result_.device_memory_bytes = device_memory(trainer_.device()).peak_bytes;
+    profile_steps();
     note_evaluation();
     result_.steps = trainer_.steps_done();
     result_.seconds = seconds;
@@ -338,8 +351,8 @@ class Run {
       result_.units_per_second = units_a_step_ / *middle;
     }
     if (leads_ && data_.is_generated_text && options_.keeps_run_folder && !result_.stopped) {
-      const SumsScore score =
-          ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text); }, data_.generated, kMostSums);
+      const SumsScore score = ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text).cpu(); },
+                                       data_.generated, kMostSums);
       result_.sums_asked = score.asked;
       result_.sums_right = score.right;
     }

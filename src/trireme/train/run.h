@@ -16,6 +16,7 @@ struct RunOptions {
   bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
   int64_t stop_after = 0;        ///< stops as if asked to after this many steps of this process; 0: never
   int64_t warmup_steps = 0;      ///< not counted in speed
+  int64_t profiled_steps = 0;    ///< done after the last on a GPU, to see where its time goes; nothing is kept of them
   std::filesystem::path record;  ///< a folder for loss, gradients and weights of every step; empty: none
 };
 
@@ -31,7 +32,9 @@ struct RunResult {
   double units_per_second = 0;
   std::string unit;                                      ///< "tokens" or "samples"
   std::vector<std::pair<std::string, double>> parts_ms;  ///< means of the parts of a step, this worker's
+  std::vector<KernelTime> kernels;  ///< a step's, where RunOptions::profiled_steps asked for it
   uint64_t peak_memory_bytes = 0;
+  uint64_t device_memory_bytes = 0;  ///< at the most, of a GPU
   uint64_t state_bytes = 0;
   uint64_t reduced_bytes_per_step = 0;
   int64_t num_parameters = 0;

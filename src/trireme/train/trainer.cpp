@@ -12,6 +12,7 @@
 #include "trireme/base/fault.h"
 #include "trireme/config/resolve.h"
 #include "trireme/models/batch_norm.h"
+#include "trireme/models/functions.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/tensor/random_scope.h"
@@ -23,7 +24,7 @@ namespace {
 // What is summed over micro-batches beside gradients: these, then the statistics.
 enum Value : int64_t { kLoss, kStop, kNumValues };
 
-constexpr auto kDataTimeout = std::chrono::minutes(5);
+constexpr int64_t kWarmupSteps = 3;  // before a graph is captured: libraries choose their algorithms in them
 
 torch::ScalarType scalar_type_of(const std::string& name) {
   return name == "bfloat16" ? torch::kBFloat16 : name == "float16" ? torch::kFloat16 : torch::kFloat32;
@@ -33,37 +34,21 @@ torch::ScalarType scalar_type_of(const std::string& name) {
 /// already, so nothing of theirs is cast or cached.
 class Autocast {
  public:
-  explicit Autocast(torch::ScalarType type) : on_(type != torch::kFloat32) {
+  Autocast(const torch::Device& device, torch::ScalarType type) : device_(device.type()), on_(type != torch::kFloat32) {
     if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, type);
+    at::autocast::set_autocast_enabled(device_, true);
+    at::autocast::set_autocast_dtype(device_, type);
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~Autocast() {
-    if (on_) at::autocast::set_autocast_enabled(at::kCPU, false);
+    if (on_) at::autocast::set_autocast_enabled(device_, false);
   }
   Autocast(const Autocast&) = delete;
 
  private:
+  const torch::DeviceType device_;
   const bool on_;
 };
-
-struct Inputs {
-  torch::Tensor input, target;
-};
-
-/// Tensors that keep their batch alive.
-Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape) {
-  const auto keep = [batch](void*) {};
-  const auto whole = [&](std::vector<int64_t>& numbers, at::IntArrayRef sizes) {
-    return torch::from_blob(numbers.data(), sizes, keep, torch::kInt64);
-  };
-  if (shape.is_language()) {
-    return {whole(batch->tokens, {batch->count, shape.seq}), whole(batch->targets, {batch->count, shape.seq})};
-  }
-  return {torch::from_blob(batch->images.data(), {batch->count, shape.channels, shape.height, shape.width}, keep),
-          whole(batch->labels, {batch->count})};
-}
 
 /// Groups are alike, so one stands for all. The work grows with ranks times leaves: large jobs leave it to the tests.
 void check_all_ranks(const DataParallelShape& shape) {
@@ -98,14 +83,20 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
       config_(config),
       plan_(check(config, world.size())),
       data_(data),
+      device_(open_device(config.train.device, world.local_rank())),
       model_(make_model(config.model, static_cast<uint64_t>(config.train.seed))),
       compute_type_(scalar_type_of(config.precision.compute)),
       loss_scale_(LossScale::of(config.precision)) {
   torch::set_num_threads(static_cast<int>(config.train.threads));
+  ops::set_deterministic(config.train.deterministic);
+  if (device_.is_cuda()) model_->to(device_);
+  if (world.size() > 1) attach_device(world.comm(), device_);
   parameters_ = std::make_unique<ParameterStore>(*model_, compute_type_);
   statistics_ = model_->statistics();
   if (config.model.sync_statistics && world.size() > 1) {
-    set_sum_over_replicas(*model_, [this](torch::Tensor& sums) { world_.comm().all_reduce(data_of(sums)); });
+    set_sum_over_replicas(*model_, [this](torch::Tensor& sums) {
+      world_.comm().all_reduce(data_of(sums), ReduceOp::kSum, call_options(device_));
+    });
   }
 
   std::vector<GradientSource> sources;
@@ -141,6 +132,13 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   executor_ = std::make_unique<Executor>(lower_data_parallel(shape, world.rank()), *gradients_, comm, num_values,
                                          travel_type, config.parallel.overlap);
   optimizer_ = std::make_unique<Optimizer>(config.optimizer, *parameters_);
+  if (device_.is_cuda()) {
+    device_update_ = std::make_unique<DeviceUpdate>(
+        config.optimizer, config.train.clip, *parameters_, *optimizer_,
+        [this](size_t entry) { return gradients_->gradient(0, source_of_entry_[entry]); });
+    device_scale_ = torch::ones({}, torch::TensorOptions().device(device_));
+    graph_ = std::make_unique<DeviceGraph>(device_);
+  }
   gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / static_cast<double>(plan_.num_micro_batches);
   start_reading();
 }
@@ -149,48 +147,47 @@ Trainer::~Trainer() = default;
 
 void Trainer::start_reading() {
   const int64_t micro = plan_.micro_batch, own = num_own_micro_batches(), first = world_.rank() * own;
-  reader_ = std::make_unique<ReadAhead>(
+  auto reader = std::make_unique<ReadAhead>(
       SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed)),
       [micro, own, first, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
         const int64_t number = next++;
         return std::optional(BatchRange{start + number / own * batch + (first + number % own) * micro, micro});
       },
       ReadAheadOptions{.depth = static_cast<int>(std::max<int64_t>(1, config_.data.read_ahead * own))});
+  if (inputs_) {  // a graph reads where the earlier inputs lie
+    inputs_->read_from(std::move(reader));
+  } else {
+    inputs_ = std::make_unique<StepInputs>(device_, data_.train->shape(), own, std::move(reader));
+  }
 }
 
 torch::Tensor Trainer::forward(int micro_batch, torch::Tensor values) {
-  const auto own = static_cast<size_t>(micro_batch - world_.rank() * num_own_micro_batches());
-  if (!replaying_) {
-    const auto start = Clock::now();
-    batches_.resize(static_cast<size_t>(num_own_micro_batches()));
-    batches_[own] = std::make_shared<Batch>(reader_->next(Deadline::after(kDataTimeout)));
-    data_s_ += std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  const Inputs inputs = tensors_of(batches_[own], data_.train->shape());
+  const Inputs& inputs = inputs_->at(static_cast<size_t>(micro_batch - world_.rank() * num_own_micro_batches()));
   const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
                            static_cast<uint64_t>(micro_batch)});
   torch::Tensor loss;
   {
-    const Autocast autocast(compute_type_);
-    loss = model_->loss(model_->forward(inputs.input), inputs.target);
+    const Autocast autocast(device_, compute_type_);
+    loss = model_->forward_loss(inputs.input, inputs.target);
   }
-  float* value = values.data_ptr<float>();
-  value[kLoss] = loss.item<float>();
-  value[kStop] = stop_ ? 1 : 0;
+  const torch::NoGradGuard no_grad;
+  values[kLoss].copy_(loss.detach());
+  values[kStop].fill_(stop_ ? 1 : 0);
   int64_t at = kNumValues;
   for (const Statistic& statistic : statistics_) {
     const int64_t count = statistic.running.numel();
     values.narrow(0, at, count).copy_(statistic.observed->detach().flatten());
     at += count;
   }
-  return loss_scale_.scale == 1 ? loss : loss * loss_scale_.scale;
+  const torch::AutoGradMode with_gradient(true);
+  if (compute_type_ != torch::kFloat16) return loss;
+  return device_scale_.defined() ? loss * device_scale_ : loss * loss_scale_.scale;
 }
 
 StepReport Trainer::step(bool stop) {
   const auto start = Clock::now();
   StepReport report;
   stop_ = stop;
-  data_s_ = 0;
   world_.set_step(static_cast<uint64_t>(steps_done_));
   set_fault_step(static_cast<uint64_t>(steps_done_));
   fault_point("train.step");
@@ -200,12 +197,14 @@ StepReport Trainer::step(bool stop) {
       if (source == 0 && fault_errno("train.gradient") != 0) gradient.view(-1)[0] = std::nanf("");
     };
   }
-  report.times = executor_->run({[this](int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
-                                 [this, &report] { apply_gradients(report); }});
-  const float* values = executor_->values().const_data_ptr<float>();
-  report.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);
-  report.stop_wanted = values[kStop] > 0;
-  report.data_s = data_s_;
+  report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
+  report.data_s = inputs_->next();
+  if (device_.is_cuda()) {
+    run_on_device(report);
+  } else {
+    run_on_host(report);
+  }
+  ++steps_here_;
   ++steps_done_;
   samples_done_ += plan_.global_batch;
   report.step = steps_done_;
@@ -213,30 +212,75 @@ StepReport Trainer::step(bool stop) {
   return report;
 }
 
+void Trainer::run_on_host(StepReport& report) {
+  report.times = executor_->run({[this](int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
+                                 [this, &report] { apply_gradients(report); }});
+  const float* values = executor_->values().const_data_ptr<float>();
+  report.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);
+  report.stop_wanted = values[kStop] > 0;
+}
+
+/// The host only enqueues, then waits once. After some steps the whole step is one graph.
+void Trainer::run_on_device(StepReport& report) {
+  const auto enqueue = [this] {
+    executor_->run({[this](int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
+                    [this] {
+                      add_shared_gradients();
+                      device_update_->enqueue(executor_->values());
+                    }});
+  };
+  device_update_->prepare(steps_done_, report.learning_rate, gradient_factor_ / loss_scale_.scale);
+  if (compute_type_ == torch::kFloat16) device_scale_.fill_(loss_scale_.scale);
+  if (!graph_->captured() && steps_here_ >= kWarmupSteps && can_capture()) graph_->capture(enqueue);
+  if (graph_->captured()) {
+    graph_->replay();
+  } else {
+    enqueue();
+  }
+  inputs_->prefetch();
+  const DeviceUpdate::Outcome outcome = device_update_->read();
+  const float* values = outcome.values.const_data_ptr<float>();
+  report.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);
+  report.stop_wanted = world_.size() == 1 ? stop_ : values[kStop] > 0;  // a graph has the flag of its capture
+  report.gradient_norm = outcome.gradient_norm;
+  report.skipped = outcome.skipped;
+  conclude(report, std::isfinite(report.loss));
+}
+
+/// Not where host code inside the step decides what happens: meetings with other ranks, dropout's masks, faults.
+bool Trainer::can_capture() const {
+  return config_.train.graph && world_.size() == 1 && config_.model.dropout == 0 && !faults_armed();
+}
+
 void Trainer::apply_gradients(StepReport& report) {
   add_shared_gradients();
   const double factor = gradient_factor_ / loss_scale_.scale;
   report.gradient_norm = gradient_norm() * factor;
-  report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
   const bool loss_is_finite = std::isfinite(executor_->values().const_data_ptr<float>()[kLoss]);
-  const bool finite = std::isfinite(report.gradient_norm) && loss_is_finite;
-  if (!finite && (compute_type_ != torch::kFloat16 || !loss_is_finite || loss_scale_.scale <= 1)) {
+  report.skipped = !std::isfinite(report.gradient_norm) || !loss_is_finite;
+  if (!report.skipped) {
+    const double clip = config_.train.clip;
+    const double clipped = clip > 0 && report.gradient_norm > clip ? factor * clip / report.gradient_norm : factor;
+    optimizer_->update(
+        [this](size_t entry) { return gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32); }, clipped,
+        report.learning_rate, steps_done_);
+  }
+  conclude(report, loss_is_finite);
+}
+
+/// After the update, or after it was skipped: counts, blames, and adapts the loss scale.
+void Trainer::conclude(StepReport& report, bool loss_is_finite) {
+  if (report.skipped && (compute_type_ != torch::kFloat16 || !loss_is_finite || loss_scale_.scale <= 1)) {
     const BadNumber bad = find_bad_number().value_or(BadNumber{});
     if (config_.train.on_nan == "stop") stop_for(bad);
     ++bad_steps_;
-    report.skipped = true;
     report.bad = bad.to_string(steps_done_);
     return;
   }
-  if (compute_type_ == torch::kFloat16) loss_scale_.update(finite, config_.precision.loss_scale_growth_every);
-  report.skipped = !finite;
-  if (!finite) return;
-  const double clip = config_.train.clip;
-  const double clipped = clip > 0 && report.gradient_norm > clip ? factor * clip / report.gradient_norm : factor;
-  optimizer_->update(
-      [this](size_t entry) { return gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32); }, clipped,
-      report.learning_rate, steps_done_);
-  update_statistics();
+  if (compute_type_ == torch::kFloat16) {
+    loss_scale_.update(!report.skipped, config_.precision.loss_scale_growth_every);
+  }
+  if (!report.skipped) update_statistics();
 }
 
 /// Each use of a parameter was summed apart, over micro-batches and ranks; now they meet.
@@ -284,7 +328,6 @@ std::optional<BadNumber> Trainer::find_bad_number() {
     if (found.micro_batch < 0 && !torch::isfinite(gradient).all().item<bool>())
       note(gradients_->sources()[source].name);
   };
-  replaying_ = true;
   executor_->replay({[&](int micro_batch, torch::Tensor values) {
                        current = micro_batch;
                        const torch::Tensor loss = forward(micro_batch, values);
@@ -292,7 +335,6 @@ std::optional<BadNumber> Trainer::find_bad_number() {
                        return loss;
                      },
                      {}});
-  replaying_ = false;
   gradients_->on_gradient = injected;
 
   std::vector<uint8_t> own(sizeof found), all(sizeof found * static_cast<size_t>(world_.size()));
@@ -312,9 +354,9 @@ void Trainer::stop_for(const BadNumber& bad) const {
 
 torch::Tensor Trainer::predict(const torch::Tensor& input) {
   torch::NoGradGuard no_grad;
-  const Autocast autocast(compute_type_);
+  const Autocast autocast(device_, compute_type_);
   model_->eval();
-  return model_->forward(input);
+  return model_->forward(input.to(device_));
 }
 
 Evaluation Trainer::evaluate(int64_t num_batches) {
@@ -329,12 +371,17 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const int64_t first = block * plan_.micro_batch;
     const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
-    const torch::Tensor logits = predict(inputs.input);
-    const auto predictions = static_cast<double>(inputs.target.numel());
     const auto at = static_cast<size_t>(3 * block);
-    sums[at] = model_->loss(logits, inputs.target).item<double>() * predictions;
-    sums[at + 1] = static_cast<double>(count_correct(logits, inputs.target));
-    sums[at + 2] = predictions;
+    // A GPU takes samples one by one: logits of all would be more than a training step holds.
+    const int64_t together = device_.is_cuda() ? 1 : inputs.input.size(0);
+    const auto some_inputs = inputs.input.split(together), some_targets = inputs.target.split(together);
+    for (size_t i = 0; i < some_inputs.size(); ++i) {
+      const torch::Tensor logits = predict(some_inputs[i]), target = some_targets[i].to(device_);
+      const auto predictions = static_cast<double>(target.numel());
+      sums[at] += model_->loss(logits, target).item<double>() * predictions;
+      sums[at + 1] += static_cast<double>(count_correct(logits, target));
+      sums[at + 2] += predictions;
+    }
   }
   if (world_.size() > 1) world_.comm().all_reduce(sums);
   double loss = 0, correct = 0, predictions = 0;

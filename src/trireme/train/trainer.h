@@ -16,13 +16,15 @@
 #include "trireme/config/check.h"
 #include "trireme/config/config.h"
 #include "trireme/data/open_data.h"
-#include "trireme/data/read_ahead.h"
 #include "trireme/models/model.h"
+#include "trireme/runtime/device.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/parameter_store.h"
+#include "trireme/train/device_update.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/optimizer.h"
+#include "trireme/train/step_inputs.h"
 
 namespace trireme {
 
@@ -35,7 +37,7 @@ struct StepReport {
   std::string bad;           ///< why, where it was skipped for more than too large a loss scale
   bool stop_wanted = false;  ///< some worker was asked to stop
   double seconds = 0;
-  double data_s = 0;  ///< waited for data; part of forward_s
+  double data_s = 0;  ///< waited for data
   StepTimes times;
 };
 
@@ -65,7 +67,7 @@ class Trainer {
   /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
   Evaluation evaluate(int64_t num_batches);
 
-  /// Logits of an input, in evaluation mode and the compute type, without gradients.
+  /// Logits of an input, in evaluation mode and the compute type, without gradients. On the training device.
   torch::Tensor predict(const torch::Tensor& input);
 
   int64_t steps_done() const { return steps_done_; }
@@ -74,6 +76,7 @@ class Trainer {
   const BatchPlan& plan() const { return plan_; }
   const ParameterStore& parameters() const { return *parameters_; }
   const Executor& executor() const { return *executor_; }
+  const torch::Device& device() const { return device_; }
   size_t bytes_reduced() { return executor_->reducer().bytes_reduced(); }
   /// Weights, gradients, optimizer and values of this worker, not activations.
   size_t state_bytes() const;
@@ -97,7 +100,11 @@ class Trainer {
 
  private:
   torch::Tensor forward(int micro_batch, torch::Tensor values);
+  void run_on_host(StepReport& report);
+  void run_on_device(StepReport& report);
+  bool can_capture() const;
   void apply_gradients(StepReport& report);
+  void conclude(StepReport& report, bool loss_is_finite);
   std::optional<BadNumber> find_bad_number();
   [[noreturn]] void stop_for(const BadNumber& bad) const;
   void add_shared_gradients();
@@ -110,6 +117,7 @@ class Trainer {
   const Config config_;
   const BatchPlan plan_;
   const OpenedData data_;
+  const torch::Device device_;
   std::shared_ptr<Model> model_;
   torch::ScalarType compute_type_;
   std::unique_ptr<ParameterStore> parameters_;
@@ -120,11 +128,14 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<Statistic> statistics_;
   LossScale loss_scale_;
-  std::unique_ptr<ReadAhead> reader_;
-  std::vector<std::shared_ptr<Batch>> batches_;  ///< of the step under way, for a replay
+  std::unique_ptr<StepInputs> inputs_;
+  // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.
+  std::unique_ptr<DeviceUpdate> device_update_;
+  torch::Tensor device_scale_;
+  std::unique_ptr<DeviceGraph> graph_;
+  int64_t steps_here_ = 0;  ///< of this trainer, for the graph's warm-up
   int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;
-  bool replaying_ = false, stop_ = false;
-  double data_s_ = 0;
+  bool stop_ = false;
   double gradient_factor_ = 1;  ///< from sums to averages, without clipping
 };
 

@@ -91,7 +91,8 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
     const auto least = std::min_element(load.begin(), load.end());
     *least += all[i].tensor.nbytes() + 1;
     if (least - load.begin() != world_.rank()) continue;
-    const auto bytes = bytes_of(all[i].tensor);
+    const torch::Tensor on_host = all[i].tensor.cpu();
+    const auto bytes = bytes_of(on_host);
     own.push_back({{info_of(all[i].name, all[i].tensor), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
   }
   return own;
@@ -209,7 +210,15 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
                     list),
         "train with the config that made it (trireme checkpoint inspect shows it), or --checkpoint.resume never");
   }
-  for (const Trainer::NamedTensor& item : state) reader.read(item.name, bytes_of(item.tensor));
+  for (const Trainer::NamedTensor& item : state) {
+    if (item.tensor.is_cpu()) {
+      reader.read(item.name, bytes_of(item.tensor));
+    } else {
+      const torch::Tensor read = torch::empty(item.tensor.sizes(), item.tensor.scalar_type());
+      reader.read(item.name, bytes_of(read));
+      item.tensor.copy_(read);
+    }
+  }
   trainer_.restore(reader.meta(), keep_position);
 }
 

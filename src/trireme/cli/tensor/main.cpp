@@ -27,6 +27,7 @@ struct Options {
   bool bench = false;
   int64_t warmup = 0;
   std::string record;
+  int64_t profile = 0;
   int64_t stop_after = 0;
 };
 
@@ -72,29 +73,33 @@ void print_words(const RunResult& result, const Config& config) {
 void print_json(const RunResult& result, const Config& config, const World& world) {
   nlohmann::ordered_json parts;
   for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
-  const nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
-                                       {"step_ms", result.step_ms},
-                                       {"parts_ms", parts},
-                                       {"loss", result.final_loss},
-                                       {"final_loss", result.final_loss},
-                                       {"held_out_loss", result.held_out.loss},
-                                       {"held_out_accuracy", result.held_out.accuracy},
-                                       {"target_loss", config.train.target_loss},
-                                       {"reached_target", result.reached_target},
-                                       {"sums_asked", result.sums_asked},
-                                       {"sums_right", result.sums_right},
-                                       {"steps", result.steps},
-                                       {"steps_skipped", result.steps_skipped},
-                                       {"stopped", result.stopped},
-                                       {"seconds", result.seconds},
-                                       {"layout", result.layout},
-                                       {"ranks", world.size()},
-                                       {"transport", world.transport()},
-                                       {"parameters", result.num_parameters},
-                                       {"peak_memory_bytes", result.peak_memory_bytes},
-                                       {"state_bytes", result.state_bytes},
-                                       {"reduced_bytes_per_step", result.reduced_bytes_per_step},
-                                       {"run_dir", result.run_dir.string()}};
+  nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
+                                 {"step_ms", result.step_ms},
+                                 {"parts_ms", parts},
+                                 {"loss", result.final_loss},
+                                 {"final_loss", result.final_loss},
+                                 {"held_out_loss", result.held_out.loss},
+                                 {"held_out_accuracy", result.held_out.accuracy},
+                                 {"target_loss", config.train.target_loss},
+                                 {"reached_target", result.reached_target},
+                                 {"sums_asked", result.sums_asked},
+                                 {"sums_right", result.sums_right},
+                                 {"steps", result.steps},
+                                 {"steps_skipped", result.steps_skipped},
+                                 {"stopped", result.stopped},
+                                 {"seconds", result.seconds},
+                                 {"layout", result.layout},
+                                 {"ranks", world.size()},
+                                 {"transport", world.transport()},
+                                 {"parameters", result.num_parameters},
+                                 {"peak_memory_bytes", result.peak_memory_bytes},
+                                 {"device_memory_bytes", result.device_memory_bytes},
+                                 {"state_bytes", result.state_bytes},
+                                 {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+                                 {"run_dir", result.run_dir.string()}};
+  for (const KernelTime& kernel : result.kernels) {
+    json["kernels"].push_back({{"name", kernel.name}, {"us", kernel.us}, {"count", kernel.count}});
+  }
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -107,6 +112,7 @@ int train(Options& options, const CLI::App& command) {
   run.speaks = !options.json && !options.bench && options.record.empty();
   run.keeps_run_folder = !options.bench && options.record.empty();
   run.warmup_steps = options.warmup;
+  run.profiled_steps = options.profile;
   run.record = options.record;
   run.stop_after = options.stop_after;
   const RunResult result = run_training(world, config, run);
@@ -134,6 +140,7 @@ int run(int argc, char** argv) {
   command->add_flag("--json", options.json, "one object on stdout");
   command->add_flag("--bench", options.bench, "measures: no run folder, and JSON");
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
+  command->add_option("--profile", options.profile, "on a GPU: steps after the last whose kernels are timed");
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
   command->callback([&] { exit_code = train(options, *command); });

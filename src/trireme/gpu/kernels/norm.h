@@ -1,8 +1,9 @@
 // Layer norm and RMS norm over the rows of a matrix, forward and backward, each row read once.
 //
 // Rows lie one after another, of `width` elements. Statistics and sums are float32; scale and shift are float32. The
-// backward adds `residual`, the gradient that went past the norm, so that the sum costs no pass of its own. Gradients of
-// scale and shift are summed in a fixed order: the same bits every time. Errors: those of the launch, as Error.
+// backward adds `residual`, the gradient that went past the norm, so that the sum costs no pass of its own. Gradients
+// of scale and shift are summed in a fixed order: the same bits every time. dx may lie where dy, x or residual does.
+// Rows of up to 16384 elements: UsageError beyond. Other errors: those of the launch, as Error.
 #pragma once
 
 #include "trireme/gpu/types.h"

@@ -1,8 +1,9 @@
 // Optimizer steps over all parameters in one launch, and the norm of all gradients.
 //
 // What changes from step to step lies in device memory (StepValues), so that a captured graph can be run again. The
-// arithmetic is that of train/optimizer_kernels.h, element by element, without contraction: the same bits as on a CPU
-// for the same gradients.
+// arithmetic is that of train/optimizer_kernels.h, element by element, without contraction, the sum of squares in the
+// same tree, and the scalars in double as in train/optimizer.cpp: the same bits as on a CPU for the same gradients.
+// Threads: one at a time. Nothing blocks but the constructor. Errors: those of CUDA's calls, as Error.
 #pragma once
 
 #include <vector>
@@ -26,20 +27,20 @@ struct ParameterSpan {
 struct OptimizerSettings {
   enum class Kind : uint8_t { kSgd, kAdam, kAdamW } kind = Kind::kAdamW;
   float beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f;
-  float weight_decay = 0;
+  double weight_decay = 0;
   float momentum = 0;
   bool nesterov = false;
-  float clip = 0;  ///< largest norm of the gradients after `factor`; 0: none
+  double clip = 0;  ///< largest norm of the gradients after `factor`; 0: none
 };
 
 /// In device memory: written by the host before a step, and by the step itself.
 struct StepValues {
-  float factor = 1;        ///< from summed gradients to averages
-  float lr = 0;            ///< of this step
-  float correction1 = 1;   ///< 1 − beta1^t
-  float correction2 = 1;   ///< 1 − beta2^t
-  float norm = 0;          ///< written: of the gradients times factor
-  float skipped = 0;       ///< written: 1 where the norm is not finite; then nothing is updated
+  double factor = 1;       ///< from summed gradients to averages
+  double lr = 0;           ///< of this step
+  double correction1 = 1;  ///< 1 − beta1^t
+  double correction2 = 1;  ///< 1 − beta2^t
+  double norm = 0;         ///< written: of the gradients times factor
+  double skipped = 0;      ///< written: 1 where the norm is not finite; then nothing is updated
 };
 
 /// The parameters cut into blocks of equal length, in device memory. Owner: the optimizer. The spans' memory must stay.

@@ -1,0 +1,52 @@
+// What the GPU operators share: from tensors to the pointers, types and streams of gpu/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "trireme/gpu/attention.h"
+#include "trireme/gpu/matmul.h"
+#include "trireme/gpu/types.h"
+#include "trireme/models/functions_gpu.h"
+
+namespace trireme::ops::on_gpu {
+
+gpu::Type type_of(const at::Tensor& x);
+gpu::Stream current_stream();
+
+/// Bytes that belong to the current stream until the tensor goes.
+at::Tensor scratch(size_t num_bytes, const at::Tensor& like);
+
+/// Contiguous and starting at a multiple of 16 bytes, as the kernels' wide loads want it.
+at::Tensor packed(const at::Tensor& x);
+
+/// A vector in the type of `like`: a bias, which the optimizer keeps in float32.
+at::Tensor in_type_of(const at::Tensor& vector, const at::Tensor& like);
+
+/// Σ over the rows of x, as a vector in the type of `like`.
+at::Tensor column_sums(const at::Tensor& x, const at::Tensor& like);
+
+struct Normed {
+  at::Tensor y, mean, rstd;
+};
+Normed apply_layer_norm(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, double eps);
+
+struct NormGradients {
+  at::Tensor dx, d_scale, d_shift;
+};
+/// `residual`: what went past the norm, added to dx; may be undefined.
+NormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& scale,
+                                  const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& residual);
+
+// Products of matrices whose rows are all dims of x but the last.
+/// x · weightᵀ, with what `more` asks for; out has the type of x.
+at::Tensor times_weight(const at::Tensor& x, const at::Tensor& weight, gpu::Matmul more = {});
+/// dy · weight: the gradient of x.
+at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, gpu::Matmul more = {});
+/// dyᵀ · x: the gradient of the weight.
+at::Tensor gradient_of_weight(const at::Tensor& dy, const at::Tensor& x);
+
+/// q, k, v and o as [batch, seq, heads, head_dim], the last dim contiguous.
+gpu::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o);
+gpu::HeadStrides strides_of(const at::Tensor& x);
+
+}  // namespace trireme::ops::on_gpu

@@ -1,0 +1,115 @@
+#include "trireme/train/device_update.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "trireme/gpu/kernels/optimizer.h"
+#include "trireme/runtime/device.h"
+
+namespace trireme {
+namespace {
+
+gpu::Type type_of(torch::ScalarType type) {
+  return type == torch::kFloat32   ? gpu::Type::kFloat
+         : type == torch::kFloat16 ? gpu::Type::kHalf
+                                   : gpu::Type::kBFloat16;
+}
+
+gpu::OptimizerSettings settings_of(const OptimizerConfig& config, double clip) {
+  gpu::OptimizerSettings settings;
+  settings.kind = config.kind == "sgd"    ? gpu::OptimizerSettings::Kind::kSgd
+                  : config.kind == "adam" ? gpu::OptimizerSettings::Kind::kAdam
+                                          : gpu::OptimizerSettings::Kind::kAdamW;
+  settings.beta1 = static_cast<float>(config.beta1);
+  settings.beta2 = static_cast<float>(config.beta2);
+  settings.eps = static_cast<float>(config.eps);
+  settings.weight_decay = config.weight_decay;
+  settings.momentum = static_cast<float>(config.momentum);
+  settings.nesterov = config.nesterov;
+  settings.clip = clip;
+  return settings;
+}
+
+torch::Tensor bytes_for_values(const torch::TensorOptions& options) {
+  return torch::zeros({sizeof(gpu::StepValues)}, options.dtype(torch::kUInt8));
+}
+
+}  // namespace
+
+struct DeviceUpdate::Inside {
+  Inside(const OptimizerConfig& config_, double clip, const torch::Device& device_)
+      : config(config_),
+        settings(settings_of(config_, clip)),
+        device(device_),
+        values(bytes_for_values(torch::TensorOptions().device(device_))),
+        before(bytes_for_values(torch::TensorOptions().pinned_memory(true))),
+        after(bytes_for_values(torch::TensorOptions().pinned_memory(true))) {}
+
+  gpu::StepValues* device_values() const { return reinterpret_cast<gpu::StepValues*>(values.data_ptr()); }
+  gpu::Stream stream() const { return static_cast<gpu::Stream>(current_stream(device)); }
+
+  const OptimizerConfig config;
+  const gpu::OptimizerSettings settings;
+  const torch::Device device;
+  torch::Tensor values, before, after;  ///< StepValues: on the device, as written and as read by the host
+  torch::Tensor step_values;            ///< of the executor, on the host
+  std::unique_ptr<gpu::ParameterBlocks> blocks;
+};
+
+DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
+                           const std::function<torch::Tensor(size_t)>& gradient)
+    : inside_(std::make_unique<Inside>(config, clip, parameters.master().device())) {
+  std::vector<gpu::ParameterSpan> spans;
+  const auto& entries = parameters.entries();
+  torch::ScalarType gradient_type = torch::kFloat32;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const ParameterStore::Entry& entry = entries[i];
+    gpu::ParameterSpan span;
+    span.master = entry.master.data_ptr<float>();
+    if (entry.parameter.scalar_type() != torch::kFloat32) span.compute = entry.parameter.data_ptr();
+    const torch::Tensor from = gradient(i);
+    gradient_type = from.scalar_type();
+    span.gradient = from.const_data_ptr();
+    const auto [first, second] = optimizer.state_of(i);
+    span.first = first;
+    span.second = second;
+    span.count = entry.master.numel();
+    span.decays = config.decay == "all" || entry.is_matrix;
+    spans.push_back(span);
+  }
+  inside_->blocks =
+      std::make_unique<gpu::ParameterBlocks>(spans, type_of(gradient_type), type_of(parameters.compute_type()));
+}
+
+DeviceUpdate::~DeviceUpdate() = default;
+
+void DeviceUpdate::prepare(int64_t step, double lr, double factor) {
+  const auto t = static_cast<double>(step + 1);
+  gpu::StepValues values;
+  values.factor = factor;
+  values.lr = lr;
+  values.correction1 = 1 - std::pow(inside_->config.beta1, t);
+  values.correction2 = 1 - std::pow(inside_->config.beta2, t);
+  std::memcpy(inside_->before.data_ptr(), &values, sizeof values);
+  inside_->values.copy_(inside_->before, /*non_blocking=*/true);
+}
+
+void DeviceUpdate::enqueue(const torch::Tensor& values) {
+  Inside& in = *inside_;
+  if (!in.step_values.defined()) {
+    in.step_values = torch::empty(values.sizes(), torch::TensorOptions().pinned_memory(true));
+  }
+  in.blocks->gradient_norm(in.device_values(), in.stream());
+  in.blocks->update(in.settings, in.device_values(), in.stream());
+  in.after.copy_(in.values, /*non_blocking=*/true);
+  in.step_values.copy_(values, /*non_blocking=*/true);
+}
+
+DeviceUpdate::Outcome DeviceUpdate::read() {
+  synchronize(inside_->device);
+  gpu::StepValues values;
+  std::memcpy(&values, inside_->after.data_ptr(), sizeof values);
+  return {values.norm, values.skipped != 0, inside_->step_values};
+}
+
+}  // namespace trireme
