@@ -118,7 +118,7 @@ TEST_P(GpuFault, RanksThatDisagreeAreTold) {
 TEST_P(GpuFault, OneWithoutAGpuIsAnErrorForAll) {
   RankProcesses::Options options;
   options.size = 2;
-  options.of_rank[1]["CUDA_VISIBLE_DEVICES"] = "";
+  options.of_rank[1]["CUDA_VISIBLE_DEVICES"] = "-1";
   RankProcesses ranks({kProgram, fmt::format("backend={}", GetParam().backend), "attach_anyway=1"}, options);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ranks[rank].wait(Deadline::after(60s)), 1) << ranks.outputs();

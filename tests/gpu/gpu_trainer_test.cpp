@@ -9,8 +9,8 @@ namespace trireme {
 namespace {
 
 std::vector<double> losses_of(const std::string& model, const Words& more, int steps) {
-  Words words = {"--train.clip=1", "--train.micro_batch=8", "--train.global_batch=16", "--train.leaves=2",
-                 "--train.steps=200"};
+  Words words = {"--train.clip=1",   "--train.micro_batch=8", "--train.global_batch=16",
+                 "--train.leaves=2", "--train.steps=200",     "--optimizer.lr=3e-4"};
   if (model != "mlp")
     words.insert(words.end(), {"--model.hidden=64", "--model.seq=64", "--data.generated_size=200000"});
   words.insert(words.end(), more.begin(), more.end());
@@ -23,8 +23,13 @@ class GpuTrainer : public testing::Test {
     if (!gpu::survey().usable()) GTEST_SKIP() << "no GPU: not run (" << gpu::survey().problem << ")";
   }
 
+  /// Trainings that differ in the last bits part ways in the end, the sooner the larger the learning rate: here it is
+  /// an ordinary one, and the bounds hold for 200 steps.
   static void expect_close(const std::vector<double>& a, const std::vector<double>& b, double bound) {
-    for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], bound * std::abs(b[i])) << "step " << i;
+    size_t worst = 0;
+    const auto distance = [&](size_t i) { return std::abs(a[i] - b[i]) / std::abs(b[i]); };
+    for (size_t i = 0; i < a.size(); ++i) worst = distance(i) > distance(worst) ? i : worst;
+    EXPECT_LE(distance(worst), bound) << "step " << worst << ": " << a[worst] << " and " << b[worst];
   }
 };
 

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/cli/bench_train_kernels.h"
 #include "trireme/cli/bench_train_plan.h"
+#include "trireme/cli/probe.h"
 
 namespace trireme::cli {
 
@@ -23,19 +25,36 @@ struct BenchTrainResult {
   std::string transport;
   std::vector<double> each_step_ms;  ///< of each repeat
 
+  uint64_t device_memory_bytes = 0;             ///< the most that libtorch took of a GPU; 0: on a CPU
+  std::vector<KernelClassTime> kernel_classes;  ///< of one step of worker 0, profiled after those that count
+  double kernels_ms = 0;                        ///< all of them
+
   double ddp_units_per_second = 0;  ///< 0: not compared
   double ddp_step_ms = 0;
   std::vector<double> each_ddp_step_ms;
 };
 
+/// PyTorch on a GPU, in one of its modes, with the sizes of the main case. Medians over the repeats.
+struct BenchTrainPeer {
+  std::string name;  ///< "eager", "compiled"
+  double units_per_second = 0;
+  double step_ms = 0;
+  uint64_t device_memory_bytes = 0;
+  std::vector<double> each_step_ms;
+};
+
 struct BenchTrainRun {
   BenchTrainPlan plan;
   std::vector<BenchTrainResult> results;  ///< one a case
+  std::vector<BenchTrainPeer> peers;      ///< on a GPU; those that could be measured
   std::string torch_version;              ///< of the peer; empty: not compared
+  std::vector<GpuCard> gpus;              ///< as nvidia-smi names them; empty on a CPU
+  double peak_tflops = 0;                 ///< 0: not known
   std::vector<std::string> notes;
 
-  const BenchTrainCase& main_case() const { return plan.cases[plan.layouts.back()]; }
-  const BenchTrainResult& main_result() const { return results[plan.layouts.back()]; }
+  const BenchTrainCase& main_case() const { return plan.cases[plan.main]; }
+  const BenchTrainResult& main_result() const { return results[plan.main]; }
+  bool on_gpu() const { return main_case().config.train.device == "cuda"; }
 };
 
 /// Blocks for minutes; shows progress on stderr. Throws Error when a training of ours fails, Interrupted on a signal.

@@ -15,7 +15,7 @@ using Words = std::vector<std::string>;
 
 class Planner {
  public:
-  explicit Planner(const BenchTrainFlags& flags) : flags_(flags), asked_(resolve(sources_of(flags.config))) {}
+  explicit Planner(const BenchTrainFlags& flags) : flags_(flags), asked_(resolve(flags.config.sources())) {}
 
   BenchTrainPlan plan() {
     if (flags_.layouts.empty()) {
@@ -27,13 +27,15 @@ class Planner {
       if (plan_.layouts.empty()) {
         throw UsageError(fmt::format("--layouts \"{}\" names no layout", flags_.layouts), "such as \"dp=1;dp=2\"");
       }
+      plan_.main = plan_.layouts.back();
     }
-    if (flags_.precision_table || asked_.precision.compute != "float32") plan_precisions();
+    // On a GPU a reduced type is what one trains in, and float32 may not fit.
+    if (flags_.precision_table || (!on_gpu() && asked_.precision.compute != "float32")) plan_precisions();
     return std::move(plan_);
   }
 
  private:
-  static ConfigSources sources_of(const ConfigArguments& arguments) { return arguments.sources("gpt2-bench"); }
+  bool on_gpu() const { return asked_.train.device == "cuda"; }
 
   /// One worker with its share of the batch, the base of the scaling, and all workers.
   void plan_usual_layouts() {
@@ -44,12 +46,29 @@ class Planner {
       if (asked_.train.leaves > 0) words.push_back(fmt::format("--train.leaves={}", asked_.train.leaves / batch.dp));
       plan_.layouts.push_back(add(fmt::format("dp=1, batch {}", share), words));
     }
-    plan_.layouts.push_back(add(fmt::format("dp={}", batch.dp), {fmt::format("--parallel.dp={}", batch.dp)}));
+    const std::string name = fmt::format("dp={}", batch.dp), word = fmt::format("--parallel.dp={}", batch.dp);
+    if (on_gpu()) {
+      plan_modes(batch.dp > 1 ? name + ", " : "", word);
+    } else {
+      plan_.layouts.push_back(plan_.main = add(name, {word}));
+    }
+  }
+
+  /// What users get, and what they may give up for speed; only one of them where the config says which.
+  void plan_modes(const std::string& prefix, const std::string& word) {
+    const bool is_chosen = !asked_.origins.is_default("train.deterministic");
+    const bool first = is_chosen ? asked_.train.deterministic : true;
+    const auto add_mode = [&](bool deterministic) {
+      return add(prefix + (deterministic ? "deterministic" : "fastest"),
+                 {word, fmt::format("--train.deterministic={}", deterministic)});
+    };
+    plan_.layouts.push_back(plan_.main = add_mode(first));
+    if (!is_chosen) plan_.layouts.push_back(add_mode(!first));
   }
 
   /// The main layout in float32 and in the reduced type, whose gradients travel in either.
   void plan_precisions() {
-    const BenchTrainCase main = plan_.cases[plan_.layouts.back()];
+    const BenchTrainCase main = plan_.cases[plan_.main];
     const bool full = asked_.precision.compute == "float32";
     const std::string reduced = full ? "bfloat16" : asked_.precision.compute;
     const auto add_precision = [&](const std::string& name, const std::string& compute, const std::string& gradients) {
@@ -72,12 +91,6 @@ class Planner {
     added.arguments.num_processes = 0;  // the layout says how many
     Words& all = added.arguments.words;
     all.insert(all.end(), words.begin(), words.end());
-    const bool names_preset =
-        std::any_of(all.begin(), all.end(), [](const std::string& word) { return word.starts_with("--model.preset"); });
-    // Workers have another default.
-    if (added.arguments.file.empty() && added.arguments.model.empty() && !names_preset) {
-      added.arguments.model = "gpt2-bench";
-    }
     const int64_t steps = flags_.warmup + flags_.steps;
     all.push_back(fmt::format("--train.steps={}", steps));
     all.push_back("--train.eval_every=0");

@@ -14,8 +14,10 @@ struct BenchTrainFlags {
   ConfigArguments config;
   int64_t steps = 20, warmup = 5;
   int repeats = 3;
-  std::string compare;  ///< "ddp", or empty
-  std::string layouts;  ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
+  std::string device;      ///< "cpu", "cuda"; empty: as train.device says
+  double peak_tflops = 0;  ///< of the GPUs used, in a matrix product; 0: not known
+  std::string compare;     ///< "ddp" (CPU), "torch" (GPU), or empty
+  std::string layouts;     ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
   std::string plot;
   bool precision_table = false, json = false;
 };
@@ -31,11 +33,12 @@ struct BenchTrainCase {
 
 struct BenchTrainPlan {
   std::vector<BenchTrainCase> cases;
-  std::vector<size_t> layouts;     ///< cases of the first table; the last is the main one
+  std::vector<size_t> layouts;     ///< cases of the first table
+  size_t main = 0;                 ///< the case that speaks for all; one of the layouts
   std::vector<size_t> precisions;  ///< cases of the precision table; may be empty
 };
 
-/// Every case has been checked: it can run. Throws UsageError.
+/// `flags.config` names a model: with_bench_defaults(). Every case has been checked: it can run. Throws UsageError.
 BenchTrainPlan plan_bench_train(const BenchTrainFlags& flags);
 
 }  // namespace trireme::cli

@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
+#include "trireme/cli/bench_train_gpu_report.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/plot.h"
 #include "trireme/observe/style.h"
@@ -23,10 +24,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string short_unit(const BenchTrainResult& result) { return result.unit == "tokens" ? "tok/s" : "samples/s"; }
-std::string ms_text(double ms) { return ms < 10 ? fmt::format("{:.2f}", ms) : fmt::format("{:.1f}", ms); }
-std::string per_second(double rate) {
-  return rate < 100 ? fmt::format("{:.1f}", rate) : format_count(std::llround(rate));
-}
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 /// Layouts that compute the same numbers: equal configs, but for how the work is spread.
@@ -40,7 +37,7 @@ bool same_work(const BenchTrainCase& a, const BenchTrainCase& b) {
 std::optional<bool> losses_agree(const BenchTrainRun& run) {
   std::optional<bool> agree;
   for (const size_t i : run.plan.layouts) {
-    if (i == run.plan.layouts.back() || !same_work(run.plan.cases[i], run.main_case())) continue;
+    if (i == run.plan.main || !same_work(run.plan.cases[i], run.main_case())) continue;
     agree = agree.value_or(true) && same_bits(run.results[i].loss, run.main_result().loss);
   }
   return agree;
@@ -57,12 +54,12 @@ std::string layouts_table(const BenchTrainRun& run) {
   Table table(columns);
   for (const size_t i : run.plan.layouts) {
     const BenchTrainResult& r = run.results[i];
-    std::vector<std::string> cells = {run.plan.cases[i].name, per_second(r.units_per_second), ms_text(r.step_ms)};
+    std::vector<std::string> cells = {run.plan.cases[i].name, per_second_text(r.units_per_second), ms_text(r.step_ms)};
     for (const auto& [name, ms] : r.parts_ms) cells.push_back(ms_text(ms));
     cells.push_back(format_bytes(r.peak_memory_bytes));
     cells.push_back(format_bytes(r.reduced_bytes_per_step));
     if (compared && r.ddp_step_ms > 0) {
-      cells.push_back(per_second(r.ddp_units_per_second));
+      cells.push_back(per_second_text(r.ddp_units_per_second));
       cells.push_back(fmt::format("{:.2f}x", r.units_per_second / r.ddp_units_per_second));
     }
     table.add_row(cells);
@@ -86,12 +83,19 @@ std::string precision_table(const BenchTrainRun& run) {
     const BenchTrainResult& r = run.results[i];
     const std::string& type = run.plan.cases[i].config.precision.compute;
     const double share = full > 0 ? 100 * static_cast<double>(r.reduced_bytes_per_step) / full : 0;
-    table.add_row({fmt::format(fmt::runtime(kNames[at]), type, type), per_second(r.units_per_second),
+    table.add_row({fmt::format(fmt::runtime(kNames[at]), type, type), per_second_text(r.units_per_second),
                    ms_text(r.step_ms), format_bytes(r.state_bytes), format_bytes(r.peak_memory_bytes),
                    format_bytes(r.reduced_bytes_per_step), full > 0 ? fmt::format("{:.0f} %", share) : "–",
                    fmt::format("{:.4f}", r.loss)});
   }
   return table.to_text({.indent = 2});
+}
+
+/// "bfloat16 · NVIDIA H200", or what else there is.
+std::string gpu_title(const BenchTrainRun& run) {
+  std::string title = run.main_case().config.precision.compute;
+  title += run.gpus.empty() ? " · GPU" : " · " + run.gpus.front().name;
+  return run.main_case().num_workers == 1 ? title : fmt::format("{} · {}", title, run.main_result().transport);
 }
 
 std::string efficiency_text(const BenchTrainRun& run, const Efficiency& efficiency) {
@@ -108,27 +112,34 @@ Json result_json(const BenchTrainRun& run, size_t i) {
   Json parts;
   for (const auto& [name, ms] : r.parts_ms) parts[name] = ms;
   const bool compared = r.ddp_step_ms > 0;
-  return {{"layout", measured.name},
-          {r.unit + "_per_second", r.units_per_second},
-          {"step_ms", r.step_ms},
-          {"parts_ms", parts},
-          {"loss", r.loss},
-          {"peak_memory_bytes", r.peak_memory_bytes},
-          {"state_bytes", r.state_bytes},
-          {"reduced_bytes_per_step", r.reduced_bytes_per_step},
-          {"ranks", measured.num_workers},
-          {"global_batch", measured.samples_per_step},
-          {"precision", measured.config.precision.compute},
-          {"gradients", measured.config.precision.gradients},
-          {"transport", r.transport},
-          {"each_step_ms", r.each_step_ms},
-          {"loss_repeats", r.loss_repeats},
-          {"ddp_" + r.unit + "_per_second", compared ? Json(r.ddp_units_per_second) : Json()},
-          {"ddp_step_ms", compared ? Json(r.ddp_step_ms) : Json()},
-          {"each_ddp_step_ms", r.each_ddp_step_ms}};
+  Json json = {{"layout", measured.name},
+               {r.unit + "_per_second", r.units_per_second},
+               {"step_ms", r.step_ms},
+               {"parts_ms", parts},
+               {"loss", r.loss},
+               {"peak_memory_bytes", r.peak_memory_bytes},
+               {"state_bytes", r.state_bytes},
+               {"reduced_bytes_per_step", r.reduced_bytes_per_step},
+               {"ranks", measured.num_workers},
+               {"global_batch", measured.samples_per_step},
+               {"precision", measured.config.precision.compute},
+               {"gradients", measured.config.precision.gradients},
+               {"transport", r.transport},
+               {"each_step_ms", r.each_step_ms},
+               {"loss_repeats", r.loss_repeats},
+               {"ddp_" + r.unit + "_per_second", compared ? Json(r.ddp_units_per_second) : Json()},
+               {"ddp_step_ms", compared ? Json(r.ddp_step_ms) : Json()},
+               {"each_ddp_step_ms", r.each_ddp_step_ms}};
+  if (run.on_gpu()) add_gpu_fields(json, run, i);
+  return json;
 }
 
 }  // namespace
+
+std::string ms_text(double ms) { return ms < 10 ? fmt::format("{:.2f}", ms) : fmt::format("{:.1f}", ms); }
+std::string per_second_text(double rate) {
+  return rate < 100 ? fmt::format("{:.1f}", rate) : format_count(std::llround(rate));
+}
 
 std::optional<Efficiency> efficiency_of(const BenchTrainRun& run) {
   const BenchTrainCase& main = run.main_case();
@@ -150,8 +161,9 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
   const BenchTrainResult& result = run.main_result();
   const std::string title = fmt::format("{} of {} parameters · {} samples a step · {}", name_of(main.config.model.kind),
                                         format_short_count(static_cast<double>(result.num_parameters)),
-                                        main.samples_per_step, result.transport);
-  std::string text = emphasised(title, Emphasis::kBold, colour) + "\n" + layouts_table(run) + "\n";
+                                        main.samples_per_step, run.on_gpu() ? gpu_title(run) : result.transport);
+  std::string text = emphasised(title, Emphasis::kBold, colour) + "\n";
+  text += run.on_gpu() ? bench_train_gpu_tables(run, colour) : layouts_table(run) + "\n";
   if (const auto efficiency = efficiency_of(run)) text += efficiency_text(run, *efficiency);
   if (const auto agree = losses_agree(run)) {
     text += *agree ? fmt::format("loss {:.6f} after the last step in each layout, bit for bit\n", result.loss)
@@ -166,8 +178,9 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
     text += "\n" + emphasised("precision, " + main.name, Emphasis::kBold, colour) + "\n" + precision_table(run);
   }
   const Machine machine = this_machine();
-  text += fmt::format("\nmedians of {} repeats in turn · ms of worker 0 · exposed: communication that nothing hides\n",
-                      result.each_step_ms.size());
+  text += fmt::format("\nmedians of {} repeats in turn · {}\n", result.each_step_ms.size(),
+                      run.on_gpu() ? "TFLOP/s: of the model's matrix products · kernels: of profiled steps after those"
+                                   : "ms of worker 0 · exposed: communication that nothing hides");
   text += fmt::format("{} cores, {} · trireme {}{}\n", machine.cores, machine.processor, version_text(),
                       run.torch_version.empty() ? "" : " · PyTorch " + run.torch_version);
   for (const std::string& note : run.notes) text += "note: " + note + "\n";
@@ -175,7 +188,7 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
 }
 
 Json bench_train_json(const BenchTrainRun& run) {
-  Json json = result_json(run, run.plan.layouts.back());
+  Json json = result_json(run, run.plan.main);
   const auto efficiency = efficiency_of(run);
   const auto agree = losses_agree(run);
   json["efficiency"] = efficiency ? Json(efficiency->value) : Json();
@@ -190,12 +203,16 @@ Json bench_train_json(const BenchTrainRun& run) {
       {"cores", machine.cores},    {"memory_bytes", machine.memory_bytes},
       {"kernel", machine.kernel},  {"date", machine.date},
       {"trireme", version_text()}, {"torch", run.torch_version.empty() ? Json() : Json(run.torch_version)}};
+  if (run.on_gpu()) add_gpu_peers(json, run);
   json["notes"] = run.notes;
   return json;
 }
 
 void write_bench_train_plot(const std::string& path, const BenchTrainRun& run) {
   std::vector<size_t> by_workers = run.plan.layouts;
+  std::erase_if(by_workers, [&](size_t i) {  // on a GPU the other mode has as many workers
+    return run.plan.cases[i].config.train.deterministic != run.main_case().config.train.deterministic;
+  });
   std::stable_sort(by_workers.begin(), by_workers.end(),
                    [&](size_t a, size_t b) { return run.plan.cases[a].num_workers < run.plan.cases[b].num_workers; });
   Series ours{.name = "trireme", .points = {}, .color = 0}, ddp{.name = "PyTorch DDP", .points = {}, .color = 1};

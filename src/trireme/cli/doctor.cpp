@@ -4,7 +4,6 @@
 // asks other programs only under a deadline. It never loads libtorch.
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -30,7 +29,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/probe.h"
+#include "trireme/cli/doctor_facts.h"
 #include "trireme/comm/socket.h"
 #include "trireme/observe/style.h"
 
@@ -46,38 +45,6 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-enum class State { kGood, kAbsent, kBroken };  // shown as ✓ – ✗
-
-struct Fact {
-  std::string group, name;
-  State state;
-  std::string text;
-  std::string cost, cure;  // of what is absent or broken
-};
-
-class Facts {
- public:
-  void good(const std::string& name, const std::string& text) { add(name, State::kGood, text); }
-  void absent(const std::string& name, const std::string& text, const std::string& cost, const std::string& cure) {
-    add(name, State::kAbsent, text, cost, cure);
-  }
-  /// Something that no job can do without.
-  void broken(const std::string& name, const std::string& text, const std::string& cost, const std::string& cure) {
-    add(name, State::kBroken, text, cost, cure);
-  }
-  void begin_group(const std::string& name) { group_ = name; }
-  const std::vector<Fact>& all() const { return facts_; }
-
- private:
-  void add(const std::string& name, State state, const std::string& text, const std::string& cost = {},
-           const std::string& cure = {}) {
-    facts_.push_back({group_, name, state, text, cost, cure});
-  }
-
-  std::string group_;
-  std::vector<Fact> facts_;
-};
 
 void check_build(Facts& facts) {
   facts.begin_group("build");
@@ -111,47 +78,13 @@ void check_libtorch(Facts& facts, std::vector<std::string>& folders) {
   facts.good("libtorch", fmt::format("{} in {}", version.empty() ? "unknown version" : version, torch.string()));
 }
 
-void check_gpu(Facts& facts, const std::vector<std::string>& folders) {
-  facts.begin_group("GPU");
-  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver != nullptr) dlclose(driver);
-  std::map<std::string, int> models;
-  std::error_code missing;
-  for (const auto& card : fs::directory_iterator("/proc/driver/nvidia/gpus", missing)) {
-    std::ifstream file(card.path() / "information");
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with("Model:")) ++models[std::string(trim(line.substr(6)))];
-    }
-  }
-  if (driver != nullptr && !models.empty()) {
-    std::vector<std::string> cards;
-    for (const auto& [model, count] : models) cards.push_back(fmt::format("{} × {}", count, model));
-    facts.good("CUDA", join(cards, ", "));
-  } else if (driver != nullptr || !models.empty()) {
-    facts.absent("CUDA",
-                 driver != nullptr ? "a driver library, but no card that it can see" : "a card, but no libcuda.so.1",
-                 "CPU only", "check: nvidia-smi (in a container: docker run --gpus all)");
-  } else {
-    facts.absent("CUDA", "no NVIDIA driver", "CPU only", "where there is a card: apt install nvidia-driver");
-  }
-  std::vector<std::string> nvidia;
-  for (const std::string& folder : folders) nvidia.push_back(fs::path(folder).parent_path().parent_path() / "nccl/lib");
-  const std::string nccl = find_library("libnccl.so.2", nvidia);
-  if (!nccl.empty()) {
-    facts.good("NCCL", nccl);
-  } else {
-    facts.absent("NCCL", "no libnccl.so.2", "only matters with GPUs",
-                 "apt install libnccl2, or pip install nvidia-nccl-cu13");
-  }
-}
-
-void check_mpi(Facts& facts, const std::string& mpirun, VersionQuestion& version) {
+void check_mpi(Facts& facts, const std::string& mpirun, Question& version) {
   facts.begin_group("MPI");
   if (mpirun.empty()) {
     facts.absent("mpirun", "not in PATH", "no mpirun, no comparison with MPI",
                  "apt install openmpi-bin libopenmpi-dev");
   } else {
-    const std::string answer = version.answer(Deadline::after(std::chrono::milliseconds(300)));
+    const std::string answer = version.first_line(Deadline::after(std::chrono::milliseconds(300)));
     facts.good("mpirun", fmt::format("{} in {}", answer.empty() ? "does not tell its version" : answer, mpirun));
   }
   const std::string plugin = find_library("libtrireme_mpi.so", {program_folder() + "/../lib", program_folder()});
@@ -320,12 +253,13 @@ void print_table(const std::vector<Fact>& facts) {
 
 int run(bool json) {
   const std::string mpirun = find_in_path("mpirun");
-  VersionQuestion mpi_version(mpirun);
+  Question mpi_version(mpirun, {"--version"});
+  Question smi(find_in_path("nvidia-smi"), gpu_card_arguments());
   Facts facts;
   std::vector<std::string> folders;
   check_build(facts);
   check_libtorch(facts, folders);
-  check_gpu(facts, folders);
+  const bool gpu_is_ready = check_gpu(facts, folders, smi);
   check_machine(facts);
   check_shared_memory(facts);
   check_limits(facts);
@@ -354,8 +288,9 @@ int run(bool json) {
     if (num_broken > 0) {
       fmt::print("\n{} broken (✗): mend that first.\n", num_broken);
     } else {
-      fmt::print("\nEverything required is here{}.\nTry next:  trireme train      trireme bench comm\n",
-                 num_absent == 0 ? "" : fmt::format("; – marks {} that a job can do without", num_absent));
+      fmt::print("\nEverything required is here{}.\nTry next:  trireme train      trireme bench {}\n",
+                 num_absent == 0 ? "" : fmt::format("; – marks {} that a job can do without", num_absent),
+                 gpu_is_ready ? "train --device cuda" : "comm");
     }
   }
   return num_broken == 0 ? 0 : 1;

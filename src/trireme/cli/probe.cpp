@@ -17,6 +17,7 @@
 #include <sstream>
 
 #include "trireme/base/text.h"
+#include "trireme/cli/commands.h"
 
 namespace trireme::cli {
 
@@ -150,7 +151,7 @@ int try_peer_memory() {
   return error;
 }
 
-VersionQuestion::VersionQuestion(const std::string& program) {
+Question::Question(const std::string& program, std::vector<std::string> arguments) {
   int ends[2];
   if (program.empty() || pipe2(ends, O_CLOEXEC) != 0) return;
   fd_ = ends[0];
@@ -158,14 +159,16 @@ VersionQuestion::VersionQuestion(const std::string& program) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::string name = program, flag = "--version";
-  char* argv[] = {name.data(), flag.data(), nullptr};
-  if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv, environ) != 0) pid_ = -1;
+  std::string name = program;
+  std::vector<char*> argv = {name.data()};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  if (posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
 }
 
-VersionQuestion::~VersionQuestion() {
+Question::~Question() {
   if (pid_ > 0) {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
@@ -173,16 +176,63 @@ VersionQuestion::~VersionQuestion() {
   if (fd_ >= 0) close(fd_);
 }
 
-std::string VersionQuestion::answer(Deadline deadline) {
-  std::string text;
+void Question::read_until(Deadline deadline, bool first_line_is_enough) {
+  constexpr size_t kMost = 1 << 20;
   char bytes[512];
   pollfd ready{fd_, POLLIN, 0};
-  while (fd_ >= 0 && text.find('\n') == text.npos && poll(&ready, 1, deadline.left_ms(1000)) > 0) {
+  while (fd_ >= 0 && text_.size() < kMost && !(first_line_is_enough && text_.find('\n') != text_.npos)) {
+    const int count_ready = poll(&ready, 1, deadline.left_ms(1000));
+    if (count_ready < 0 || (count_ready == 0 && deadline.expired())) return;
+    if (count_ready == 0) continue;
     const ssize_t count = read(fd_, bytes, sizeof bytes);
-    if (count <= 0) break;
-    text.append(bytes, static_cast<size_t>(count));
+    if (count <= 0) return;
+    text_.append(bytes, static_cast<size_t>(count));
   }
-  return text.substr(0, text.find('\n'));
+}
+
+std::string Question::first_line(Deadline deadline) {
+  read_until(deadline, /*first_line_is_enough=*/true);
+  return text_.substr(0, text_.find('\n'));
+}
+
+std::string Question::whole(Deadline deadline) {
+  read_until(deadline, /*first_line_is_enough=*/false);
+  return text_;
+}
+
+std::vector<std::string> gpu_card_arguments() {
+  return {"--query-gpu=name,memory.total,compute_cap,driver_version", "--format=csv,noheader,nounits"};
+}
+
+std::vector<GpuCard> parse_gpu_cards(std::string_view text) {
+  std::vector<GpuCard> cards;
+  for (const std::string_view line : split(text, '\n')) {
+    const auto cells = split(line, ',');
+    if (cells.size() != 4) continue;
+    const std::string mebibytes(trim(cells[1]));
+    char* end = nullptr;
+    const uint64_t memory = std::strtoull(mebibytes.c_str(), &end, 10);
+    if (end == mebibytes.c_str()) continue;
+    cards.push_back(
+        {std::string(trim(cells[0])), memory << 20, std::string(trim(cells[2])), std::string(trim(cells[3]))});
+  }
+  return cards;
+}
+
+std::vector<GpuCard> ask_for_gpus(Deadline deadline) {
+  Question question(find_in_path("nvidia-smi"), gpu_card_arguments());
+  return parse_gpu_cards(question.whole(deadline));
+}
+
+const char* const kNoGpuCode = "this build has no GPU code";
+const char* const kGetGpuCode = "build with cmake --preset cuda, or use train.device = \"cpu\"";
+
+std::string gpu_library() {
+  for (const char* folder : {"/../lib/", "/"}) {
+    const fs::path path = fs::path(program_folder() + folder + "libtrireme_gpu.so").lexically_normal();
+    if (access(path.c_str(), R_OK) == 0) return path;
+  }
+  return {};
 }
 
 }  // namespace trireme::cli

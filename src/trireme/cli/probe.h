@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/deadline.h"
@@ -30,19 +31,45 @@ std::vector<std::string> library_folders(const std::string& program);
 /// Whether two processes that know each other only by pid, as ranks do, can share memory: 0, or the errno why not.
 int try_peer_memory();
 
-/// `PROGRAM --version` in the background: asked first, read last, killed when nobody waits for it any more.
-class VersionQuestion {
+/// `PROGRAM ARGUMENTS` in the background: asked first, read last, killed when nobody waits for it any more.
+class Question {
  public:
-  explicit VersionQuestion(const std::string& program);
-  VersionQuestion(const VersionQuestion&) = delete;
-  ~VersionQuestion();
+  /// An empty program has no answer.
+  Question(const std::string& program, std::vector<std::string> arguments);
+  Question(const Question&) = delete;
+  ~Question();
 
   /// The first line of the answer; empty when it took too long.
-  std::string answer(Deadline deadline);
+  std::string first_line(Deadline deadline);
+  /// What it has said until it ended, or until the deadline.
+  std::string whole(Deadline deadline);
 
  private:
+  /// Reads on until `enough`, the end or the deadline.
+  void read_until(Deadline deadline, bool first_line_is_enough);
+
   int fd_ = -1;
   pid_t pid_ = -1;
+  std::string text_;
 };
+
+/// A GPU as nvidia-smi names it.
+struct GpuCard {
+  std::string name;
+  uint64_t memory_bytes = 0;
+  std::string compute_capability;  ///< "9.0"
+  std::string driver;              ///< "580.95.05"
+};
+/// The arguments that make nvidia-smi tell what parse_gpu_cards() reads. Lines that it cannot read are left out.
+std::vector<std::string> gpu_card_arguments();
+std::vector<GpuCard> parse_gpu_cards(std::string_view text);
+/// Nothing where there is no nvidia-smi, or no answer in time.
+std::vector<GpuCard> ask_for_gpus(Deadline deadline);
+
+/// The library with the GPU code of this build; empty where the build has none.
+std::string gpu_library();
+/// What a build without says, as gpu/no_cuda.cpp does.
+extern const char* const kNoGpuCode;
+extern const char* const kGetGpuCode;
 
 }  // namespace trireme::cli

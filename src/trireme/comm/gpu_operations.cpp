@@ -68,7 +68,12 @@ std::shared_ptr<GpuTask> Communicator::Impl::start_gpu_message(const GpuMessage&
   digest.root = static_cast<int32_t>(message.tag);
   if (is_unusable()) [[unlikely]]
     refuse(digest, Clock::now());
-  std::shared_ptr<GpuTask> task = operations.start_message(message, options.stream);
+  std::shared_ptr<GpuTask> task;
+  try {
+    task = operations.start_message(message, options.stream);
+  } catch (...) {
+    fail(digest, Clock::now());
+  }
   task->digest = digest;
   task->start = Clock::now();
   task->deadline = task->start + timeout_of(options);

@@ -34,12 +34,16 @@ void IpcMessages::give_back(const IpcEvent& event) {
   free_.push_back(event);
 }
 
-const std::byte* IpcMessages::open(int peer, const ShownMemory& shown, const IpcEvent& event, cudaStream_t stream) {
+const std::byte* IpcMessages::open(int peer, const ShownMemory& shown) {
+  std::lock_guard lock(mutex_);
+  return memory_.open(peer, shown);
+}
+
+cudaEvent_t IpcMessages::open(int peer, const IpcEvent& event) {
   std::lock_guard lock(mutex_);
   cudaEvent_t& opened = opened_[static_cast<size_t>(peer)][event.number];
   if (opened == nullptr) gpu::check(cudaIpcOpenEventHandle(&opened, event.handle), "cudaIpcOpenEventHandle");
-  gpu::check(cudaStreamWaitEvent(stream, opened, 0), "cudaStreamWaitEvent for a message");
-  return memory_.open(peer, shown);
+  return opened;
 }
 
 void IpcMessages::close() noexcept {
@@ -111,8 +115,8 @@ void IpcMessageTask::copy(void* out, const void* in, size_t num_bytes) {
   copying_ = true;
 }
 
-bool IpcMessageTask::copy_has_ended() {
-  const cudaError_t answer = cudaEventQuery(copied_.get());
+bool IpcMessageTask::has_ended(cudaEvent_t event) {
+  const cudaError_t answer = cudaEventQuery(event);
   if (answer == cudaErrorNotReady) return false;
   gpu::check(answer, "cudaEventQuery of a message");
   return true;
@@ -141,7 +145,7 @@ bool IpcMessageTask::advance() {
 
 bool IpcMessageTask::advance_send() {
   if (host_ && !data_) {
-    if (!copy_has_ended()) return false;
+    if (!has_ended(copied_.get())) return false;
     data_ = start(true, kDataLane, offer_.number, host_.get(), message_.out.num_bytes());
   }
   return has_come(offered_) && (!data_ || has_come(data_)) && has_come(thanked_);
@@ -152,8 +156,8 @@ bool IpcMessageTask::advance_recv() {
   if (!copying_) {
     const size_t num_bytes = message_.in.num_bytes();
     if (offer_.memory.allocation != 0) {
-      const IpcEvent theirs{nullptr, offer_.handle, offer_.event};
-      const std::byte* from = messages_->open(message_.peer, offer_.memory, theirs, copies_);
+      if (!has_ended(messages_->open(message_.peer, IpcEvent{nullptr, offer_.handle, offer_.event}))) return false;
+      const std::byte* from = messages_->open(message_.peer, offer_.memory);
       gpu::check(cudaStreamWaitEvent(copies_, ready_.event, 0), "cudaStreamWaitEvent");
       copy(message_.in.bytes, from, num_bytes);
     } else {
@@ -168,7 +172,7 @@ bool IpcMessageTask::advance_recv() {
     enqueued_.store(true, std::memory_order_release);
   }
   if (!thanked_) {
-    if (!copy_has_ended()) return false;
+    if (!has_ended(copied_.get())) return false;
     thanked_ = start(true, kThanksLane, offer_.number, &thanks_, sizeof thanks_);
   }
   return has_come(thanked_);

@@ -1,8 +1,11 @@
 // Messages between two processes on one GPU: the receiver copies straight from the sender's memory.
 //
 //   sender     offers: where the data is, and the event after which it is there
-//   receiver   opens both, makes its stream wait for the event, copies, and when the copy is done
+//   receiver   opens both, copies once the event has come, and when the copy is done
 //   receiver   thanks: the sender's memory is its own again
+//
+// The host looks for the event; the stream of copies does not wait for it. Else a message whose data comes late would
+// hold up one behind it, on which that data may depend.
 //
 // Offers match as messages of host memory do: by tag, in order, with type and count checked. Memory that the receiver
 // cannot open goes after its offer by way of the host. What follows an offer has the offer's number instead of the tag,
@@ -34,8 +37,9 @@ class IpcMessages {
   std::optional<ShownMemory> show(ConstData data);
   IpcEvent take_event();
   void give_back(const IpcEvent& event);
-  /// The peer's memory, for a copy on `stream` that waits for the peer's event.
-  const std::byte* open(int peer, const ShownMemory& shown, const IpcEvent& event, cudaStream_t stream);
+  const std::byte* open(int peer, const ShownMemory& shown);
+  /// The peer's event; its own `event` is another process's and not looked at.
+  cudaEvent_t open(int peer, const IpcEvent& event);
   uint32_t next_number() { return ++last_number_; }
   void close() noexcept;
 
@@ -71,7 +75,7 @@ class IpcMessageTask : public GpuTask {
   bool advance();
   bool advance_send();
   bool advance_recv();
-  bool copy_has_ended();
+  static bool has_ended(cudaEvent_t event);
   void copy(void* out, const void* in, size_t num_bytes);
   Endpoint::Ticket start(bool is_send, uint16_t lane, uint32_t tag, void* data, size_t num_bytes);
   bool has_come(const Endpoint::Ticket& ticket);
