@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+from pathlib import Path
 
 BIN = os.environ["TRIREME_BIN_DIR"]
 TRIREME = os.path.join(BIN, "trireme")
@@ -86,6 +87,76 @@ class Report(unittest.TestCase):
         self.assertIn("bench train", result.stderr)  # progress
 
 
+class PretendedGpu(unittest.TestCase):
+    """The command on a machine whose workers and whose PyTorch are made up: they say what they were asked."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="trireme-bench-gpu-")
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        shutil.copytree(os.path.join(BIN, "../lib"), self.root / "lib", symlinks=True,
+                        ignore=lambda _, names: [name for name in names if not name.startswith("libtrireme.so")])
+        (self.root / "lib/libtrireme_gpu.so").touch()
+        (self.root / "bin").mkdir()
+        self.trireme = shutil.copy(TRIREME, self.root / "bin")
+        self.temporary = self.root / "temporary"
+        self.temporary.mkdir()
+        kernels = [{"name": "nvjet_sm90_TNN", "us": 60000.0, "count": 40},
+                   {"name": "cudnn_sdpa", "us": 20000.0, "count": 2}]
+        worker = {"step_ms": 100.0, "tokens_per_second": 655360.0, "parts_ms": {"other": 100.0}, "loss": 10.5,
+                  "peak_memory_bytes": 1 << 30, "state_bytes": 2 << 30, "reduced_bytes_per_step": 0,
+                  "parameters": 124475904, "transport": "alone", "device_memory_bytes": 23 << 30, "kernels": kernels}
+        self.script("bin/trireme-tensor", f"ls -s '{self.temporary}' >> '{self.root}/files'", worker)
+
+    def script(self, path, before, answer):
+        path = self.root / path
+        path.write_text(f"#!/bin/sh\necho \"$0 $*\" >> '{self.root}/asked'\n{before}\n"
+                        f"cat <<'END'\n{json.dumps(answer)}\nEND\n")
+        path.chmod(0o755)
+
+    def run_it(self, *arguments, **variables):
+        environment = {**ENVIRONMENT, "TMPDIR": str(self.temporary), **variables}
+        result = subprocess.run([self.trireme, "bench", "train", "--device", "cuda", *arguments], capture_output=True,
+                                text=True, timeout=60, cwd=FOLDER, env=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(os.listdir(self.temporary), [])
+        return result.stdout
+
+    def test_both_modes_and_pytorch_take_turns(self):
+        self.script("python", "echo a compiler says something", {"step_ms": 200.0, "version": "2.11.0",
+                                                                 "peak_memory_bytes": 30 << 30})
+        report = json.loads(self.run_it("--json", "--compare", "torch", "--repeats", "2", "--peak-tflops", "800",
+                                        TRIREME_PYTHON=str(self.root / "python")))
+        whole = (self.root / "asked").read_text().splitlines()
+        kinds = ["eager" if "--mode eager" in line else "compiled" if "--mode compiled" in line else
+                 "deterministic" if "--train.deterministic=true" in line else "fastest" for line in whole]
+        self.assertEqual(kinds, 2 * ["deterministic", "fastest", "eager", "compiled"])
+        self.assertIn("--profile 2", whole[0])
+        self.assertIn("--layers 12 --hidden 768 --heads 12 --seq 1024 --vocab 50304 --batch 64 --steps 20 --warmup 5",
+                      whole[2])
+        self.assertEqual([each["layout"] for each in report["results"]], ["deterministic", "fastest"])
+        self.assertAlmostEqual(report["tokens_per_second"], 655360)
+        self.assertAlmostEqual(report["by_torch_compiled"], 2)
+        self.assertAlmostEqual(report["gpu_busy"], 0.8)
+        self.assertEqual(report["kernels_ms"], {"matrix products": 60, "attention": 20})
+        self.assertEqual(report["device_memory_bytes"], 23 << 30)
+        self.assertAlmostEqual(report["of_peak"], report["tflops"] / 800)
+        self.assertEqual([peer["peer"] for peer in report["peers"]], ["torch eager", "torch compiled"])
+        self.assertRegex((self.root / "files").read_text(), r"trireme-bench-tokens-\d+\.bin")
+        self.assertEqual(report["notes"], [])
+
+    def test_a_pytorch_that_fails_is_a_note(self):
+        self.script("python", "exit 42", {})
+        without = self.run_it("--compare", "torch", "--repeats", "1", TRIREME_PYTHON=str(self.root / "python"))
+        self.assertIn("note: PyTorch eager is left out: TRIREME_PYTHON", without)
+        self.assertIn("655,360", without)
+        self.assertIn("where the time of a step goes", without)
+        nowhere = self.run_it("--compare", "torch", "--repeats", "1")
+        self.assertIn("note: PyTorch is left out: TRIREME_PYTHON names no Python with PyTorch", nowhere)
+        other = self.run_it("--compare", "torch", "--repeats", "1", "--model", "llama-tiny", "--train.micro_batch=4")
+        self.assertIn("note: PyTorch is left out: its yardstick is a GPT-2", other)
+
+
 class Mistakes(unittest.TestCase):
     def check(self, arguments, *parts):
         result = run(*arguments)
@@ -97,6 +168,10 @@ class Mistakes(unittest.TestCase):
 
     def test_mistakes(self):
         self.check(["--compare", "horovod"], "horovod", "known: ddp")
+        self.check(["--compare", "torch"], "--compare torch", "--device cuda")
+        self.check(["--device", "cuda", "--compare", "ddp"], "--compare ddp", "--compare torch")
+        self.check(["--device", "tpu"], "--device tpu", "known: cpu, cuda")
+        self.check(["--peak-tflops", "-1"], "--peak-tflops")
         self.check(["--layouts", "dp"], "\"dp\" has no value")
         self.check(["--layouts", ";"], "names no layout")
         self.check(["--layouts", "dp=3"], "train.global_batch = 16", "dp = 3")
@@ -104,6 +179,20 @@ class Mistakes(unittest.TestCase):
         self.check(["--plot", "speed.png"], ".svg")
         self.check(["--plot", "/no/such/folder/speed.svg"], "/no/such/folder")
         self.check(["--train.setps=3"], "train.steps")
+
+    @unittest.skipIf(os.path.exists(os.path.join(BIN, "../lib/libtrireme_gpu.so")), "this build has GPU code")
+    def test_a_build_without_gpu_code_says_so(self):
+        before = set(os.listdir(tempfile.gettempdir()))
+        for arguments in [["--device", "cuda"], ["--train.device=cuda"], ["--device=cuda", "--model", "gpt2-tiny"]]:
+            self.check(arguments, "this build has no GPU code", "cmake --preset cuda")
+        left = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("trireme-bench-tokens-")} - before
+        self.assertEqual(left, set())
+        tensor = os.path.join(BIN, "trireme-tensor")
+        if os.path.exists(tensor):  # says the same as the command, which only looks whether the library is there
+            worker = subprocess.run([tensor, "train", "--bench", "--train.device=cuda"], capture_output=True, text=True,
+                                    timeout=120, cwd=FOLDER, env=ENVIRONMENT)
+            self.assertEqual(worker.stderr, run("--device", "cuda").stderr)
+            self.assertEqual(worker.returncode, 2)
 
 
 if __name__ == "__main__":

@@ -127,8 +127,7 @@ TEST(Overlap, ClosingAGroupEndsWhatIsUnderWay) {
     if (world.rank() == 0) {
       EXPECT_THROW(reducing.wait(), CommError);
     }
-    EXPECT_LT(Clock::now() - start, 5s);
-    world.comm().barrier();
+    EXPECT_LT(Clock::now() - start, 5s);  // and from now on the job knows of it: no further operations here
   });
 }
 

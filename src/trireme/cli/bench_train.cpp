@@ -96,8 +96,9 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp on CPUs, torch on one GPU");
   add("--peak-tflops", flags->peak_tflops, "X", "of the GPUs used, in a matrix product: then also the share of it")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--precision-table", flags->precision_table,
-                    "float32 beside bfloat16: memory, bytes reduced, speed (also where precision.compute is another)");
+  command->add_flag(
+      "--precision-table", flags->precision_table,
+      "float32 beside bfloat16: memory, bytes reduced, speed (on CPUs also where precision.compute is another)");
   add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
   command->add_flag("--json", flags->json, "one object on stdout: the main layout, and all in results");
   command->footer(

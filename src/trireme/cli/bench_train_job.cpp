@@ -109,7 +109,10 @@ nlohmann::json run_peer(const char* script, const LocalLaunch& launch) {
     throw Error(fmt::format("TRIREME_PYTHON={} has no PyTorch", peer_python()), kInstallTorch);
   }
   if (ended.report.exit_code != 0) throw Error(fmt::format("{}: {}", script, ended.report.text()));
-  return parse(script, ended.output);
+  // Compilers and libraries may have spoken before it.
+  const size_t end = ended.output.find_last_not_of('\n');
+  const size_t start = end == std::string::npos ? std::string::npos : ended.output.rfind('\n', end);
+  return parse(script, start == std::string::npos ? ended.output : ended.output.substr(start + 1));
 }
 
 }  // namespace

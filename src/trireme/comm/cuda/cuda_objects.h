@@ -17,9 +17,9 @@ class DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
     gpu::check(cudaGetDevice(&former_), "cudaGetDevice");
-    if (former_ == device) return;
+    changed_ = former_ != device;
+    // Even where nothing changes: in a thread that is new to CUDA the driver's own functions have no device before it.
     gpu::check(cudaSetDevice(device), "cudaSetDevice");
-    changed_ = true;
   }
   ~DeviceGuard() {
     if (changed_) cudaSetDevice(former_);

@@ -14,6 +14,7 @@ namespace trireme {
 /// What a member tells the others at the meeting.
 struct IpcOperations::Shown {
   ShownMemory in, out;
+  bool is_ready = false;  ///< nothing is under way in front of the operands: no event to wait for
 };
 
 IpcOperations::IpcOperations(Communicator& comm, int device, const CallOptions& options)
@@ -165,8 +166,14 @@ void IpcOperations::enqueue(const BoardCollectives::Call& call, const GpuRequest
   }
   const void* const out_stage = in_place ? stage_in_.memory : stage_out_.memory;
 
+  // An event of a process takes its turn on the GPU, some hundred microseconds where others share it: none is recorded
+  // that would say only what the host sees already.
   const cudaEvent_t ready = ready_[me][slot];
-  if (task.ready() == nullptr && !in_is_staged && !out_is_staged) {
+  mine.is_ready = !in_is_staged && !out_is_staged &&
+                  (task.ready() ? cudaEventQuery(task.ready()) : cudaStreamQuery(task.stream())) == cudaSuccess;
+  if (mine.is_ready) {
+    // The leader need not wait.
+  } else if (task.ready() == nullptr && !in_is_staged && !out_is_staged) {
     gpu::check(cudaEventRecord(ready, task.stream()), "cudaEventRecord on the caller's stream");
   } else {
     if (task.ready() == nullptr) task.record_ready(events_->take());
@@ -179,14 +186,16 @@ void IpcOperations::enqueue(const BoardCollectives::Call& call, const GpuRequest
     }
     gpu::check(cudaEventRecord(ready, stream_), "cudaEventRecord of the operands");
   }
-  if (task.ready() == nullptr) task.share_ready(ready);
+  if (task.ready() == nullptr && !mine.is_ready) task.share_ready(ready);
 
   std::vector<Shown> all(p);
   exchange(call, &mine, all.data(), sizeof(Shown));
   const cudaEvent_t done = done_[slot];
   if (leads()) {
-    for (size_t member = 0; member < p; ++member)
+    for (size_t member = 0; member < p; ++member) {
+      if (all[member].is_ready) continue;
       gpu::check(cudaStreamWaitEvent(stream_, ready_[member][slot], 0), "cudaStreamWaitEvent for a member's operands");
+    }
     lead(request, all, counts);
     gpu::check(cudaEventRecord(done, stream_), "cudaEventRecord of an operation");
   }
