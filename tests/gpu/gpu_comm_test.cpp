@@ -2,6 +2,8 @@
 // ctest: timeout=600
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "faults/kill_trial.h"
 #include "support/local_job.h"
 #include "trireme/gpu/device.h"
@@ -11,7 +13,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::string kProgram = TRIREME_BIN_DIR "/gpu_comm_program";
+/// Beside this test, which may have been brought to another machine than the one it was built on.
+std::string program() {
+  const char* folder = std::getenv("TRIREME_BIN_DIR");
+  return std::string(folder ? folder : TRIREME_BIN_DIR) + "/gpu_comm_program";
+}
 
 struct Case {
   const char* backend;
@@ -25,7 +31,7 @@ class GpuComm : public testing::TestWithParam<Case> {
     if (!gpu::survey().usable()) GTEST_SKIP() << "no GPU: not run";
   }
   RankProcesses start(std::vector<std::string> words, int ranks) {
-    words.insert(words.begin(), {kProgram, fmt::format("backend={}", GetParam().backend)});
+    words.insert(words.begin(), {program(), fmt::format("backend={}", GetParam().backend)});
     RankProcesses::Options options;
     options.size = ranks;
     return RankProcesses(words, options);
@@ -35,7 +41,7 @@ class GpuComm : public testing::TestWithParam<Case> {
 TEST_P(GpuComm, DoesWhatTheHostDoes) {
   LocalJob job;
   job.num_ranks = GetParam().ranks;
-  job.argv = {kProgram, fmt::format("backend={}", GetParam().backend)};
+  job.argv = {program(), fmt::format("backend={}", GetParam().backend)};
   if (GetParam().ranks > 2) job.argv.push_back("short=1");
   job.timeout = 120s;
   const JobResult result = run_job(job);
@@ -119,7 +125,7 @@ TEST_P(GpuFault, OneWithoutAGpuIsAnErrorForAll) {
   RankProcesses::Options options;
   options.size = 2;
   options.of_rank[1]["CUDA_VISIBLE_DEVICES"] = "-1";
-  RankProcesses ranks({kProgram, fmt::format("backend={}", GetParam().backend), "attach_anyway=1"}, options);
+  RankProcesses ranks({program(), fmt::format("backend={}", GetParam().backend), "attach_anyway=1"}, options);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_EQ(ranks[rank].wait(Deadline::after(60s)), 1) << ranks.outputs();
     EXPECT_TRUE(contains(ranks[rank].output(), "rank 1 has no GPU")) << ranks.outputs();

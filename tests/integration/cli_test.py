@@ -351,6 +351,10 @@ class Verify(unittest.TestCase):
         self.assertEqual((report["verdict"], report["steps"], report["max_ulp"]), ("equal", 2, 0))
         self.assertIsNone(report["first_difference"])
 
+    def test_a_training_shorter_than_asked_for(self):
+        report = self.verdict("--a", "dp=1", "--b", "dp=2", "--train.steps=1", "--optimizer.warmup_steps=0")
+        self.assertEqual((report["verdict"], report["steps"]), ("equal", 1))
+
     def test_noise(self):
         report = self.verdict("--a", "train.micro_batch=8", "--b", "dp=2")
         self.assertEqual(report["verdict"], "noise")

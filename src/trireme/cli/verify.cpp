@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -207,6 +208,7 @@ void print_json(const Verdict& verdict) {
 
 int run(Options& options, const CLI::App& command) {
   options.config.take(command);
+  options.steps = std::min(options.steps, resolve(options.config.sources()).train.steps);
   const TemporaryFolder folder(options.keep);
   const fs::path folder_a = folder.path() / "a", folder_b = folder.path() / "b";
   const LocalLaunch launch_a = plan(options, options.a, folder_a), launch_b = plan(options, options.b, folder_b);

@@ -41,7 +41,7 @@ struct TrainConfig {
   std::string device = "cpu";
   bool deterministic = true;  ///< on a GPU: sums keep their order
   bool graph = true;          ///< on a GPU: a step is captured once and run again, where that can be
-  int64_t eval_every = 100;  ///< steps; 0: only at the end
+  int64_t eval_every = 100;   ///< steps; 0: only at the end
   int64_t eval_batches = 8;
   double clip = 0;              ///< largest norm of all gradients together; 0: off
   std::string on_nan = "stop";  ///< stop, skip, rollback

@@ -32,7 +32,7 @@ struct RunResult {
   double units_per_second = 0;
   std::string unit;                                      ///< "tokens" or "samples"
   std::vector<std::pair<std::string, double>> parts_ms;  ///< means of the parts of a step, this worker's
-  std::vector<KernelTime> kernels;  ///< a step's, where RunOptions::profiled_steps asked for it
+  std::vector<KernelTime> kernels;                       ///< a step's, where RunOptions::profiled_steps asked for it
   uint64_t peak_memory_bytes = 0;
   uint64_t device_memory_bytes = 0;  ///< at the most, of a GPU
   uint64_t state_bytes = 0;

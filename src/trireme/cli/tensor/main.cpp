@@ -164,6 +164,15 @@ int main(int argc, char** argv) {
     return trireme::cli::run(argc, argv);
   } catch (const trireme::SharedError&) {
     return 1;
+  } catch (const c10::OutOfMemoryError& error) {
+    const std::string all = error.what_without_backtrace();  // of which the first two sentences say all
+    const size_t end = all.find(". ", all.find(". ") + 1);
+    return trireme::cli::report(
+        fmt::format("{}.\n  lower train.micro_batch (the numbers stay the same only for the same micro-batch), or run "
+                    "fewer workers on this GPU",
+                    all.substr(0, end))
+            .c_str(),
+        1);
   } catch (const c10::Error& error) {
     return trireme::cli::report(error.what_without_backtrace(), 1);
   } catch (const std::exception& error) {

@@ -158,33 +158,5 @@ TEST_F(OrderedSum, DoesManyJobsInFewLaunches) {
   EXPECT_EQ(first_difference(wanted, got.data(), DataType::kUInt8), -1);
 }
 
-TEST_F(OrderedSum, IsNearTheSpeedOfMemory) {
-  constexpr size_t kCount = (size_t{24} << 20) / 4;
-  check(cudaMemset(memory_, 0, kBytes), "cudaMemset");
-  const void* sources[] = {memory_, memory_ + kCount * 4};
-  void* destinations[] = {memory_, memory_ + kCount * 4};
-  const CombineJob job{sources, destinations, kCount};
-  cudaEvent_t start, stop;
-  check(cudaEventCreate(&start), "cudaEventCreate");
-  check(cudaEventCreate(&stop), "cudaEventCreate");
-  std::vector<float> times;
-  for (int i = 0; i < 25; ++i) {
-    check(cudaEventRecord(start), "cudaEventRecord");
-    enqueue_combine(nullptr, ReduceOp::kSum, DataType::kFloat, std::span(&job, 1), 2);
-    check(cudaEventRecord(stop), "cudaEventRecord");
-    check(cudaEventSynchronize(stop), "cudaEventSynchronize");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime");
-    if (i >= 5) times.push_back(ms);
-  }
-  std::nth_element(times.begin(), times.begin() + 10, times.end());
-  const double rate = 4.0 * kCount * 4 / (times[10] * 1e-3);
-  RecordProperty("gigabytes_per_second", static_cast<int>(rate / 1e9));
-  std::printf("sum of two to two: %.0f us, %.0f GB/s\n", times[10] * 1e3, rate / 1e9);
-  EXPECT_GT(rate, 1e12);
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
-}
-
 }  // namespace
 }  // namespace trireme::gpu

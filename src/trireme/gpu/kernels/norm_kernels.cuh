@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(Team::kThreads)
   }
 }
 
-/// The scales in shared memory, read anew for each row: in registers they would push others out. Each thread of a team
-/// reads what it wrote, or another with the same columns.
+/// The scales in shared memory, read anew for each row: in registers they would push others out. The first team of
+/// a block writes them for all.
 template <int N, typename Team>
 struct NormScales {
   static constexpr int V = std::min(N, 4);
@@ -174,9 +174,11 @@ struct NormScales {
     mine = reinterpret_cast<Part*>(dynamic) + threadIdx.x % Team::kTeam;
     NormColumns<N, Team> columns;
     columns.load(from, width);
+    if (threadIdx.x < Team::kTeam) {
 #pragma unroll
-    for (int j = 0; j < Team::kColumns; ++j) mine[j / V * Team::kTeam].values[j % V] = columns.values[j / N][j % N];
-    __syncwarp();
+      for (int j = 0; j < Team::kColumns; ++j) mine[j / V * Team::kTeam].values[j % V] = columns.values[j / N][j % N];
+    }
+    __syncthreads();
   }
 
   __device__ void get(int k, float (&factors)[N]) const {

@@ -6,7 +6,8 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "trireme/base/error.h"
+#include <cstdlib>
+
 #include "trireme/comm/cuda/gpu_communicator.h"
 #include "trireme/gpu/device.h"
 #include "trireme/gpu/matmul.h"
@@ -29,6 +30,7 @@ void attach_device(Communicator& comm, const torch::Device& device) {
   if (!device.is_cuda()) return;
   GpuCommOptions options;
   options.device = device.index();
+  if (const char* backend = std::getenv("TRIREME_GPU_BACKEND")) options.backend = backend;
   attach_gpu(comm, options);
 }
 

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# ctest: timeout=300
+"""Workers that share one GPU train to the same bits as one worker alone, by CUDA IPC and by NCCL."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.environ.get("TRIREME_BIN_DIR", "build/cuda/bin")
+SMALL = ["--model", "gpt2-tiny", "--model.hidden=128", "--model.heads=4", "--model.seq=64", "--train.global_batch=16",
+         "--train.micro_batch=2", "--data.generated_size=100000", "--train.device=cuda"]
+
+
+def run(arguments, **environment):
+    return subprocess.run([os.path.join(BIN, "trireme"), *arguments], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, **environment})
+
+
+def has_gpu():
+    try:
+        return "GPU" in subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    except OSError:
+        return False
+
+
+class Layouts(unittest.TestCase):
+    def check(self, a, b, backend, more):
+        done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *SMALL, *more], TRIREME_GPU_BACKEND=backend)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(json.loads(done.stdout)["verdict"], "equal", done.stdout)
+
+    def test_ipc(self):
+        for workers in (2, 4, 8):
+            for compute in ("float32", "bfloat16"):
+                with self.subTest(workers=workers, compute=compute):
+                    self.check("dp=1", f"dp={workers}", "ipc", [f"--precision.compute={compute}"])
+
+    def test_nccl(self):
+        for workers in (2, 4):
+            with self.subTest(workers=workers):
+                self.check("dp=1", f"dp={workers}", "nccl", ["--precision.compute=bfloat16"])
+
+    def test_llama(self):
+        self.check("dp=1", "dp=2", "ipc", ["--model", "llama-tiny", "--precision.compute=bfloat16"])
+
+
+class Mistakes(unittest.TestCase):
+    def test_a_full_gpu_is_told_in_words(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        done = run(["train", "--nproc", "1", "--model", "gpt2-1.5b", "--train.device=cuda", "--train.micro_batch=4096",
+                    "--train.global_batch=4096", "--train.steps=1", "--precision.compute=bfloat16",
+                    "--data.generated_size=8000000", "--observe.run_dir=" + os.path.join(folder, "run")])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("out of memory", done.stderr)
+        self.assertIn("lower train.micro_batch", done.stderr)
+
+
+if __name__ == "__main__":
+    if not has_gpu():
+        print("no GPU: not run")
+        sys.exit(0)
+    unittest.main()
