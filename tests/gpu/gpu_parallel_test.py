@@ -10,8 +10,8 @@ import tempfile
 import unittest
 
 BIN = os.environ.get("TRIREME_BIN_DIR", "build/cuda/bin")
-SMALL = ["--model", "gpt2-tiny", "--model.hidden=128", "--model.heads=4", "--model.seq=64", "--train.global_batch=16",
-         "--train.micro_batch=2", "--data.generated_size=100000", "--train.device=cuda"]
+GPT = ["--model", "gpt2-tiny", "--model.hidden=128", "--model.heads=4", "--model.seq=64"]
+COMMON = ["--train.global_batch=16", "--train.micro_batch=2", "--data.generated_size=100000", "--train.device=cuda"]
 
 
 def run(arguments, **environment):
@@ -27,8 +27,8 @@ def has_gpu():
 
 
 class Layouts(unittest.TestCase):
-    def check(self, a, b, backend, more):
-        done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *SMALL, *more], TRIREME_GPU_BACKEND=backend)
+    def check(self, a, b, backend, more, model=GPT):
+        done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *model, *COMMON, *more], TRIREME_GPU_BACKEND=backend)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(json.loads(done.stdout)["verdict"], "equal", done.stdout)
 
@@ -44,7 +44,7 @@ class Layouts(unittest.TestCase):
                 self.check("dp=1", f"dp={workers}", "nccl", ["--precision.compute=bfloat16"])
 
     def test_llama(self):
-        self.check("dp=1", "dp=2", "ipc", ["--model", "llama-tiny", "--precision.compute=bfloat16"])
+        self.check("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])
 
 
 class Mistakes(unittest.TestCase):

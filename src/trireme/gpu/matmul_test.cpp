@@ -136,8 +136,11 @@ class MatmulTest : public GpuTest {
       const double sum = product + (has_bias ? x.bias[i % static_cast<size_t>(x.s.n)] : 0);
       sums[i] = sum;
       sum_bounds[i] = base + u * std::abs(sum) * 1.01 + (has_bias ? u * std::abs(product) : 0);
-      // In place, cuBLASLt may round the product, twice where there is a bias, before it adds.
-      if (c.add == Add::kOut) sum_bounds[i] += 2 * u * std::abs(c.alpha * x.product[i]);
+      // In place, cuBLASLt may round each term, and adds them in an order of its own.
+      if (c.add == Add::kOut) {
+        sum_bounds[i] += u * (std::abs(c.alpha * x.product[i]) + std::abs(x.add[i]));
+        if (has_bias) sum_bounds[i] += u * (std::abs(x.add[i]) + std::abs(x.bias[i % static_cast<size_t>(x.s.n)]));
+      }
       out[i] = sum;
       out_bounds[i] = sum_bounds[i];
       if (c.epilogue == Epilogue::kBiasGelu) {

@@ -25,6 +25,9 @@ void* current_stream(const torch::Device& device);
 /// Returns when all that was started there is done. Throws Error where a kernel failed.
 void synchronize(const torch::Device& device);
 
+/// to.copy_(from), for contiguous tensors of one shape; conversions of type on a GPU run at the speed of its memory.
+void copy_into(const torch::Tensor& to, const torch::Tensor& from);
+
 struct DeviceMemory {
   uint64_t now_bytes = 0;
   uint64_t peak_bytes = 0;

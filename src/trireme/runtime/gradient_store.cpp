@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/error.h"
+#include "trireme/runtime/device.h"
 #include "trireme/runtime/shared_tensor.h"
 
 namespace trireme {
@@ -88,7 +89,7 @@ void GradientStore::take(size_t source, const torch::Tensor& leaf) {
   } else if (add_ || place.filled) {
     target.add_(gradient);
   } else {
-    target.copy_(gradient);
+    copy_into(target, gradient);
   }
   if (place.filled) return;
   place.filled = true;

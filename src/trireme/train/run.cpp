@@ -57,13 +57,14 @@ class PartSums {
   void add(const StepReport& step) {
     ++count_;
     const double forward = step.times.forward_s;
-    const double known = step.data_s + step.times.forward_s + step.times.backward_s + step.times.communication_s +
-                         step.times.optimizer_s;
+    const double known = step.data_s + step.enqueue_s + step.times.forward_s + step.times.backward_s +
+                         step.times.communication_s + step.times.optimizer_s;
     const double parts[] = {step.data_s,
                             forward,
                             step.times.backward_s,
                             step.times.communication_s,
                             step.times.optimizer_s,
+                            step.enqueue_s,
                             std::max(0.0, step.seconds - known)};
     for (size_t i = 0; i < std::size(parts); ++i) sums_[i] += parts[i];
   }
@@ -76,9 +77,9 @@ class PartSums {
   }
 
  private:
-  static constexpr const char* kNames[] = {"data",      "forward", "backward", "exposed communication",
-                                           "optimizer", "other"};
-  double sums_[6] = {};
+  static constexpr const char* kNames[] = {"data",      "forward",    "backward", "exposed communication",
+                                           "optimizer", "enqueueing", "other"};
+  double sums_[7] = {};
   int64_t count_ = 0;
 };
 

@@ -229,6 +229,7 @@ void Trainer::run_on_device(StepReport& report) {
                       device_update_->enqueue(executor_->values());
                     }});
   };
+  const auto start = Clock::now();
   device_update_->prepare(steps_done_, report.learning_rate, gradient_factor_ / loss_scale_.scale);
   if (compute_type_ == torch::kFloat16) device_scale_.fill_(loss_scale_.scale);
   if (!graph_->captured() && steps_here_ >= kWarmupSteps && can_capture()) graph_->capture(enqueue);
@@ -238,6 +239,7 @@ void Trainer::run_on_device(StepReport& report) {
     enqueue();
   }
   inputs_->prefetch();
+  report.enqueue_s = std::chrono::duration<double>(Clock::now() - start).count();
   const DeviceUpdate::Outcome outcome = device_update_->read();
   const float* values = outcome.values.const_data_ptr<float>();
   report.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);

@@ -37,7 +37,8 @@ struct StepReport {
   std::string bad;           ///< why, where it was skipped for more than too large a loss scale
   bool stop_wanted = false;  ///< some worker was asked to stop
   double seconds = 0;
-  double data_s = 0;  ///< waited for data
+  double data_s = 0;     ///< waited for data
+  double enqueue_s = 0;  ///< on a GPU: the host's own work, before it waits
   StepTimes times;
 };
 

@@ -13,6 +13,7 @@ namespace trireme {
 namespace {
 
 constexpr auto kAbortPatience = std::chrono::seconds(3);
+constexpr auto kTimeToBeNamed = std::chrono::milliseconds(1500);
 
 [[noreturn]] void throw_error(ncclResult_t result, const char* what, ncclComm_t comm) {
   const char* last = ncclGetLastError(comm);
@@ -62,17 +63,22 @@ ncclResult_t NcclLink::state(const char* what) {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
   if (asked != ncclSuccess) throw_error(asked, "ncclCommGetAsyncError", comm_);
-  if (!is_under_way(state)) throw_error(state, what, comm_);
-  return state;
+  if (is_under_way(state)) return state;
+  // When a rank dies NCCL sees a broken socket at once; a little later the job knows whose it was, which is worth more.
+  const Clock::time_point now = Clock::now();
+  if (!first_failure_) first_failure_ = now;
+  if (now - *first_failure_ > kTimeToBeNamed) throw_error(state, what, comm_);
+  return ncclInProgress;
 }
 
 void NcclLink::settle(ncclResult_t result, const char* what, const Check& check) {
-  if (!is_under_way(result)) {
-    std::lock_guard lock(mutex_);
-    throw_error(result, what, comm_);
-  }
-  for (int looks = 0; state(what) == ncclInProgress; ++looks) {
+  const Clock::time_point start = Clock::now();
+  for (int looks = 0; state(what) == ncclInProgress || !is_under_way(result); ++looks) {
     check();
+    if (!is_under_way(result) && Clock::now() - start > kTimeToBeNamed) {
+      std::lock_guard lock(mutex_);
+      throw_error(result, what, comm_);
+    }
     if (looks < 200) {
       std::this_thread::yield();
     } else {

@@ -10,6 +10,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+
+#include "trireme/base/deadline.h"
 
 namespace trireme {
 
@@ -42,6 +45,7 @@ class NcclLink {
 
   std::timed_mutex mutex_;  // for every call but the abort, which must get through
   ncclComm_t comm_;
+  std::optional<Clock::time_point> first_failure_;  // that NCCL told of
 };
 
 }  // namespace trireme

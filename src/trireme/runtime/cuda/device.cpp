@@ -10,6 +10,7 @@
 
 #include "trireme/comm/cuda/gpu_communicator.h"
 #include "trireme/gpu/device.h"
+#include "trireme/gpu/kernels/pointwise.h"
 #include "trireme/gpu/matmul.h"
 #include "trireme/gpu/types.h"
 
@@ -40,6 +41,23 @@ void* current_stream(const torch::Device& device) {
 
 void synchronize(const torch::Device& device) {
   if (device.is_cuda()) gpu::check(cudaStreamSynchronize(at::cuda::getCurrentCUDAStream(device.index())), "a kernel");
+}
+
+void copy_into(const torch::Tensor& to, const torch::Tensor& from) {
+  const auto type = [](const torch::Tensor& x) {
+    return x.scalar_type() == torch::kFloat32    ? std::optional(gpu::Type::kFloat)
+           : x.scalar_type() == torch::kFloat16  ? std::optional(gpu::Type::kHalf)
+           : x.scalar_type() == torch::kBFloat16 ? std::optional(gpu::Type::kBFloat16)
+                                                 : std::nullopt;
+  };
+  const bool converts = to.is_cuda() && from.is_cuda() && to.scalar_type() != from.scalar_type() && type(to) &&
+                        type(from) && to.is_contiguous() && from.is_contiguous();
+  if (!converts) {
+    to.copy_(from);
+    return;
+  }
+  gpu::convert(from.const_data_ptr(), *type(from), to.data_ptr(), *type(to), to.numel(),
+               static_cast<gpu::Stream>(current_stream(to.device())));
 }
 
 DeviceMemory device_memory(const torch::Device& device) {
