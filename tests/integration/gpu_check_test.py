@@ -25,10 +25,13 @@ class GpuCheck(unittest.TestCase):
         self.addCleanup(self.folder.cleanup)
         self.root = Path(self.folder.name)
         self.build = self.root / "build"
+        self.python = None
 
     def run_tool(self, *arguments):
         variables = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")}
         variables |= {"TRIREME_BUILD_DIR": str(self.build), "PATH": f"{self.root / 'path'}:{os.environ['PATH']}"}
+        if self.python:
+            variables["TRIREME_PYTHON"] = str(self.python)
         return subprocess.run([TOOL, *arguments], capture_output=True, text=True, timeout=60, env=variables)
 
     def pretend_gpu(self, answer="GPU 0: NVIDIA H200 (UUID: GPU-1)"):
@@ -39,6 +42,8 @@ class GpuCheck(unittest.TestCase):
         (self.build / "lib" / "libtrireme_gpu.so").touch()
         for name in PROGRAMS:
             script(self.build / "bin" / name, texts.get(name, "echo '[  PASSED  ] 3 tests.'"))
+        self.python = self.root / "path" / "some-python"  # the tests that are scripts pass
+        script(self.python, "exit 0")
 
     def table(self, result):
         rows = re.findall(r"^(\w+)  +(\S.*?)  +(\d+)$", result.stdout, re.MULTILINE)
@@ -63,7 +68,7 @@ class GpuCheck(unittest.TestCase):
         self.pretend_build()
         result = self.run_tool()
         self.assertEqual(result.returncode, 0, result)
-        self.assertEqual(self.table(result), {name: "passed" for name in PROGRAMS})
+        self.assertEqual(self.table(result), {name: "passed" for name in [*PROGRAMS, "gpu_parallel_test"]})
         self.assertTrue((self.build / "gpu_check" / "gpu_test.log").exists())
 
     def test_whatever_did_not_pass_is_named_and_fails(self):
@@ -73,7 +78,8 @@ class GpuCheck(unittest.TestCase):
         result = self.run_tool()
         self.assertEqual(result.returncode, 1, result)
         self.assertEqual(self.table(result), {"gpu_test": "passed", "gpu_functions_test": "failed (1)",
-                                              "gpu_trainer_test": "not run", "gpu_comm_test": "not built"})
+                                              "gpu_trainer_test": "not run", "gpu_comm_test": "not built",
+                                              "gpu_parallel_test": "passed"})
         self.assertIn("a bad sum", result.stderr)
 
     def test_benchmarks_take_the_measured_peak(self):

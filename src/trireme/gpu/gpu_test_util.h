@@ -84,7 +84,11 @@ class DeviceMemory {
     return reinterpret_cast<T*>(static_cast<char*>(base_) + before_);
   }
   size_t bytes() const { return bytes_; }
-  void poison() { check(cudaMemset(base_, 0xFF, total()), "cudaMemset"); }
+  /// Done when it returns: the tests' stream would not wait for it.
+  void poison() {
+    check(cudaMemset(base_, 0xFF, total()), "cudaMemset");
+    check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  }
 
  private:
   static constexpr size_t kGuard = 256;
@@ -98,6 +102,7 @@ template <typename T>
 DeviceMemory to_device(const std::vector<T>& values, size_t shift_bytes = 0) {
   DeviceMemory memory(values.size() * sizeof(T), shift_bytes);
   if (!values.empty()) check(cudaMemcpy(memory.get(), values.data(), memory.bytes(), cudaMemcpyDefault), "cudaMemcpy");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // the copy may still be on its way
   return memory;
 }
 
