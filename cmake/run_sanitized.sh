@@ -22,6 +22,6 @@ if [[ $preset == tsan ]] && setarch -R true 2>/dev/null; then run=(setarch -R); 
 export TRIREME_SANITIZED=1
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/cmake/tsan_suppressions.txt}
 "${run[@]}" ctest --test-dir "$build" --no-tests=error --output-on-failure -j "${TRIREME_TEST_JOBS:-2}" \
   -L '^(unit|sanitize)$' -LE '^slow$' "$@" 9>&-

@@ -289,7 +289,7 @@ class Names(unittest.TestCase):
                 if not re.fullmatch(r"[\w./{},*-]+/[\w./{},*-]*", span) or re.search(r"[A-Z]{3,}(?!\.md)", span):
                     continue
                 first = span.split("/")[0]
-                base = ROOT if first in top and first != "build" else ROOT / "src" / "trireme" if first in folders else None
+                base = ROOT if first in top and first not in ("build", "runs") else ROOT / "src" / "trireme" if first in folders else None
                 if base is None:
                     continue
                 for pattern in braces(span.rstrip("/")):
