@@ -230,27 +230,11 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
 
   static void differentiate(const at::Tensor& d_logits, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& dx, const at::Tensor& d_weight, bool add) {
-    gpu::Matmul product;
-    product.m = x.size(0);
-    product.n = x.size(1);
-    product.k = weight.size(0);
-    product.a = d_logits.const_data_ptr();
-    product.b = weight.const_data_ptr();
-    product.out = dx.mutable_data_ptr();
-    product.type = product.out_type = type_of(x);
-    gpu::matmul(product, current_stream());
-    product = {};
-    product.m = weight.size(0);
-    product.n = x.size(1);
-    product.k = x.size(0);
-    product.a = d_logits.const_data_ptr();
-    product.a_transposed = true;
-    product.b = x.const_data_ptr();
-    product.out = d_weight.mutable_data_ptr();
-    product.type = type_of(x);
-    product.out_type = gpu::Type::kFloat;
-    if (add) product.add = d_weight.const_data_ptr();
-    gpu::matmul(product, current_stream());
+    multiply_into(dx, d_logits, weight);
+    gpu::Matmul more;
+    more.a_transposed = true;
+    if (add) more.add = d_weight.const_data_ptr();
+    multiply_into(d_weight, d_logits, x, more);
   }
 };
 

@@ -82,45 +82,37 @@ NormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
   return result;
 }
 
+void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, gpu::Matmul more) {
+  const auto rows = [](const at::Tensor& x) { return x.numel() / x.size(-1); };
+  more.m = rows(out);
+  more.n = out.size(-1);
+  more.k = more.a_transposed ? rows(a) : a.size(-1);
+  more.a = a.const_data_ptr();
+  more.b = b.const_data_ptr();
+  more.out = out.mutable_data_ptr();
+  more.type = type_of(a);
+  more.out_type = type_of(out);
+  gpu::matmul(more, current_stream());
+}
+
 at::Tensor times_weight(const at::Tensor& x, const at::Tensor& weight, gpu::Matmul more) {
   const auto out = with_last_dim(x, weight.size(0));
-  more.m = x.numel() / x.size(-1);
-  more.n = weight.size(0);
-  more.k = weight.size(1);
-  more.a = x.const_data_ptr();
-  more.b = weight.const_data_ptr();
   more.b_transposed = true;
-  more.out = out.mutable_data_ptr();
-  more.type = more.out_type = type_of(x);
-  gpu::matmul(more, current_stream());
+  multiply_into(out, x, weight, more);
   return out;
 }
 
-at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, gpu::Matmul more) {
+at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, const gpu::Matmul& more) {
   const auto out = with_last_dim(dy, weight.size(1));
-  more.m = dy.numel() / dy.size(-1);
-  more.n = weight.size(1);
-  more.k = weight.size(0);
-  more.a = dy.const_data_ptr();
-  more.b = weight.const_data_ptr();
-  more.out = out.mutable_data_ptr();
-  more.type = more.out_type = type_of(dy);
-  gpu::matmul(more, current_stream());
+  multiply_into(out, dy, weight, more);
   return out;
 }
 
 at::Tensor gradient_of_weight(const at::Tensor& dy, const at::Tensor& x) {
   const auto out = at::empty({dy.size(-1), x.size(-1)}, x.options());
-  gpu::Matmul product;
-  product.m = dy.size(-1);
-  product.n = x.size(-1);
-  product.k = x.numel() / x.size(-1);
-  product.a = dy.const_data_ptr();
-  product.a_transposed = true;
-  product.b = x.const_data_ptr();
-  product.out = out.mutable_data_ptr();
-  product.type = product.out_type = type_of(x);
-  gpu::matmul(product, current_stream());
+  gpu::Matmul more;
+  more.a_transposed = true;
+  multiply_into(out, dy, x, more);
   return out;
 }
 

@@ -37,11 +37,13 @@ struct NormGradients {
 NormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& scale,
                                   const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& residual);
 
-// Products of matrices whose rows are all dims of x but the last.
+// Products of matrices whose rows are all dims but the last.
+/// out = a · b; `more` says what is transposed and what else happens to it.
+void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, gpu::Matmul more = {});
 /// x · weightᵀ, with what `more` asks for; out has the type of x.
 at::Tensor times_weight(const at::Tensor& x, const at::Tensor& weight, gpu::Matmul more = {});
 /// dy · weight: the gradient of x.
-at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, gpu::Matmul more = {});
+at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, const gpu::Matmul& more = {});
 /// dyᵀ · x: the gradient of the weight.
 at::Tensor gradient_of_weight(const at::Tensor& dy, const at::Tensor& x);
 
