@@ -22,7 +22,8 @@ void attach_device(Communicator& comm, const torch::Device& device);
 
 /// The CUDA stream that operators go to now; null for the CPU.
 void* current_stream(const torch::Device& device);
-/// Returns when all that was started there is done. Throws Error where a kernel failed.
+/// Returns when all that was started on the current stream is done. Throws Error where a kernel failed, or where ten
+/// minutes were not enough.
 void synchronize(const torch::Device& device);
 
 /// to.copy_(from), for contiguous tensors of one shape; conversions of type on a GPU run at the speed of its memory.
