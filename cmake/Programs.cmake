@@ -21,7 +21,7 @@ if(LibTorch_FOUND)
   if(TRIREME_CUDA)  # each X_no_cuda.cpp or no_cuda.cpp has its counterpart in a folder cuda/
     list(FILTER trireme_torch_sources EXCLUDE REGEX "no_cuda\\.cpp$")
     file(GLOB_RECURSE trireme_torch_cuda_sources CONFIGURE_DEPENDS src/trireme/models/cuda/*.cpp
-      src/trireme/runtime/cuda/*.cpp src/trireme/train/cuda/*.cpp)
+      src/trireme/tensor/cuda/*.cpp src/trireme/train/cuda/*.cpp)
     list(FILTER trireme_torch_cuda_sources EXCLUDE REGEX "_(test|program)\\.cpp$")
     list(APPEND trireme_torch_sources ${trireme_torch_cuda_sources})
   endif()

@@ -63,6 +63,21 @@ TEST_F(GpuTrainer, BitsRepeat) {
   }
 }
 
+TEST_F(GpuTrainer, RecomputationChangesNoBit) {
+  for (const char* model : {"gpt2", "llama", "mlp"}) {
+    for (const std::string more : {"--train.graph=true", "--train.graph=false", "--model.dropout=0.1"}) {
+      const Words words = {"--train.device=cuda", "--precision.compute=bfloat16", more};
+      const auto kept = losses_of(model, words, 8);
+      for (const std::string way : {"full", "selective", "1"}) {
+        if (way == "selective" && model == std::string("mlp")) continue;
+        Words again = words;
+        again.push_back("--train.recompute=" + way);
+        EXPECT_EQ(losses_of(model, again, 8), kept) << model << " " << more << " " << way;
+      }
+    }
+  }
+}
+
 TEST_F(GpuTrainer, AccumulationRepeats) {
   const Words words = {"--train.device=cuda", "--precision.compute=bfloat16", "--train.micro_batch=2"};
   EXPECT_EQ(losses_of("gpt2", words, 10), losses_of("gpt2", words, 10));

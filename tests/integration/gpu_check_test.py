@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "gpu_check"
-PROGRAMS = ["gpu_test", "gpu_functions_test", "gpu_trainer_test", "gpu_comm_test"]
+PROGRAMS = ["gpu_test", "gpu_functions_test", "gpu_trainer_test", "gpu_fp8_test", "gpu_comm_test"]
 HAS_GPU = os.path.exists("/dev/nvidia0")
 
 
@@ -78,8 +78,8 @@ class GpuCheck(unittest.TestCase):
         result = self.run_tool()
         self.assertEqual(result.returncode, 1, result)
         self.assertEqual(self.table(result), {"gpu_test": "passed", "gpu_functions_test": "failed (1)",
-                                              "gpu_trainer_test": "not run", "gpu_comm_test": "not built",
-                                              "gpu_parallel_test": "passed"})
+                                              "gpu_trainer_test": "not run", "gpu_fp8_test": "passed",
+                                              "gpu_comm_test": "not built", "gpu_parallel_test": "passed"})
         self.assertIn("a bad sum", result.stderr)
 
     def test_benchmarks_take_the_measured_peak(self):
@@ -93,13 +93,15 @@ class GpuCheck(unittest.TestCase):
         result = self.run_tool("--bench", "--repeats", "2")
         self.assertEqual(result.returncode, 0, result)
         asked = re.findall("asked: (.*)", result.stdout)
-        self.assertEqual(len(asked), 3)
+        self.assertEqual(len(asked), 4)
         for words in asked:
-            self.assertRegex(words, r"^bench train --device cuda --compare torch --repeats 2 --peak-tflops 702\.[23]")
+            self.assertRegex(words, r"^bench train --device cuda --repeats 2 --peak-tflops 702\.[23]")
+        self.assertEqual(["--compare torch" in words for words in asked], [True, True, True, False])
+        self.assertIn("--precision.matmul=fp8", asked[3])
         self.assertIn("--model gpt2-1.5b", asked[2])
         again = self.run_tool("--bench", "--only", "batch 32")
         self.assertEqual(again.returncode, 0, again)
-        self.assertRegex(again.stdout, r"asked: .* --peak-tflops 702\.[23] --train.global_batch=32\n")
+        self.assertRegex(again.stdout, r"asked: .* --peak-tflops 702\.[23] --compare torch --train.global_batch=32\n")
         self.assertEqual(again.stdout.count("asked: "), 1)
 
     def test_mistakes(self):

@@ -13,6 +13,7 @@
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_report.h"
 #include "trireme/cli/bench_comm_worker.h"
+#include "trireme/cli/bench_tensor.h"
 #include "trireme/cli/bench_train.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/style.h"
@@ -126,12 +127,14 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
 void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "measures, beside what theory says");
   add_bench_comm(*bench, exit_code);
+  add_bench_tensor(*bench);
   add_bench_train(*bench, exit_code);
   bench->require_subcommand(0, 1);
   bench->footer(
       "Examples\n"
       "  trireme bench comm                     collectives on two local ranks\n"
       "  trireme bench comm --compare mpi       the same beside Open MPI\n"
+      "  trireme bench tensor                   mesh tensors beside plain ones\n"
       "  trireme bench train                    training on one and on two workers");
   bench->callback([bench] {
     if (bench->get_subcommands().empty()) throw CLI::CallForHelp();

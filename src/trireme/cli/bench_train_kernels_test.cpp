@@ -23,6 +23,10 @@ TEST(KernelClass, IsToldByTheName) {
       {"trireme::gpu::(anonymous namespace)::tree_kernel(trireme::gpu::NormTable, StepValues*)", "optimizer"},
       {"void trireme::gpu::(anonymous namespace)::update_kernel<(Rule)2, float, __nv_bfloat16>()", "optimizer"},
       {"void trireme::gpu::(anonymous namespace)::chunk_sums<__nv_bfloat16, 8>()", "column sums and biases"},
+      {"void trireme::gpu::(anonymous namespace)::quantise_kernel<(__nv_fp8_interpretation_t)1, FromGeluGradient, "
+       "true>()",
+       "8-bit copies"},
+      {"trireme::gpu::(anonymous namespace)::update_scales_kernel(trireme::gpu::Fp8Scale*, long)", "8-bit copies"},
       {"trireme::gpu::(anonymous namespace)::partial_sums(float const*, long)", "column sums and biases"},
       {"void trireme::gpu::(anonymous namespace)::look_up<__nv_bfloat16, 8>(EmbeddingShape)", "embedding"},
       {"void trireme::gpu::(anonymous namespace)::sum_chunk<__nv_bfloat16, 8>(EmbeddingShape)", "embedding"},

@@ -19,15 +19,12 @@ struct Absent {
 // The whole list: a line goes when its capability comes.
 const std::vector<Absent>& list() {
   static const std::vector<Absent> all = {
-      {"parallel.tp", 1, "tensor parallelism"},
       {"parallel.pp", 1, "pipeline parallelism"},
       {"parallel.cp", 1, "context parallelism"},
       {"parallel.ep", 1, "expert parallelism"},
       {"parallel.zero", 0, "ZeRO"},
-      {"parallel.sequence", false, "sequence parallelism"},
       {"parallel.interleave", 1, "an interleaved pipeline"},
       {"parallel.plan", std::string(), "running a plan"},
-      {"train.recompute", std::string("none"), "recomputation"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
       {"compression.method", std::string("none"), "compression of gradients"},
   };

@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/absent.h"
 #include "trireme/config/batch_plan.h"
+#include "trireme/config/recompute.h"
 #include "trireme/config/value.h"
 
 namespace trireme {
@@ -75,6 +76,50 @@ void check_data(const Config& config) {
   }
 }
 
+/// A ResNet counts its own layers, when it is built.
+void check_recompute(const Config& config) {
+  const Recompute wanted = parse_recompute(config.train.recompute);
+  const ModelConfig& model = config.model;
+  if (wanted.attention && !model.is_language()) {
+    contradict(config, "train.recompute", "computes attention again, which is not in", "model.kind",
+               "set train.recompute to full, or to the numbers of layers");
+  }
+  if (model.kind != ModelKind::kResNet && wanted.last() >= model.layers) {
+    contradict(config, "train.recompute", "names a layer that is not there with", "model.layers",
+               fmt::format("layers are numbered from 0 to {}", model.layers - 1));
+  }
+}
+
+void check_precision(const Config& config) {
+  if (config.precision.matmul != "fp8") return;
+  if (config.train.device != "cuda") {
+    contradict(config, "precision.matmul", "needs a GPU, not", "train.device", "set train.device = \"cuda\"");
+  }
+  if (config.precision.compute != "bfloat16") {
+    contradict(config, "precision.matmul", "stands beside bfloat16, not", "precision.compute",
+               "set precision.compute = \"bfloat16\": everything but those products is computed in it");
+  }
+  if (!config.model.is_language()) {
+    contradict(config, "precision.matmul", "is for gpt2 and llama, not", "model.kind",
+               "set precision.matmul = \"compute\"");
+  }
+}
+
+void check_parallel(const Config& config) {
+  const int64_t tp = config.parallel.tp;
+  if (tp > 1) check_tensor_parallel(config.model, tp);
+  if (config.parallel.sequence && tp == 1) {
+    contradict(config, "parallel.sequence", "splits norms over the ranks of a model, but", "parallel.tp",
+               "set parallel.tp to 2 or more");
+  }
+  if (config.parallel.sequence && !config.model.is_language()) {
+    contradict(config, "parallel.sequence", "is for gpt2 and llama, not", "model.kind", "leave it off");
+  }
+  if (tp > 1 && config.precision.matmul == "fp8") {
+    contradict(config, "precision.matmul", "does not go with", "parallel.tp", "set precision.matmul = \"compute\"");
+  }
+}
+
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   // A preset's warm-up may be longer than a run that was cut short on the command line.
@@ -137,10 +182,32 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
 
 }  // namespace
 
+void check_tensor_parallel(const ModelConfig& model, int64_t ranks) {
+  const auto demand = [&](bool holds, std::string_view what, int64_t value, const std::string& cure) {
+    if (holds) return;
+    throw UsageError(fmt::format("{} = {} cannot be split over parallel.tp = {}", what, value, ranks), cure);
+  };
+  if (model.is_language()) {
+    demand(model.heads % ranks == 0, "model.heads", model.heads,
+           "attention is cut by heads: choose a tp that divides them");
+    demand(model.ffn >= ranks, "model.ffn", model.ffn, "use fewer ranks");
+    demand(model.vocab >= ranks, "model.vocab", model.vocab, "use fewer ranks");
+  }
+  if (model.kind == ModelKind::kLlama) {
+    demand(model.kv_heads % ranks == 0 || ranks % model.kv_heads == 0, "model.kv_heads", model.kv_heads,
+           "tp must divide the key/value heads, or be a multiple of them");
+  }
+  if (model.kind == ModelKind::kMlp) demand(model.hidden >= ranks, "model.hidden", model.hidden, "use fewer ranks");
+  if (model.kind == ModelKind::kResNet) demand(ranks <= 64, "the channels of the first layers", 64, "use fewer ranks");
+}
+
 BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_model(config);
   check_data(config);
+  check_recompute(config);
+  check_precision(config);
   check_run(config);
+  check_parallel(config);
   return plan_batch(config, resolve_dp(config, world_size));
 }
 

@@ -134,15 +134,55 @@ TEST(Check, Workers) {
   EXPECT_THROW(check_sizes(config_of(huge), 1), UsageError);
 }
 
+TEST(Check, TensorParallelism) {
+  EXPECT_EQ(error_of({"--parallel.tp=2"}, 2), "no error");
+  EXPECT_EQ(error_of({"--model.heads=4", "--model.hidden=48", "--parallel.tp=3"}, 3),
+            "model.heads = 4 cannot be split over parallel.tp = 3\n"
+            "  attention is cut by heads: choose a tp that divides them");
+  const Arguments llama = {"--model=llama-tiny", "--model.heads=12", "--model.hidden=48", "--model.kv_heads=4"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), llama.begin(), llama.end());
+    return more;
+  };
+  EXPECT_NE(error_of(with({"--parallel.tp=6"}), 6).find("model.kv_heads = 4 cannot be split"), std::string::npos);
+  EXPECT_EQ(error_of(with({"--parallel.tp=12"}), 12), "no error");
+  EXPECT_NE(error_of({"--parallel.sequence"}, 2).find("set parallel.tp to 2 or more"), std::string::npos);
+  EXPECT_NE(error_of({"--model=mlp", "--parallel.tp=2", "--parallel.sequence"}, 2).find("is for gpt2 and llama"),
+            std::string::npos);
+}
+
 TEST(Check, WhatThisVersionCannotDo) {
   EXPECT_EQ(
-      error_of({"--parallel.tp=2"}, 2),
-      "parallel.tp = 2: tensor parallelism is not in this version\n  it came from the command line; only 1 works");
-  for (const char* argument :
-       {"--parallel.pp=2", "--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1", "--parallel.sequence",
-        "--parallel.plan=auto", "--train.recompute=full", "--compression.method=topk"}) {
+      error_of({"--parallel.pp=2"}, 2),
+      "parallel.pp = 2: pipeline parallelism is not in this version\n  it came from the command line; only 1 works");
+  for (const char* argument : {"--parallel.pp=2", "--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1",
+                               "--parallel.plan=auto", "--compression.method=topk"}) {
     EXPECT_NE(error_of({argument}, 2).find("is not in this version"), std::string::npos) << argument;
   }
+}
+
+TEST(Check, WhatIsComputedAgain) {
+  for (const char* way : {"none", "full", "selective", "0", "1-3"}) {
+    EXPECT_EQ(error_of({"--model.layers=4", std::string("--train.recompute=") + way}), "no error") << way;
+  }
+  EXPECT_NE(error_of({"--train.recompute=half"}).find("is not what can be computed again"), std::string::npos);
+  EXPECT_NE(error_of({"--train.recompute=2-9"}).find("names a layer that is not there with model.layers"),
+            std::string::npos);
+  EXPECT_NE(error_of({"--model=mlp", "--train.recompute=selective"}).find("computes attention again"),
+            std::string::npos);
+}
+
+TEST(Check, ProductsInEightBits) {
+  const Arguments fp8 = {"--precision.matmul=fp8", "--precision.compute=bfloat16", "--train.device=cuda"};
+  const auto with = [&](const char* word) {
+    Arguments all = fp8;
+    all.push_back(word);
+    return error_of(all);
+  };
+  EXPECT_EQ(error_of(fp8), "no error");
+  EXPECT_NE(with("--train.device=cpu").find("needs a GPU"), std::string::npos);
+  EXPECT_NE(with("--precision.compute=float16").find("stands beside bfloat16"), std::string::npos);
+  EXPECT_NE(with("--model=mlp").find("is for gpt2 and llama"), std::string::npos);
 }
 
 TEST(Check, Contradictions) {

@@ -34,9 +34,9 @@ struct TrainConfig {
   int64_t steps = 1000;
   int64_t global_batch = 16;
   int64_t micro_batch = 8;
-  int64_t leaves = 0;  ///< 0: derived, see BatchPlan
-  std::string recompute = "none";
-  int64_t threads = 1;  ///< of a worker
+  int64_t leaves = 0;              ///< 0: derived, see BatchPlan
+  std::string recompute = "none";  ///< none, full, selective, or numbers of layers
+  int64_t threads = 1;             ///< of a worker
   int64_t seed = 1;
   std::string device = "cpu";
   bool deterministic = true;  ///< on a GPU: sums keep their order
@@ -88,6 +88,7 @@ struct ParallelConfig {
 
 struct PrecisionConfig {
   std::string compute = "float32";    ///< float32, bfloat16, float16
+  std::string matmul = "compute";     ///< compute, fp8
   std::string gradients = "float32";  ///< compute, float32
   double loss_scale_init = 65536;
   int64_t loss_scale_growth_every = 2000;  ///< steps

@@ -57,7 +57,9 @@ std::vector<Key> make_keys() {
       {KEY(train, leaves), range(0, kMaxBatch),
        "runs of micro-batches whose sums are added in a fixed order: the same leaves give the same bits for every dp "
        "that divides them; 0: the largest divisor of the number of micro-batches that is at most 8"},
-      {KEY(train, recompute), one_of({"none", "attention", "full"}), "what the backward pass computes again"},
+      {KEY(train, recompute), kAny,
+       "what the backward pass computes again instead of keeping it: none, full, selective (of each block its "
+       "attention), or layers by number, such as \"0-3,7\""},
       {KEY(train, threads), range(1, 1024), "threads of a worker; part of what fixes the last bits"},
       {KEY(train, seed), range(0, 9007199254740991.0), "of first weights, order of samples and generated data"},
       {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
@@ -104,6 +106,8 @@ std::vector<Key> make_keys() {
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
       {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},
+      {KEY(precision, matmul), one_of({"compute", "fp8"}),
+       "type of the products in gpt2's and llama's blocks; fp8: cuda, with precision.compute bfloat16"},
       {KEY(precision, gradients), one_of({"compute", "float32"}), "type in which gradients are summed"},
       {KEY(precision, loss_scale_init), range(1, 1e30), "float16: first factor of the loss"},
       {KEY(precision, loss_scale_growth_every), range(1, kMaxSteps, "steps"),

@@ -37,6 +37,23 @@ struct Fp8Scale {
 void quantise(const void* x, int64_t rows, int64_t cols, Fp8 type, Fp8Scale* scale, void* out, void* transposed,
               Stream stream);
 
+// The same in one pass with what comes before it. Bits are those of the passes one by one: what is quantised is rounded
+// to bfloat16 first.
+/// gelu(x), to e4m3.
+void quantise_gelu(const void* x, int64_t rows, int64_t cols, Fp8Scale* scale, void* out, void* transposed,
+                   Stream stream);
+/// (x − mean) · rstd · weight + shift with one mean and rstd a row, to e4m3: layer_norm() gave them.
+struct Fp8Norm {
+  const float *weight = nullptr, *shift = nullptr, *mean = nullptr, *rstd = nullptr;
+};
+void quantise_layer_norm(const void* x, const Fp8Norm& norm, int64_t rows, int64_t cols, Fp8Scale* scale, void* out,
+                         void* transposed, Stream stream);
+/// A gradient dy, to e5m2; where before_gelu is not null, it is that of gelu's result, and dy · gelu'(before_gelu) is
+/// meant. sums[j] = Σ over rows of the same, the gradient of a bias, in a fixed order; null: not wanted.
+void quantise_gradient(const void* dy, const void* before_gelu, int64_t rows, int64_t cols, Fp8Scale* scale, void* out,
+                       void* transposed, float* sums, void* scratch, Stream stream);
+size_t quantise_gradient_scratch(int64_t rows, int64_t cols);
+
 /// Only notes the largest |value|: quantise() of a matrix whose size nobody knows yet comes after this and an update.
 void measure(const void* x, int64_t count, Fp8Scale* scale, Stream stream);
 

@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/gpu/gpu_test_util.h"
+#include "trireme/gpu/kernels/norm.h"
+#include "trireme/gpu/kernels/pointwise.h"
 #include "trireme/gpu/matmul_fp8.h"
 
 namespace trireme::gpu {
@@ -107,6 +109,91 @@ TEST_F(Fp8Test, CopiesHaveTheBitsOfRoundingToNearest) {
       EXPECT_EQ(to_host<uint8_t>(only_turned), transposed(expected, rows, cols)) << what;
       EXPECT_EQ(to_host<uint8_t>(only_out), expected) << what;
       EXPECT_EQ(read(state).amax, __builtin_bit_cast(uint32_t, amax)) << what;
+    }
+  }
+}
+
+/// Within what sums of floats lose.
+void expect_column_sums(const std::vector<float>& sums, const std::vector<float>& matrix, const std::string& what) {
+  std::vector<double> expected(sums.size()), sizes(sums.size());
+  for (size_t i = 0; i < matrix.size(); ++i) {
+    expected[i % sums.size()] += matrix[i];
+    sizes[i % sums.size()] += std::abs(matrix[i]);
+  }
+  expect_close(sums, expected, 1e-6, *std::max_element(sizes.begin(), sizes.end()) * 1e-5, "sums of columns " + what);
+}
+
+/// In one pass or one after another: the same bits, the same largest value, and sums of the columns.
+TEST_F(Fp8Test, PassesThatAreOneHaveTheBitsOfSeveral) {
+  for (const auto& [rows, cols] : kSizes) {
+    const std::string what = fmt::format("[{}, {}]", rows, cols);
+    const auto count = static_cast<size_t>(rows * cols);
+    const auto x = to_device(random_values(rows * cols, Type::kBFloat16, 3, 2), Type::kBFloat16);
+    const auto other = to_device(random_values(rows * cols, Type::kBFloat16, 4), Type::kBFloat16);
+    const auto weight = to_device(random_values(cols, Type::kFloat, 5)),
+               shift = to_device(random_values(cols, Type::kFloat, 6));
+    const DeviceMemory made(count * 2), mean(static_cast<size_t>(rows) * 4), rstd(static_cast<size_t>(rows) * 4);
+    const DeviceMemory alone(static_cast<size_t>(rows) * 4), alone_rstd(static_cast<size_t>(rows) * 4);
+    const DeviceMemory sums(static_cast<size_t>(cols) * 4), room(quantise_gradient_scratch(rows, cols));
+    struct Result {
+      DeviceMemory out, turned, scale;
+    };
+    const auto result = [&](Fp8 type) {
+      return Result{DeviceMemory(count), DeviceMemory(count), new_scale(type, type == Fp8::kE4M3 ? 32 : 1024)};
+    };
+    const auto expect_same = [&](const Result& one, const Result& several, const char* name) {
+      EXPECT_EQ(to_host<uint8_t>(one.out), to_host<uint8_t>(several.out)) << name << " " << what;
+      EXPECT_EQ(to_host<uint8_t>(one.turned), to_host<uint8_t>(several.turned)) << name << " " << what;
+      EXPECT_EQ(read(one.scale).amax, read(several.scale).amax) << name << " " << what;
+      EXPECT_GT(read(one.scale).amax, 0u) << name << " " << what;
+    };
+    const auto several = [&](Fp8 type) {
+      Result expected = result(type);
+      quantise(made.get(), rows, cols, type, expected.scale.get<Fp8Scale>(), expected.out.get(), expected.turned.get(),
+               stream_);
+      return expected;
+    };
+    settle();
+    {
+      const Result got = result(Fp8::kE4M3);
+      gelu(x.get(), made.get(), rows * cols, Type::kBFloat16, stream_);
+      quantise_gelu(x.get(), rows, cols, got.scale.get<Fp8Scale>(), got.out.get(), got.turned.get(), stream_);
+      const Result wanted = several(Fp8::kE4M3);
+      wait();
+      expect_same(got, wanted, "gelu");
+    }
+    {
+      const NormShape shape{rows, cols, Type::kBFloat16};
+      const Result got = result(Fp8::kE4M3);
+      layer_norm(shape, x.get(), weight.get<float>(), shift.get<float>(), 1e-5f, made.get(), mean.get<float>(),
+                 rstd.get<float>(), stream_);
+      layer_norm(shape, x.get(), weight.get<float>(), shift.get<float>(), 1e-5f, nullptr, alone.get<float>(),
+                 alone_rstd.get<float>(), stream_);
+      const Fp8Norm norm{weight.get<float>(), shift.get<float>(), alone.get<float>(), alone_rstd.get<float>()};
+      quantise_layer_norm(x.get(), norm, rows, cols, got.scale.get<Fp8Scale>(), got.out.get(), got.turned.get(),
+                          stream_);
+      const Result wanted = several(Fp8::kE4M3);
+      wait();
+      EXPECT_EQ(to_host<float>(alone), to_host<float>(mean)) << what;
+      EXPECT_EQ(to_host<float>(alone_rstd), to_host<float>(rstd)) << what;
+      expect_same(got, wanted, "layer norm");
+    }
+    for (const bool through_gelu : {false, true}) {
+      for (const bool with_sums : {false, true}) {
+        const Result got = result(Fp8::kE5M2);
+        if (through_gelu) {
+          gelu_backward(other.get(), x.get(), made.get(), rows * cols, Type::kBFloat16, stream_);
+        } else {
+          check(cudaMemcpyAsync(made.get(), x.get(), count * 2, cudaMemcpyDefault, stream_), "cudaMemcpyAsync");
+        }
+        quantise_gradient(x.get(), through_gelu ? other.get() : nullptr, rows, cols, got.scale.get<Fp8Scale>(),
+                          got.out.get(), got.turned.get(), with_sums ? sums.get<float>() : nullptr, room.get(),
+                          stream_);
+        const Result wanted = several(Fp8::kE5M2);
+        wait();
+        expect_same(got, wanted, through_gelu ? "gradient through gelu" : "gradient");
+        if (with_sums) expect_column_sums(to_host<float>(sums), to_host(made, Type::kBFloat16), what);
+      }
     }
   }
 }

@@ -26,7 +26,7 @@ struct MatmulFp8 {
   Epilogue epilogue = Epilogue::kNone;
   const void* bias = nullptr;     ///< [n] of bfloat16
   void* aux = nullptr;            ///< [m, n] of bfloat16
-  bool fast_accumulation = true;  ///< sums with fewer bits: for the forward pass, not for gradients
+  bool fast_accumulation = true;  ///< sums with fewer bits: not for sums over all tokens
 };
 
 void matmul_fp8(const MatmulFp8& product, Stream stream);

@@ -10,6 +10,7 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
@@ -110,8 +111,9 @@ torch::Tensor BatchNorm::forward(const torch::Tensor& x) {
     return result[0];
   }
   // New ones each time, since backward remembers them. With momentum 1, "running" is this micro-batch alone.
-  observed_mean = at::zeros_like(running_mean);
-  observed_var = at::zeros_like(running_var);
+  // They lie as the channels do, which may be cut over ranks.
+  observed_mean = at::zeros_like(weight.detach(), running_mean.scalar_type());
+  observed_var = at::zeros_like(observed_mean);
   return at::batch_norm(x, weight, bias, observed_mean, observed_var, true, 1, eps_, false);
 }
 

@@ -13,6 +13,7 @@
 #include <ATen/ops/silu.h>
 
 #include "trireme/models/functions_gpu.h"
+#include "trireme/models/functions_mesh.h"
 #include "trireme/models/functions_plain.h"
 
 namespace trireme::ops {
@@ -44,10 +45,12 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
 }  // namespace plain
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  if (on_mesh::serves({gate})) return on_mesh::swiglu(gate, up);
   return on_gpu::serves(gate) ? on_gpu::swiglu(gate, up) : at::silu(gate) * up;
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  if (on_mesh::serves({x})) return on_mesh::layer_norm(x, weight, bias, eps);
   if (on_gpu::serves(x)) {
     if (const auto y = on_gpu::layer_norm(x, {weight, bias, eps}); y.defined()) return y;
   }
@@ -55,6 +58,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (on_mesh::serves({x})) return on_mesh::rms_norm(x, weight, eps);
   if (on_gpu::serves(x)) {
     if (const auto y = on_gpu::rms_norm(x, weight, eps); y.defined()) return y;
   }
@@ -68,13 +72,22 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tenso
   return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1);
 }
 
+at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
+                    const std::function<at::Tensor(const at::Tensor&, int64_t, int64_t)>& f) {
+  return on_mesh::serves({qkv}) ? on_mesh::by_heads(qkv, heads, kv_heads, f) : f(qkv, heads, kv_heads);
+}
+
+at::Tensor whole(const at::Tensor& x) { return on_mesh::serves({x}) ? on_mesh::whole(x) : x; }
+
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions) {
+  if (on_mesh::serves({table})) return on_mesh::embedding(tokens, table, positions);
   if (on_gpu::serves(table)) return on_gpu::embedding(tokens, table, positions);
   const auto rows = at::embedding(table, tokens);
   return positions.defined() ? rows + positions.narrow(0, 0, tokens.size(-1)) : rows;
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target) {
+  if (on_mesh::serves({x, weight})) return on_mesh::linear_cross_entropy(x, weight, target);
   if (on_gpu::serves(x)) {
     if (const auto loss = on_gpu::linear_cross_entropy(x, weight, target); loss.defined()) return loss;
   }
@@ -83,7 +96,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, c
 
 at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,
                            const LinearParameters& output, int64_t heads) {
-  if (on_gpu::serves(x)) {
+  if (!on_mesh::serves({x}) && on_gpu::serves(x)) {
     if (const auto y = on_gpu::attention_block(x, norm, qkv, output, heads); y.defined()) return y;
   }
   const auto inside = ops::linear(ops::layer_norm(x, norm.scale, norm.shift, norm.eps), qkv.weight, qkv.bias);
@@ -92,7 +105,7 @@ at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, cons
 
 at::Tensor mlp_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,
                      const LinearParameters& down) {
-  if (on_gpu::serves(x)) {
+  if (!on_mesh::serves({x}) && on_gpu::serves(x)) {
     if (const auto y = on_gpu::mlp_block(x, norm, up, down); y.defined()) return y;
   }
   const auto inside = ops::gelu(ops::linear(ops::layer_norm(x, norm.scale, norm.shift, norm.eps), up.weight, up.bias));

@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 namespace trireme::ops {
 
 /// x · weightᵀ + bias; weight is [out, in], the bias may be undefined. With our kernels, the bits of a row of the
@@ -26,6 +28,12 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 /// The same with q, k and v side by side: [batch, seq, (heads + 2 kv_heads) · head_dim]. Nothing is copied for it.
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, int64_t kv_heads);
+/// f(qkv, heads, kv_heads), which treats heads apart and gives [batch, seq, heads · head_dim]. Of a mesh tensor each
+/// rank computes some heads: f then gets plain tensors and fewer heads.
+at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
+                    const std::function<at::Tensor(const at::Tensor& qkv, int64_t heads, int64_t kv_heads)>& f);
+/// x, whole on every rank: for an input of several products, which would each gather it. Plain tensors are whole.
+at::Tensor whole(const at::Tensor& x);
 /// Rotary positions of x [batch, seq, heads, head_dim]: dim i turns with dim i + head_dim / 2, the convention of
 /// Hugging Face. `cosine` and `sine` are [seq, 1, head_dim / 2].
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);

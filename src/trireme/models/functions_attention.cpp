@@ -8,6 +8,7 @@
 #include "trireme/models/functions.h"
 #include "trireme/models/functions_gpu.h"
 #include "trireme/models/functions_inside.h"
+#include "trireme/models/functions_mesh.h"
 #include "trireme/models/functions_plain.h"
 #include "trireme/models/kernels/multiply.h"
 
@@ -139,6 +140,11 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, int64_t kv_heads) {
+  if (on_mesh::serves({qkv})) {
+    return on_mesh::by_heads(qkv, heads, kv_heads, [](const at::Tensor& x, int64_t own, int64_t own_kv) {
+      return ops::causal_attention(x, own, own_kv);
+    });
+  }
   if (!kernels_for({qkv})) {
     const Parts x = split_heads(qkv, heads, kv_heads);
     return causal_attention(x.q, x.k, x.v);

@@ -18,6 +18,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions);
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target);
+/// Only for weights that are used in 8 bits (models/fp8.h).
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,
                            const LinearParameters& output, int64_t heads);

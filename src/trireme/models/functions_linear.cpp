@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "trireme/models/functions.h"
+#include "trireme/models/functions_gpu.h"
 #include "trireme/models/functions_inside.h"
+#include "trireme/models/functions_mesh.h"
 #include "trireme/models/functions_plain.h"
 #include "trireme/models/kernels/multiply.h"
 
@@ -69,6 +71,10 @@ class LinearFunction : public torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (on_mesh::serves({x, weight})) return on_mesh::linear(x, weight, bias);
+  if (on_gpu::serves(x)) {
+    if (const auto y = on_gpu::linear(x, weight, bias); y.defined()) return y;
+  }
   if (!model_kernels::multiply_pays() || !kernels_for({x, weight, bias}) || x.dim() == 0 || weight.dim() != 2 ||
       x.size(-1) != weight.size(1)) {
     return plain::linear(x, weight, bias);  // which also words the complaint about shapes

@@ -18,6 +18,7 @@ at::Tensor swiglu(const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor rotate(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor embedding(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor linear_cross_entropy(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
+at::Tensor linear(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor attention(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor attention_block(const at::Tensor&, const NormParameters&, const LinearParameters&, const LinearParameters&,
                            int64_t) {

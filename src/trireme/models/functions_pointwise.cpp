@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/models/functions.h"
 #include "trireme/models/functions_inside.h"
+#include "trireme/models/functions_mesh.h"
 #include "trireme/models/functions_plain.h"
 
 namespace trireme::ops {
@@ -106,11 +107,13 @@ class CrossEntropyFunction : public torch::autograd::Function<CrossEntropyFuncti
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x) {
+  if (on_mesh::serves({x})) return on_mesh::gelu(x);
   if (!kernels_for({x})) return plain::gelu(x);
   return wants_gradient({x}) ? GeluFunction::apply(x.contiguous()) : forward_gelu(x.contiguous());
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
+  if (on_mesh::serves({logits})) return on_mesh::cross_entropy(logits, target);
   const auto wide = logits.to(at::kFloat);
   if (!kernels_for({wide}) || target.scalar_type() != at::kLong || !target.is_cpu() || wide.size(-1) == 0) {
     return plain::cross_entropy(wide, target);

@@ -24,6 +24,8 @@ class EmbeddingLayer : public Layer {
     return dropout_->forward(ops::embedding(tokens, token->weight, position_->weight));
   }
 
+  bool is_numbered() const override { return false; }
+
   std::shared_ptr<Embedding> token;
 
  private:
@@ -68,16 +70,22 @@ class Block : public Layer {
         mlp_dropout_(register_module("mlp_dropout", std::make_shared<Dropout>(c.dropout, name + ".mlp_dropout"))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    if (!attention_dropout_->is_active()) {
-      const auto y = ops::attention_block(x, attention_norm_->operands(), attention_->qkv->operands(),
-                                          attention_->output->operands(), attention_->heads);
+    const auto y = run_attention(x, [this](const torch::Tensor& z) { return attend(z); });
+    if (!mlp_dropout_->is_active()) {
       return ops::mlp_block(y, mlp_norm_->operands(), mlp_->up->operands(), mlp_->down->operands());
     }
-    const auto y = x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
     return y + mlp_dropout_->forward(mlp_->forward(mlp_norm_->forward(y)));
   }
 
  private:
+  torch::Tensor attend(const torch::Tensor& x) const {
+    if (!attention_dropout_->is_active()) {
+      return ops::attention_block(x, attention_norm_->operands(), attention_->qkv->operands(),
+                                  attention_->output->operands(), attention_->heads);
+    }
+    return x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
+  }
+
   std::shared_ptr<LayerNorm> attention_norm_;
   std::shared_ptr<Attention> attention_;
   std::shared_ptr<Dropout> attention_dropout_;

@@ -24,6 +24,7 @@ class OutputLayer : public Layer {
     }
   }
   torch::Tensor forward(const torch::Tensor& x) override { return ops::linear(norm_->forward(x), weight()); }
+  bool is_numbered() const override { return false; }
   /// The same as the cross entropy of forward(x).
   torch::Tensor loss(const torch::Tensor& x, const torch::Tensor& target) const {
     return ops::linear_cross_entropy(norm_->forward(x), weight(), target);
@@ -46,7 +47,7 @@ template <typename Norm>
 class LanguageModel : public Model {
  public:
   torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target) const override {
-    for (size_t i = 0; i + 1 < layers().size(); ++i) x = layers()[i]->forward(x);
+    for (size_t i = 0; i + 1 < layers().size(); ++i) x = layers()[i]->run(x);
     return output_->loss(x, target);
   }
   std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }

@@ -22,6 +22,8 @@ class EmbeddingLayer : public Layer {
     return token->forward(tokens);
   }
 
+  bool is_numbered() const override { return false; }
+
   std::shared_ptr<Embedding> token;
 
  private:
@@ -67,14 +69,20 @@ class Attention : public torch::nn::Module {
         output_(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, false))) {}
 
   torch::Tensor forward(const torch::Tensor& x) {
-    const auto all = qkv_->forward(x).unflatten(-1, {heads_ + 2 * kv_heads_, x.size(-1) / heads_});
-    // Queries and keys turn together: they lie side by side.
-    const auto parts = all.split_with_sizes({heads_ + kv_heads_, kv_heads_}, 2);
-    const auto qk = rotary_.rotate_by_position(parts[0]).split_with_sizes({heads_, kv_heads_}, 2);
-    return output_->forward(ops::causal_attention(qk[0], qk[1], parts[1]));
+    return output_->forward(ops::by_heads(
+        qkv_->forward(x), heads_, kv_heads_,
+        [this](const torch::Tensor& qkv, int64_t heads, int64_t kv_heads) { return attend(qkv, heads, kv_heads); }));
   }
 
  private:
+  torch::Tensor attend(const torch::Tensor& qkv, int64_t heads, int64_t kv_heads) {
+    const auto all = qkv.unflatten(-1, {heads + 2 * kv_heads, -1});
+    // Queries and keys turn together: they lie side by side.
+    const auto parts = all.split_with_sizes({heads + kv_heads, kv_heads}, 2);
+    const auto qk = rotary_.rotate_by_position(parts[0]).split_with_sizes({heads, kv_heads}, 2);
+    return ops::causal_attention(qk[0], qk[1], parts[1]);
+  }
+
   int64_t heads_, kv_heads_;
   RotaryTable rotary_;
   std::shared_ptr<Linear> qkv_, output_;
@@ -87,7 +95,8 @@ class FeedForward : public torch::nn::Module {
         up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, false))),
         down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, false))) {}
   torch::Tensor forward(const torch::Tensor& x) const {
-    return down_->forward(ops::swiglu(gate_->forward(x), up_->forward(x)));
+    const auto whole = ops::whole(x);
+    return down_->forward(ops::swiglu(gate_->forward(whole), up_->forward(whole)));
   }
 
  private:
@@ -103,7 +112,8 @@ class Block : public Layer {
         mlp_(register_module("mlp", std::make_shared<FeedForward>(c))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    const auto y = x + attention_->forward(attention_norm_->forward(x));
+    const auto y = run_attention(
+        x, [this](const torch::Tensor& z) { return z + attention_->forward(attention_norm_->forward(z)); });
     return y + mlp_->forward(mlp_norm_->forward(y));
   }
 

@@ -32,6 +32,7 @@ class ClassLayer : public Layer {
   explicit ClassLayer(const ModelConfig& c)
       : head_(register_module("head", std::make_shared<Linear>(c.hidden, c.classes, true))) {}
   torch::Tensor forward(const torch::Tensor& x) override { return head_->forward(x); }
+  bool is_numbered() const override { return false; }
 
  private:
   std::shared_ptr<Linear> head_;

@@ -2,12 +2,39 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/models/batch_norm.h"
 #include "trireme/models/functions.h"
+#include "trireme/tensor/recompute.h"
 
 namespace trireme {
+
+torch::Tensor Layer::run(const torch::Tensor& x) {
+  if (again_ != Again::kAll) return forward(x);
+  const auto self = std::static_pointer_cast<Layer>(shared_from_this());
+  return recompute([self](const torch::Tensor& y) { return self->forward(y); }, x);
+}
+
+torch::Tensor Layer::run_attention(const torch::Tensor& x,
+                                   const std::function<torch::Tensor(const torch::Tensor&)>& part) {
+  return again_ == Again::kAttention ? recompute(part, x) : part(x);
+}
+
+void Model::set_recompute(const Recompute& recompute) {
+  int64_t number = 0;
+  for (const auto& layer : layers_) {
+    if (!layer->is_numbered()) continue;
+    layer->set_again(recompute.covers(number++) ? Layer::Again::kAll
+                     : recompute.attention      ? Layer::Again::kAttention
+                                                : Layer::Again::kNothing);
+  }
+  if (recompute.last() < number) return;
+  throw UsageError(fmt::format("train.recompute names layer {}, but the model has {}", recompute.last(), number),
+                   fmt::format("layers are numbered from 0 to {}", number - 1));
+}
 
 void Model::add_layer(const std::string& name, std::shared_ptr<Layer> layer) {
   torch::nn::Module* parent = this;

@@ -5,12 +5,14 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/config/model_config.h"
+#include "trireme/config/recompute.h"
 #include "trireme/models/initial.h"
 
 namespace trireme {
@@ -18,7 +20,24 @@ namespace trireme {
 /// One step of the sequence. The first gets the batch's input, the last gives the output (logits).
 class Layer : public torch::nn::Module {
  public:
+  /// What of its inside is computed again in the backward pass instead of being kept.
+  enum class Again : uint8_t { kNothing, kAttention, kAll };
+
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+  /// forward(x), with what set_again() asked for. The bits are those of forward(x). A shared_ptr must own the layer.
+  torch::Tensor run(const torch::Tensor& x);
+
+  /// Whether the layer counts where layers are numbered for train.recompute. Not: the output, whose inside the backward
+  /// needs first, and embeddings, which keep next to nothing.
+  virtual bool is_numbered() const { return true; }
+  void set_again(Again again) { again_ = again; }
+
+ protected:
+  /// For layers with attention: part(x), computed again where the attention shall be.
+  torch::Tensor run_attention(const torch::Tensor& x, const std::function<torch::Tensor(const torch::Tensor&)>& part);
+
+ private:
+  Again again_ = Again::kNothing;
 };
 
 /// A second use of a parameter, such as the embedding's weights in the output layer. It shares the parameter's memory,
@@ -43,7 +62,7 @@ class Model : public torch::nn::Module {
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
   /// All layers, one after another: logits.
   torch::Tensor forward(torch::Tensor x) const {
-    for (const auto& layer : layers_) x = layer->forward(x);
+    for (const auto& layer : layers_) x = layer->run(x);
     return x;
   }
   /// loss(forward(x), target), without holding all logits where that can be had.
@@ -57,6 +76,9 @@ class Model : public torch::nn::Module {
   virtual std::vector<Statistic> statistics();
   /// How a parameter begins; by default what its name and shape suggest (models/initial.h).
   virtual Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const;
+
+  /// From the next forward on. Changes memory and time, no bit. Throws UsageError for layers that are not there.
+  void set_recompute(const Recompute& recompute);
 
   const ModelConfig& config() const { return config_; }
 

@@ -125,6 +125,7 @@ class ClassLayer : public Layer {
  public:
   ClassLayer(int64_t in, int64_t classes) : fc_(register_module("fc", std::make_shared<Linear>(in, classes, true))) {}
   torch::Tensor forward(const torch::Tensor& x) override { return fc_->forward(x.mean({2, 3})); }
+  bool is_numbered() const override { return false; }
 
  private:
   std::shared_ptr<Linear> fc_;

@@ -40,16 +40,21 @@ void check(const DataParallelShape& shape, int rank) {
 
 }  // namespace
 
-Program lower_data_parallel(const DataParallelShape& shape, int rank) {
+DataParallelSums sums_of(const DataParallelShape& shape, int rank) {
   check(shape, rank);
+  return {schedule_leaves(shape.num_leaves, leaves_of(shape, rank)), sum_across_ranks(shape)};
+}
+
+Program lower_data_parallel(const DataParallelShape& shape, int rank) {
+  const DataParallelSums sums = sums_of(shape, rank);
   Program program;
   program.num_micro_batches = shape.num_micro_batches;
   program.num_groups = shape.num_groups;
   program.num_ranks = shape.num_ranks;
-  program.across = sum_across_ranks(shape);
+  program.across = sums.across;
 
   const int leaf_size = shape.num_micro_batches / shape.num_leaves;
-  const LeafSchedule schedule = schedule_leaves(shape.num_leaves, leaves_of(shape, rank));
+  const LeafSchedule& schedule = sums.leaves;
   program.num_slots = schedule.num_slots;
   std::vector<Instruction>& list = program.instructions;
   for (const LeafStep& step : schedule.steps) {

@@ -12,6 +12,14 @@ struct DataParallelShape {
   int num_groups = 1;  ///< of gradients, in the order in which the backward pass fills them
 };
 
+/// Which leaves a rank sums, in which slots, and how the ranks' sums become one.
+struct DataParallelSums {
+  LeafSchedule leaves;
+  CrossRankSum across;
+};
+/// Throws UsageError for a shape that does not divide.
+DataParallelSums sums_of(const DataParallelShape& shape, int rank);
+
 /// What `rank` does. Throws UsageError for a shape that does not divide.
 Program lower_data_parallel(const DataParallelShape& shape, int rank);
 

@@ -1,24 +1,28 @@
 #include "trireme/program/instruction.h"
 
-#include <fmt/format.h>
+#include "trireme/program/text.h"
 
 namespace trireme {
 
-std::string Instruction::to_string() const {
-  const std::string where = group < 0 ? "" : fmt::format(" group {}", group);
-  switch (op) {
-    case OpCode::kForward:
-      return fmt::format("Forward micro-batch {}", micro_batch);
-    case OpCode::kBackward:
-      return fmt::format("Backward micro-batch {} {} slot {}", micro_batch, add ? "+=" : "->", slot);
-    case OpCode::kAddSlot:
-      return fmt::format("AddSlot{} slot {} += slot {}", where, slot, from_slot);
-    case OpCode::kAllReduce:
-      return fmt::format("AllReduce{}", where);
-    case OpCode::kOptimizerStep:
-      return "OptimizerStep";
+bool is_compute(OpCode op) { return op <= OpCode::kRecompute; }
+
+bool makes_weight_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kWeightGrad; }
+
+bool makes_input_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kBackwardInput; }
+
+bool is_send(OpCode op) { return op == OpCode::kSendActivation || op == OpCode::kSendGradient; }
+
+bool is_receive(OpCode op) { return op == OpCode::kRecvActivation || op == OpCode::kRecvGradient; }
+
+std::string Instruction::to_string() const { return instruction_to_text(*this); }
+
+std::vector<int> Program::own_stages() const {
+  if (!is_pipeline()) return {-1};
+  std::vector<int> own;
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    if (rank_of_stage[static_cast<size_t>(stage)] == pipeline_rank) own.push_back(stage);
   }
-  return "?";
+  return own;
 }
 
 std::string Program::to_string() const {

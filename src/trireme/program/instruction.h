@@ -3,6 +3,13 @@
 // A gradient *group* is a range of the flat gradient that travels together (a bucket); a *slot* is one copy of the flat
 // gradient. An instruction with a group may run as soon as its group is ready: while the Backward before it is still
 // under way, once that has filled the group. That is how communication hides behind computation.
+//
+// [Note: Messages]
+// A pipeline's stages are numbered through, from the input to the loss; a rank may hold several. Send and receive only
+// *post* a message, and neither waits for it: the computation that needs a message waits until it is there, and what is
+// sent stays with the sender until it has gone. Messages from one rank to another are received in the order in which
+// they are sent, whatever they carry, so that any transport will do. Peers are given as offsets along the pipeline axis
+// of the mesh; so the list of one rank serves all its replicas, but for the numbers of their micro-batches.
 #pragma once
 
 #include <string>
@@ -13,24 +20,48 @@
 namespace trireme {
 
 enum class OpCode {
-  kForward,        ///< micro_batch
-  kBackward,       ///< micro_batch → slot, set or added
-  kAddSlot,        ///< group: slot += from_slot
-  kAllReduce,      ///< group: slots 0 … of all ranks → slot 0 of all
-  kOptimizerStep,  ///< slot 0, all groups
+  kForward,         ///< stage, micro_batch
+  kBackward,        ///< stage, micro_batch: gradients of inputs, and of weights → slot, set or added
+  kBackwardInput,   ///< stage, micro_batch: gradients of inputs alone; its kWeightGrad follows
+  kWeightGrad,      ///< stage, micro_batch: gradients of weights → slot, set or added
+  kRecompute,       ///< stage, micro_batch: the forward pass again, from the input that was kept
+  kSendActivation,  ///< stage, micro_batch: the stage's output goes to the next stage, on rank + peer
+  kRecvActivation,  ///< stage, micro_batch: the stage's input comes from the stage before it, on rank + peer
+  kSendGradient,    ///< stage, micro_batch: the gradient of the stage's input goes to the stage before it
+  kRecvGradient,    ///< stage, micro_batch: the gradient of the stage's output comes from the next stage
+  kAddSlot,         ///< stage, group: slot += from_slot
+  kAllReduce,       ///< stage, group: slots 0 … of all replicas → slot 0 of all
+  kReduceScatter,   ///< the same, each replica getting its share
+  kAllGather,       ///< stage, group: the replicas' shares of the weights → all
+  kFree,            ///< stage, micro_batch: activations but for the input; or stage, version: stashed weights
+  kStashWeights,    ///< stage, version: keeps a copy of the weights as they are
+  kRestoreWeights,  ///< stage, version: the stage's next computation uses that copy; the one after it, the newest again
+  kOptimizerStep,   ///< slot 0, all groups: of one stage (making `version`), or of all stages of the rank
 };
 
 struct Instruction {
   OpCode op = OpCode::kForward;
-  int micro_batch = -1;  ///< of the whole step, counted over all ranks
+  int stage = -1;        ///< of the whole pipeline, a stage of this rank; -1: the rank holds the whole model
+  int micro_batch = -1;  ///< of the whole step, counted over all replicas
   int slot = -1;
   int from_slot = -1;
-  bool add = false;  ///< kBackward: adds to the slot instead of setting it
-  int group = -1;    ///< -1: all groups
+  bool add = false;  ///< adds to the slot instead of setting it
+  int group = -1;    ///< of the stage; -1: all groups
+  int version = -1;  ///< of the stage's weights: how many updates they have had in this program
+  int peer = 0;      ///< of a message: the other rank's pipeline coordinate less this one's
 
   bool operator==(const Instruction&) const = default;
   std::string to_string() const;
 };
+
+/// Forward, Backward, BackwardInput, WeightGrad, Recompute.
+bool is_compute(OpCode op);
+/// kBackward, kWeightGrad: what fills a slot.
+bool makes_weight_gradient(OpCode op);
+/// kBackward, kBackwardInput: what makes the gradient for the stage before.
+bool makes_input_gradient(OpCode op);
+bool is_send(OpCode op);
+bool is_receive(OpCode op);
 
 /// How the partial sums of all ranks become one ([Note: Leaves]).
 struct CrossRankSum {
@@ -43,10 +74,23 @@ struct CrossRankSum {
 struct Program {
   std::vector<Instruction> instructions;
   int num_micro_batches = 0;  ///< of the whole step
-  int num_groups = 0;
-  int num_slots = 0;
-  int num_ranks = 1;
+  int num_groups = 0;         ///< of the whole model; of a pipeline, see groups_of_stage
+  int num_slots = 0;          ///< of each stage
+  int num_ranks = 1;          ///< replicas that sum their gradients
   CrossRankSum across;
+
+  // Of a pipeline.
+  int pipeline_rank = 0;
+  int num_pipeline_ranks = 1;
+  int num_updates = 1;               ///< of the weights, each over equally many micro-batches
+  std::vector<int> rank_of_stage;    ///< pipeline ranks; empty: no pipeline
+  std::vector<int> groups_of_stage;  ///< how many
+
+  bool is_pipeline() const { return !rank_of_stage.empty(); }
+  int num_stages() const { return is_pipeline() ? static_cast<int>(rank_of_stage.size()) : 1; }
+  /// The stages of this rank, in order; {-1} where it holds the whole model.
+  std::vector<int> own_stages() const;
+  int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
 
   /// One instruction a line.
   std::string to_string() const;

@@ -11,7 +11,8 @@ int split_of(LeafRange branch) {
   return branch.first + static_cast<int>(std::bit_floor(static_cast<unsigned>(branch.last - branch.first - 1)));
 }
 
-/// Two neighbours are the two halves of one branch.
+}  // namespace
+
 bool are_siblings(int num_leaves, LeafRange left, LeafRange right) {
   LeafRange branch{0, num_leaves};
   while (branch.last - branch.first > 1) {
@@ -22,8 +23,6 @@ bool are_siblings(int num_leaves, LeafRange left, LeafRange right) {
   }
   return false;
 }
-
-}  // namespace
 
 LeafSchedule schedule_leaves(int num_leaves, LeafRange own) {
   assert(0 <= own.first && own.first < own.last && own.last <= num_leaves);

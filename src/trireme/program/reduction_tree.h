@@ -48,6 +48,9 @@ struct LeafSchedule {
 };
 LeafSchedule schedule_leaves(int num_leaves, LeafRange own);
 
+/// Two neighbours are the two halves of one branch: their sum is in the tree.
+bool are_siblings(int num_leaves, LeafRange left, LeafRange right);
+
 /// The additions that finish the tree from partial sums which cover all leaves in order. The sum ends in number 0.
 std::vector<Addition> finish_tree(int num_leaves, const std::vector<LeafRange>& partials);
 

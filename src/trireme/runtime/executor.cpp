@@ -73,6 +73,8 @@ void Executor::execute(const StepActions& actions, bool alone) {
         if (!alone_) actions.optimizer_step();
         break;
       }
+      default:
+        throw Error("this executor runs no " + instruction.to_string());
     }
   }
 }

@@ -4,10 +4,25 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "trireme/base/error.h"
-#include "trireme/runtime/device.h"
-#include "trireme/runtime/shared_tensor.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/mesh_tensor.h"
+#include "trireme/tensor/redistribute.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
+
+namespace {
+
+/// A gradient of a mesh tensor in the layout of its leaf, sums finished; others as they are.
+torch::Tensor part_for(const torch::Tensor& leaf, const torch::Tensor& gradient) {
+  const MeshSpec* home = mesh_spec(leaf);
+  if (!home) return gradient;
+  const MeshSpec* spec = mesh_spec(gradient);
+  return redistribute_local(local_part(gradient), *home->mesh, spec ? *spec->layout : *home->mesh->replicated(),
+                            *home->layout, leaf.sizes());
+}
+
+}  // namespace
 
 class GradientStore::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -60,7 +75,7 @@ void GradientStore::lay_out(const GradientStoreOptions& options) {
     const int64_t limit = (groups_.size() <= 1 ? options.first_group_bytes : options.group_bytes) / element;
     if (groups_.empty() || groups_.back().size >= limit) groups_.push_back({size_, 0, 0, 0});
     Group& group = groups_.back();
-    const int64_t room = (sources_[i].leaf.numel() + alignment - 1) / alignment * alignment;
+    const int64_t room = (local_part(sources_[i].leaf).numel() + alignment - 1) / alignment * alignment;
     places_[i] = {size_, static_cast<int>(groups_.size()) - 1, false};
     ++group.num_sources;
     group.size += room;
@@ -79,7 +94,7 @@ void GradientStore::begin(int slot, bool add, std::function<void(int)> ready) {
 }
 
 void GradientStore::take(size_t source, const torch::Tensor& leaf) {
-  const torch::Tensor gradient = std::exchange(leaf.mutable_grad(), torch::Tensor());
+  const torch::Tensor gradient = part_for(leaf, std::exchange(leaf.mutable_grad(), torch::Tensor()));
   if (on_gradient) on_gradient(source, gradient);
   Place& place = places_[source];
   torch::NoGradGuard no_grad;
@@ -128,8 +143,8 @@ void GradientStore::add_slot(int group, int slot, int from) {
 }
 
 torch::Tensor GradientStore::gradient(int slot, size_t source) const {
-  const torch::Tensor& leaf = sources_[source].leaf;
-  return slots_[static_cast<size_t>(slot)].narrow(0, places_[source].offset, leaf.numel()).view(leaf.sizes());
+  const torch::Tensor& part = local_part(sources_[source].leaf);
+  return slots_[static_cast<size_t>(slot)].narrow(0, places_[source].offset, part.numel()).view(part.sizes());
 }
 
 size_t GradientStore::num_bytes() const {

@@ -4,7 +4,8 @@
 //
 // Autograd's own `+=` would sum in its own order, so a parameter's gradient is taken out of `.grad` as soon as it is
 // there, in one pass, into its place in the slot. Groups are filled in the order of the backward pass: the last
-// parameters first. Every parameter starts at a multiple of 64 bytes.
+// parameters first. Every parameter starts at a multiple of 64 bytes. Of a mesh tensor, the slot holds this rank's
+// part: what the ranks of its mesh must add or move is done first.
 //
 // Owner: the runtime, or a DataParallel wrapper. It must outlive every backward pass of its parameters; the destructor
 // takes the hooks off. Threads: the one that runs backward(). Fails with UsageError in the constructor only.
@@ -57,7 +58,7 @@ class GradientStore {
   torch::Tensor group(int slot, int group) const;
   /// slot += from, in one group.
   void add_slot(int group, int slot, int from);
-  /// The gradient of a source in a slot, in the shape of its leaf.
+  /// The gradient of a source in a slot, in the shape of its leaf (of this rank's part of it).
   torch::Tensor gradient(int slot, size_t source) const;
   const std::vector<GradientSource>& sources() const { return sources_; }
   int group_of(size_t source) const { return places_[source].group; }

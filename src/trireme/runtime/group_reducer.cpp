@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 

@@ -11,7 +11,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/program/instruction.h"
-#include "trireme/runtime/shared_tensor.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 

@@ -1,5 +1,7 @@
 #include "trireme/runtime/parameter_store.h"
 
+#include "trireme/tensor/mesh_tensor.h"
+
 namespace trireme {
 namespace {
 
@@ -15,18 +17,18 @@ ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType
     if (!item.value().requires_grad()) continue;
     entries_.push_back({item.key(), item.value(), {}, size, item.value().dim() >= 2});
     num_parameters_ += item.value().numel();
-    size += (item.value().numel() + kAlignment - 1) / kAlignment * kAlignment;
+    size += (local_part(item.value()).numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
   const auto options = torch::TensorOptions().device(entries_.empty() ? torch::kCPU : entries_[0].parameter.device());
   master_ = torch::zeros({size}, options);
   if (compute_type != torch::kFloat32) compute_ = torch::zeros({size}, options.dtype(compute_type));
   for (Entry& entry : entries_) {
-    torch::Tensor& parameter = entry.parameter;
-    entry.master = master_.narrow(0, entry.offset, parameter.numel()).view(parameter.sizes());
-    entry.master.copy_(parameter);
+    const torch::Tensor part = local_part(entry.parameter);
+    entry.master = master_.narrow(0, entry.offset, part.numel()).view(part.sizes());
+    entry.master.copy_(part);
     const bool shortened = compute_.defined() && entry.is_matrix;
-    parameter.set_data(shortened ? compute_.narrow(0, entry.offset, parameter.numel()).view(parameter.sizes())
-                                 : entry.master);
+    entry.parameter.set_data(
+        as_whole(entry, shortened ? compute_.narrow(0, entry.offset, part.numel()).view(part.sizes()) : entry.master));
   }
   publish();
 }
@@ -42,8 +44,13 @@ void ParameterStore::publish() {
   if (!compute_.defined()) return;
   torch::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
-    if (entry.is_matrix) entry.parameter.copy_(entry.master);
+    if (entry.is_matrix) local_part(entry.parameter).copy_(entry.master);
   }
+}
+
+torch::Tensor ParameterStore::as_whole(const Entry& entry, const torch::Tensor& part) {
+  const MeshSpec* spec = mesh_spec(entry.parameter);
+  return spec ? wrap_local(part, spec->mesh, spec->layout, entry.parameter.sizes()) : part;
 }
 
 size_t ParameterStore::num_bytes() const { return master_.nbytes() + (compute_.defined() ? compute_.nbytes() : 0); }

@@ -18,7 +18,7 @@ class ParameterStore {
   struct Entry {
     std::string name;
     torch::Tensor parameter;  ///< the module's own; its memory is a view of the flat one
-    torch::Tensor master;     ///< float32, in the parameter's shape
+    torch::Tensor master;     ///< float32, in the parameter's shape; of a mesh tensor, this rank's part
     int64_t offset = 0;       ///< in the flat buffers
     bool is_matrix = false;   ///< two dimensions or more
   };
@@ -32,7 +32,11 @@ class ParameterStore {
   /// All master weights; entries begin at multiples of 64 bytes, gaps are 0.
   const torch::Tensor& master() const { return master_; }
   torch::ScalarType compute_type() const { return compute_type_; }
+  /// Of the whole model, whatever this rank holds of it.
   int64_t num_parameters() const { return num_parameters_; }
+  /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
+  /// parameter is one.
+  static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);
   /// Copies master weights to those that the model computes with, after master weights were loaded.
   void publish();
   size_t num_bytes() const;

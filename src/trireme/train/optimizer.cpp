@@ -83,7 +83,8 @@ std::vector<std::pair<std::string, torch::Tensor>> Optimizer::state() const {
   const std::string kind = config_.kind == "sgd" ? "sgd.momentum." : "adam.first.";
   for (const ParameterStore::Entry& entry : parameters_.entries()) {
     const auto part = [&](const torch::Tensor& flat) {
-      return flat.narrow(0, entry.offset, entry.master.numel()).view(entry.master.sizes());
+      return ParameterStore::as_whole(entry,
+                                      flat.narrow(0, entry.offset, entry.master.numel()).view(entry.master.sizes()));
     };
     if (first_.defined()) all.emplace_back(kind + entry.name, part(first_));
     if (second_.defined()) all.emplace_back("adam.second." + entry.name, part(second_));

@@ -199,13 +199,18 @@ class Run {
   void introduce() {
     const BatchPlan& plan = trainer_.plan();
     result_.layout = fmt::format("dp={}", plan.dp);
+    if (config_.parallel.tp > 1) result_.layout += fmt::format(",tp={}", config_.parallel.tp);
+    if (config_.parallel.sequence) result_.layout += ",sequence";
     result_.num_parameters = trainer_.parameters().num_parameters();
     if (!leads_ || !options_.speaks) return;
     fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
                format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
     const std::string workers = world_.size() == 1 ? "1 worker"
-                                                   : fmt::format("{} workers · data parallel (dp={}) over {}",
-                                                                 world_.size(), plan.dp, world_.transport());
+                                                   : fmt::format("{} workers · {} ({}) over {}", world_.size(),
+                                                                 config_.parallel.tp == 1 ? "data parallel"
+                                                                 : plan.dp == 1           ? "tensor parallel"
+                                                                                          : "data and tensor parallel",
+                                                                 result_.layout, world_.transport());
     fmt::print("{} · {} {} a step in {} micro-batches\n\n", workers, format_count(static_cast<int64_t>(units_a_step_)),
                unit(), plan.num_micro_batches);
     std::fflush(stdout);
@@ -304,7 +309,7 @@ class Run {
 
   /// Loss, averaged gradients and weights of a step, for `trireme verify`. Every rank has the same; the first writes.
   void record(const StepReport& step) {
-    if (!leads_) return;
+    if (!leads_ && config_.parallel.tp == 1) return;  // with tensor parallelism all ranks gather, one writes
     std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
     std::vector<TensorView> views;
     const auto add = [&](const std::string& name, torch::Tensor tensor) {
@@ -315,7 +320,8 @@ class Run {
     add("loss", kept[0]);
     const auto& entries = trainer_.parameters().entries();
     for (size_t i = entries.size(); i-- > 0;) add("gradient." + entries[i].name, trainer_.gradient(i));
-    for (const auto& entry : entries) add("weight." + entry.name, entry.master);
+    for (const auto& entry : entries) add("weight." + entry.name, full(ParameterStore::as_whole(entry, entry.master)));
+    if (!leads_) return;
     write_safetensors(options_.record / fmt::format("step-{:06}.safetensors", step.step), views);
   }
 
@@ -351,7 +357,9 @@ class Run {
       result_.step_ms = *middle * 1000;
       result_.units_per_second = units_a_step_ / *middle;
     }
-    if (leads_ && data_.is_generated_text && options_.keeps_run_folder && !result_.stopped) {
+    // With tensor parallelism a prediction takes all ranks of a model.
+    if ((leads_ || config_.parallel.tp > 1) && data_.is_generated_text && options_.keeps_run_folder &&
+        !result_.stopped) {
       const SumsScore score = ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text).cpu(); },
                                        data_.generated, kMostSums);
       result_.sums_asked = score.asked;

@@ -13,7 +13,7 @@
 
 #include "trireme/data/dataset.h"
 #include "trireme/data/read_ahead.h"
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 

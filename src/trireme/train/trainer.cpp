@@ -13,6 +13,7 @@
 #include "trireme/config/resolve.h"
 #include "trireme/models/batch_norm.h"
 #include "trireme/models/functions.h"
+#include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/tensor/random_scope.h"
@@ -89,13 +90,15 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
       loss_scale_(LossScale::of(config.precision)) {
   torch::set_num_threads(static_cast<int>(config.train.threads));
   ops::set_deterministic(config.train.deterministic);
+  model_->set_recompute(parse_recompute(config.train.recompute));
   if (device_.is_cuda()) model_->to(device_);
   if (world.size() > 1) attach_device(world.comm(), device_);
+  form_groups();
   parameters_ = std::make_unique<ParameterStore>(*model_, compute_type_);
   statistics_ = model_->statistics();
-  if (config.model.sync_statistics && world.size() > 1) {
+  if (config.model.sync_statistics && replicas() != nullptr) {
     set_sum_over_replicas(*model_, [this](torch::Tensor& sums) {
-      world_.comm().all_reduce(data_of(sums), ReduceOp::kSum, call_options(device_));
+      replicas()->all_reduce(data_of(sums), ReduceOp::kSum, call_options(device_));
     });
   }
 
@@ -112,10 +115,10 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
     sources.push_back({shared.parameter + " (second use)", *shared.use});
   }
 
-  Communicator* comm = world.size() > 1 ? &world.comm() : nullptr;
+  Communicator* comm = replicas();
   DataParallelShape shape{static_cast<int>(plan_.num_micro_batches), static_cast<int>(plan_.leaves),
                           static_cast<int>(plan_.dp), 1};
-  const Program sketch = lower_data_parallel(shape, world.rank());
+  const Program sketch = lower_data_parallel(shape, replica_);
   check_all_ranks(shape);
   const auto travel_type = config.precision.gradients == "compute" ? compute_type_ : torch::kFloat32;
   GradientStoreOptions store;
@@ -129,14 +132,21 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   shape.num_groups = gradients_->num_groups() + 1;
   int64_t num_values = kNumValues;
   for (const Statistic& statistic : statistics_) num_values += statistic.running.numel();
-  executor_ = std::make_unique<Executor>(lower_data_parallel(shape, world.rank()), *gradients_, comm, num_values,
+  executor_ = std::make_unique<Executor>(lower_data_parallel(shape, replica_), *gradients_, comm, num_values,
                                          travel_type, config.parallel.overlap);
   optimizer_ = std::make_unique<Optimizer>(config.optimizer, *parameters_);
   if (device_.is_cuda()) {
     device_update_ = std::make_unique<DeviceUpdate>(
         config.optimizer, config.train.clip, *parameters_, *optimizer_,
         [this](size_t entry) { return gradients_->gradient(0, source_of_entry_[entry]); });
+    if (model_ranks_) {
+      device_update_->set_sum_over_model([this](torch::Tensor& sum) {
+        const CallOptions options = call_options(device_);
+        model_ranks_->start_all_reduce(data_of(sum), ReduceOp::kSum, options).wait_on(options.stream);
+      });
+    }
     device_scale_ = torch::ones({}, torch::TensorOptions().device(device_));
+    if (config.precision.matmul == "fp8") fp8_ = std::make_unique<Fp8Products>(*model_);
     graph_ = std::make_unique<DeviceGraph>(device_);
   }
   gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / static_cast<double>(plan_.num_micro_batches);
@@ -145,8 +155,33 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
 
 Trainer::~Trainer() = default;
 
+/// With tensor parallelism: which ranks share a model and which hold the same part, and parameters as mesh tensors.
+void Trainer::form_groups() {
+  const int tp = static_cast<int>(config_.parallel.tp);
+  replica_ = world_.rank() / tp;
+  if (tp == 1) return;
+  const int place = world_.rank() % tp;
+  model_ranks_ = world_.comm().split(replica_, place);
+  replicas_ = world_.comm().split(place, replica_);
+  tensor_mesh_ = DeviceMesh::make(*model_ranks_, Mesh({{"tp", tp}}));
+  tensor_mesh_->set_sequence_parallel(config_.parallel.sequence);
+  for (const LayoutRules rules = tensor_parallel_rules(config_.model, tp);
+       const auto& item : model_->named_parameters()) {
+    torch::Tensor parameter = item.value();
+    parameter.set_data(distribute(parameter, tensor_mesh_, placements_for(item.key(), rules, tensor_mesh_->mesh())));
+  }
+}
+
+/// Whether any rank of this model says so. Replicas learn it with their gradients.
+bool Trainer::agree(bool flag) {
+  if (!model_ranks_) return flag;
+  std::vector<int32_t> said = {flag ? 1 : 0};
+  model_ranks_->all_reduce(said, ReduceOp::kMax);
+  return said[0] != 0;
+}
+
 void Trainer::start_reading() {
-  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches(), first = world_.rank() * own;
+  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches(), first = replica_ * own;
   auto reader = std::make_unique<ReadAhead>(
       SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed)),
       [micro, own, first, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
@@ -162,7 +197,7 @@ void Trainer::start_reading() {
 }
 
 torch::Tensor Trainer::forward(int micro_batch, torch::Tensor values) {
-  const Inputs& inputs = inputs_->at(static_cast<size_t>(micro_batch - world_.rank() * num_own_micro_batches()));
+  const Inputs& inputs = inputs_->at(static_cast<size_t>(micro_batch - replica_ * num_own_micro_batches()));
   const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
                            static_cast<uint64_t>(micro_batch)});
   torch::Tensor loss;
@@ -187,7 +222,7 @@ torch::Tensor Trainer::forward(int micro_batch, torch::Tensor values) {
 StepReport Trainer::step(bool stop) {
   const auto start = Clock::now();
   StepReport report;
-  stop_ = stop;
+  stop_ = agree(stop);
   world_.set_step(static_cast<uint64_t>(steps_done_));
   set_fault_step(static_cast<uint64_t>(steps_done_));
   fault_point("train.step");
@@ -222,12 +257,15 @@ void Trainer::run_on_host(StepReport& report) {
 
 /// The host only enqueues, then waits once. After some steps the whole step is one graph.
 void Trainer::run_on_device(StepReport& report) {
+  const Fp8Scope fp8(fp8_.get());
   const auto enqueue = [this] {
+    if (fp8_) fp8_->copy_weights();
     executor_->run({[this](int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
                     [this] {
                       add_shared_gradients();
                       device_update_->enqueue(executor_->values());
                     }});
+    if (fp8_) update_fp8_scales();
   };
   const auto start = Clock::now();
   device_update_->prepare(steps_done_, report.learning_rate, gradient_factor_ / loss_scale_.scale);
@@ -247,6 +285,14 @@ void Trainer::run_on_device(StepReport& report) {
   report.gradient_norm = outcome.gradient_norm;
   report.skipped = outcome.skipped;
   conclude(report, std::isfinite(report.loss));
+}
+
+/// Every rank notes the largest values of its own samples: their maximum keeps the weights alike on all.
+void Trainer::update_fp8_scales() {
+  if (world_.size() == 1) return fp8_->update_scales();
+  fp8_->update_scales([this](torch::Tensor& largest) {
+    world_.comm().all_reduce(data_of(largest), ReduceOp::kMax, call_options(device_));
+  });
 }
 
 /// Not where host code inside the step decides what happens: meetings with other ranks, dropout's masks, faults.
@@ -294,12 +340,19 @@ void Trainer::add_shared_gradients() {
 }
 
 double Trainer::gradient_norm() const {
-  double sum = 0;
-  for (const size_t source : source_of_entry_) {
-    const torch::Tensor gradient = gradients_->gradient(0, source).to(torch::kFloat32);
-    sum += sum_of_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(gradient.numel()));
+  double sum = 0, sum_of_parts = 0;  // of what every rank of the model has whole, and of what it has a part of
+  for (size_t entry = 0; entry < source_of_entry_.size(); ++entry) {
+    const torch::Tensor gradient = gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32);
+    const MeshSpec* spec = mesh_spec(parameters_->entries()[entry].parameter);
+    (spec && !spec->layout->is_replicated ? sum_of_parts : sum) +=
+        sum_of_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(gradient.numel()));
   }
-  return std::sqrt(sum);
+  if (model_ranks_) {
+    std::vector<double> parts = {sum_of_parts};
+    model_ranks_->all_reduce(parts);
+    sum_of_parts = parts[0];
+  }
+  return std::sqrt(sum + sum_of_parts);
 }
 
 void Trainer::update_statistics() {
@@ -330,6 +383,7 @@ std::optional<BadNumber> Trainer::find_bad_number() {
     if (found.micro_batch < 0 && !torch::isfinite(gradient).all().item<bool>())
       note(gradients_->sources()[source].name);
   };
+  if (fp8_) fp8_->copy_weights();  // by the scales of now
   executor_->replay({[&](int micro_batch, torch::Tensor values) {
                        current = micro_batch;
                        const torch::Tensor loss = forward(micro_batch, values);
@@ -358,7 +412,7 @@ torch::Tensor Trainer::predict(const torch::Tensor& input) {
   torch::NoGradGuard no_grad;
   const Autocast autocast(device_, compute_type_);
   model_->eval();
-  return model_->forward(input.to(device_));
+  return full(model_->forward(input.to(device_)));
 }
 
 Evaluation Trainer::evaluate(int64_t num_batches) {
@@ -369,7 +423,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
   // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
   std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
-  for (int64_t block = world_.rank(); block < blocks; block += world_.size()) {
+  for (int64_t block = replica_; block < blocks; block += plan_.dp) {
     const int64_t first = block * plan_.micro_batch;
     const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
@@ -385,7 +439,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
       sums[at + 2] += predictions;
     }
   }
-  if (world_.size() > 1) world_.comm().all_reduce(sums);
+  if (replicas() != nullptr) replicas()->all_reduce(sums);
   double loss = 0, correct = 0, predictions = 0;
   for (size_t at = 0; at < sums.size(); at += 3) {
     loss += sums[at];
@@ -397,33 +451,35 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
 }
 
 size_t Trainer::state_bytes() const {
-  return parameters_->num_bytes() + gradients_->num_bytes() + optimizer_->num_bytes();
+  return parameters_->num_bytes() + gradients_->num_bytes() + optimizer_->num_bytes() + (fp8_ ? fp8_->num_bytes() : 0);
 }
 
 torch::Tensor Trainer::gradient(size_t entry) const {
-  return gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32) * gradient_factor_;
+  const torch::Tensor part = gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32) * gradient_factor_;
+  return full(ParameterStore::as_whole(parameters_->entries()[entry], part));
 }
 
 std::vector<Trainer::NamedTensor> Trainer::state() const {
   std::vector<NamedTensor> all;
   for (const ParameterStore::Entry& entry : parameters_->entries())
-    all.push_back({entry.name, "weights", entry.master});
+    all.push_back({entry.name, "weights", ParameterStore::as_whole(entry, entry.master)});
   for (const auto& buffer : model_->named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
   for (auto& [name, tensor] : optimizer_->state()) all.push_back({name, "optimizer", tensor});
   return all;
 }
 
 std::string Trainer::meta() const {
-  return nlohmann::ordered_json{{"step", steps_done_},
-                                {"samples", samples_done_},
-                                {"seed", config_.train.seed},
-                                {"loss_scale", loss_scale_.scale},
-                                {"loss_scale_good_steps", loss_scale_.good_steps},
-                                {"steps_skipped", loss_scale_.num_skipped},
-                                {"steps_bad", bad_steps_},
-                                {"compute", config_.precision.compute},
-                                {"config", to_toml(config_)}}
-      .dump();
+  nlohmann::ordered_json json = {{"step", steps_done_},
+                                 {"samples", samples_done_},
+                                 {"seed", config_.train.seed},
+                                 {"loss_scale", loss_scale_.scale},
+                                 {"loss_scale_good_steps", loss_scale_.good_steps},
+                                 {"steps_skipped", loss_scale_.num_skipped},
+                                 {"steps_bad", bad_steps_},
+                                 {"compute", config_.precision.compute},
+                                 {"config", to_toml(config_)}};
+  if (fp8_) json["fp8_scales"] = fp8_->state();
+  return json.dump();
 }
 
 void Trainer::restore(const std::string& meta, bool keep_position) {
@@ -437,6 +493,7 @@ void Trainer::restore(const std::string& meta, bool keep_position) {
     loss_scale_.good_steps = json.at("loss_scale_good_steps").get<int64_t>();
   }
   loss_scale_.num_skipped = json.at("steps_skipped").get<int64_t>();
+  if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured anew
   parameters_->publish();
   start_reading();
 }

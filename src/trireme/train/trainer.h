@@ -16,11 +16,13 @@
 #include "trireme/config/check.h"
 #include "trireme/config/config.h"
 #include "trireme/data/open_data.h"
+#include "trireme/models/fp8.h"
 #include "trireme/models/model.h"
-#include "trireme/runtime/device.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/parameter_store.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/device_update.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/optimizer.h"
@@ -83,7 +85,8 @@ class Trainer {
   size_t state_bytes() const;
   int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }
 
-  /// A parameter's averaged gradient of the last step, unclipped; for comparisons.
+  /// A parameter's averaged gradient of the last step, unclipped, whole; for comparisons. With tensor parallelism
+  /// collective, like predict() and evaluate().
   torch::Tensor gradient(size_t entry) const;
 
   struct NamedTensor {
@@ -91,7 +94,8 @@ class Trainer {
     std::string group;  ///< "weights" or "optimizer"
     torch::Tensor tensor;
   };
-  /// All that a checkpoint holds, as views: master weights, buffers, optimizer state. Equal on all ranks.
+  /// All that a checkpoint holds, as views: master weights, buffers, optimizer state. Whole tensors and equal on all
+  /// ranks, or mesh tensors.
   std::vector<NamedTensor> state() const;
   /// Position, counters and config as JSON.
   std::string meta() const;
@@ -104,6 +108,7 @@ class Trainer {
   void run_on_host(StepReport& report);
   void run_on_device(StepReport& report);
   bool can_capture() const;
+  void update_fp8_scales();
   void apply_gradients(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
   std::optional<BadNumber> find_bad_number();
@@ -113,12 +118,20 @@ class Trainer {
   void update_statistics();
   void start_reading();
   int64_t num_own_micro_batches() const { return plan_.accumulation; }
+  void form_groups();
+  /// Over the ranks that hold the same part of the model; null where there is but one.
+  Communicator* replicas() { return plan_.dp == 1 ? nullptr : replicas_ ? replicas_.get() : &world_.comm(); }
+  bool agree(bool flag);
 
   World& world_;
   const Config config_;
   const BatchPlan plan_;
   const OpenedData data_;
   const torch::Device device_;
+  // Ranks count through {dp, tp}: those of one model are neighbours.
+  int replica_ = 0;                                       ///< this rank's number along dp
+  std::unique_ptr<Communicator> replicas_, model_ranks_;  ///< with tensor parallelism
+  std::shared_ptr<DeviceMesh> tensor_mesh_;               ///< with tensor parallelism: the axis tp
   std::shared_ptr<Model> model_;
   torch::ScalarType compute_type_;
   std::unique_ptr<ParameterStore> parameters_;
@@ -133,6 +146,7 @@ class Trainer {
   // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.
   std::unique_ptr<DeviceUpdate> device_update_;
   torch::Tensor device_scale_;
+  std::unique_ptr<Fp8Products> fp8_;  ///< null: products are in the compute type
   std::unique_ptr<DeviceGraph> graph_;
   int64_t steps_here_ = 0;  ///< of this trainer, for the graph's warm-up
   int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;

@@ -28,7 +28,7 @@ std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
 }
 
 TensorInfo info_of(const std::string& name, const torch::Tensor& tensor) {
-  return {name, data_of(tensor).type, tensor.sizes().vec()};
+  return {name, data_of(local_part(tensor)).type, tensor.sizes().vec()};
 }
 
 std::string shape_text(const TensorInfo& info) {
@@ -90,19 +90,24 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
   for (const size_t i : order) {
     const auto least = std::min_element(load.begin(), load.end());
     *least += all[i].tensor.nbytes() + 1;
+    const torch::Tensor whole = full(all[i].tensor);  // a mesh tensor is gathered by all, kept by one
     if (least - load.begin() != world_.rank()) continue;
-    const torch::Tensor on_host = all[i].tensor.cpu();
+    const torch::Tensor on_host = whole.cpu();
     const auto bytes = bytes_of(on_host);
-    own.push_back({{info_of(all[i].name, all[i].tensor), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
+    own.push_back({{info_of(all[i].name, on_host), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
   }
   return own;
 }
 
 bool TrainerCheckpoints::save() {
   finish();  // the folder takes one save at a time
+  std::string bad;
   for (const Trainer::NamedTensor& tensor : trainer_.state()) {
-    if (torch::isfinite(tensor.tensor).all().item<bool>()) continue;
-    problem(fmt::format("step {} was not saved: {} is not finite", trainer_.steps_done(), tensor.name));
+    if (!torch::isfinite(local_part(tensor.tensor)).all().item<bool>()) bad = tensor.name;
+  }
+  if (!all_agree(bad.empty())) {
+    problem(fmt::format("step {} was not saved: {} is not finite", trainer_.steps_done(),
+                        bad.empty() ? "another worker's part of a tensor" : bad));
     return false;
   }
   const auto start = Clock::now();
@@ -157,13 +162,18 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, int num_shards,
 }
 
 bool TrainerCheckpoints::finish() {
-  std::vector<int32_t> failed{0};
+  bool good = true;
   try {
     saver_.wait();
   } catch (const std::exception& error) {
     problem(error.what());
-    failed[0] = 1;
+    good = false;
   }
+  return all_agree(good);
+}
+
+bool TrainerCheckpoints::all_agree(bool good) {
+  std::vector<int32_t> failed{good ? 0 : 1};
   if (world_.size() > 1) world_.comm().all_reduce(failed, ReduceOp::kMax);
   return failed[0] == 0;
 }
@@ -211,12 +221,12 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
         "train with the config that made it (trireme checkpoint inspect shows it), or --checkpoint.resume never");
   }
   for (const Trainer::NamedTensor& item : state) {
-    if (item.tensor.is_cpu()) {
+    if (item.tensor.is_cpu() && !is_mesh_tensor(item.tensor)) {
       reader.read(item.name, bytes_of(item.tensor));
     } else {
       const torch::Tensor read = torch::empty(item.tensor.sizes(), item.tensor.scalar_type());
       reader.read(item.name, bytes_of(read));
-      item.tensor.copy_(read);
+      item.tensor.copy_(read);  // of a mesh tensor, this rank's part
     }
   }
   trainer_.restore(reader.meta(), keep_position);

@@ -44,6 +44,8 @@ class TrainerCheckpoints {
   void start_from(const std::filesystem::path& file, const ModelConfig& model);
 
  private:
+  /// Whether it is so on every worker; collective.
+  bool all_agree(bool good);
   std::vector<SnapshotTensor> snapshot() const;
   void start_writing(const SavePlace& place, int num_shards, std::shared_ptr<PendingCheckpoint> pending,
                      Clock::time_point start);

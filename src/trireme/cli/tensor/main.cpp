@@ -13,6 +13,7 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
+#include "trireme/cli/tensor/bench_tensor.h"
 #include "trireme/comm/world.h"
 #include "trireme/config/check.h"
 #include "trireme/train/run.h"
@@ -144,6 +145,7 @@ int run(int argc, char** argv) {
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
   command->callback([&] { exit_code = train(options, *command); });
+  add_bench_tensor(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

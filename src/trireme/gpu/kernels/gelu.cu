@@ -1,21 +1,17 @@
-// GELU with the approximation by tanh, which is x · sigmoid(2u) with u = √(2/π) · (x + 0.044715 x³).
+// GELU and its derivative over whole tensors.
+#include "trireme/gpu/kernels/gelu.cuh"
 #include "trireme/gpu/kernels/launch.cuh"
 #include "trireme/gpu/kernels/pointwise.h"
-#include "trireme/gpu/kernels/sigmoid.cuh"
 #include "trireme/gpu/kernels/vector_io.cuh"
 
 namespace trireme::gpu {
 namespace {
 
-constexpr float kTwice = 1.5957691216057308f;            // 2 √(2/π)
-constexpr float kCubic = 0.07135481282607442f;           // 2 √(2/π) · 0.044715
-constexpr float kCubicSlope = 3 * 0.07135481282607442f;  // of its derivative
-
 struct Forward {
   static constexpr bool kHasGradient = false;
   template <typename T>
   static __device__ float value(float x, float) {
-    return x * sigmoid<T>(x * fmaf(kCubic, x * x, kTwice));
+    return gelu_of<T>(x);
   }
 };
 
@@ -23,10 +19,7 @@ struct Backward {
   static constexpr bool kHasGradient = true;
   template <typename T>
   static __device__ float value(float x, float dy) {
-    const float square = x * x;
-    const float s = sigmoid<T>(x * fmaf(kCubic, square, kTwice));
-    const float slope = x * fmaf(kCubicSlope, square, kTwice);  // x · d(2u)/dx
-    return dy * fmaf(s * (1 - s), slope, s);
+    return gelu_gradient_of<T>(x, dy);
   }
 };
 

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(Team::kThreads)
       }
       Packed<T, N> result;
       result.set(values);
-      result.store(y + row * width + Row::column(k));
+      if (y) result.store(y + row * width + Row::column(k));
     }
     if (threadIdx.x % Team::kTeam == 0) {
       if constexpr (kCentred) mean[row] = centre;

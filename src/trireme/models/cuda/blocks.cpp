@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trireme/models/cuda/fp8_linear.h"
 #include "trireme/models/cuda/inside.h"
 #include "trireme/models/functions_inside.h"
 
@@ -58,17 +59,6 @@ class MlpBlock : public torch::autograd::Function<MlpBlock> {
   }
 };
 
-/// Queries, keys and values side by side, as views [batch, seq, heads, head_dim].
-struct Parts {
-  at::Tensor q, k, v;
-  Parts(const at::Tensor& qkv, int64_t heads) {
-    const auto parts = qkv.unflatten(-1, {3, heads, -1}).unbind(2);
-    q = parts[0];
-    k = parts[1];
-    v = parts[2];
-  }
-};
-
 class AttentionBlock : public torch::autograd::Function<AttentionBlock> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scale,
@@ -77,17 +67,11 @@ class AttentionBlock : public torch::autograd::Function<AttentionBlock> {
     const Normed norm = apply_layer_norm(x, scale, shift, eps);
     const auto bias_in_type = in_type_of(bias, x), last_bias = in_type_of(output_bias, x);
     const auto qkv = times_weight(norm.y, weight, with_bias(bias_in_type));
-    const auto o = at::empty(x.sizes(), x.options());
-    const auto log_sums = at::empty({x.size(0), heads, x.size(1)}, x.options().dtype(at::kFloat));
-    const Parts parts(qkv, heads);
-    at::Tensor room;
-    gpu::attention(
-        attention_shape(parts.q, parts.k, parts.v, o.unflatten(-1, {heads, -1})), parts.q.const_data_ptr(),
-        parts.k.const_data_ptr(), parts.v.const_data_ptr(), o.mutable_data_ptr(), log_sums.mutable_data_ptr<float>(),
-        [&](size_t num_bytes) { return (room = scratch(num_bytes, x)).mutable_data_ptr(); }, current_stream());
-    context->save_for_backward({x, scale, weight, output, norm.y, norm.mean, norm.rstd, qkv, o, log_sums, bias});
+    const Attended attended = attend(qkv, heads);
+    context->save_for_backward(
+        {x, scale, weight, output, norm.y, norm.mean, norm.rstd, qkv, attended.o, attended.log_sums, bias});
     context->saved_data["heads"] = heads;
-    return times_weight(o, output, with_bias(last_bias, x));
+    return times_weight(attended.o, output, with_bias(last_bias, x));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -99,19 +83,7 @@ class AttentionBlock : public torch::autograd::Function<AttentionBlock> {
     const auto dy = packed(gradients[0]);
     const auto d_output = gradient_of_weight(dy, o), d_output_bias = column_sums(dy, vector);
     const auto d_o = gradient_of_x(dy, output);
-    const auto d_qkv = at::empty(qkv.sizes(), qkv.options());
-    const Parts parts(qkv, heads), d(d_qkv, heads);
-    gpu::AttentionShape shape = attention_shape(parts.q, parts.k, parts.v, o.unflatten(-1, {heads, -1}));
-    shape.dq = strides_of(d.q);
-    shape.dk = strides_of(d.k);
-    shape.dv = strides_of(d.v);
-    shape.d_o = shape.o;
-    at::Tensor room;
-    gpu::attention_backward(
-        shape, parts.q.const_data_ptr(), parts.k.const_data_ptr(), parts.v.const_data_ptr(), o.const_data_ptr(),
-        d_o.const_data_ptr(), log_sums.const_data_ptr<float>(), d.q.mutable_data_ptr(), d.k.mutable_data_ptr(),
-        d.v.mutable_data_ptr(), [&](size_t num_bytes) { return (room = scratch(num_bytes, x)).mutable_data_ptr(); },
-        current_stream());
+    const auto d_qkv = attend_backward(qkv, {o, log_sums}, d_o, heads);
     const auto d_weight = gradient_of_weight(d_qkv, normed), d_bias = column_sums(d_qkv, vector);
     const auto d_normed = gradient_of_x(d_qkv, weight);
     const NormGradients norm = layer_norm_backward(d_normed, x, scale, saved[5], saved[6], dy);
@@ -141,6 +113,9 @@ at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, cons
   shape.head_dim = x.size(-1) / heads;
   shape.type = type_of(x);
   if (!gpu::attention_serves(shape)) return {};
+  if (const auto qkv8 = find_fp8(qkv.weight), output8 = find_fp8(output.weight); qkv8 && output8 && fits_fp8(x)) {
+    return attention_block_fp8(x, norm, qkv, output, heads, qkv8, output8);
+  }
   return AttentionBlock::apply(packed(x), norm.scale, norm.shift, qkv.weight, qkv.bias, output.weight, output.bias,
                                heads, norm.eps);
 }
@@ -148,6 +123,9 @@ at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, cons
 at::Tensor mlp_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,
                      const LinearParameters& down) {
   if (!fits(x, norm, {&up, &down})) return {};
+  if (const auto up8 = find_fp8(up.weight), down8 = find_fp8(down.weight); up8 && down8 && fits_fp8(x)) {
+    return mlp_block_fp8(x, norm, up, down, up8, down8);
+  }
   return MlpBlock::apply(packed(x), norm.scale, norm.shift, up.weight, up.bias, down.weight, down.bias, norm.eps);
 }
 

@@ -47,6 +47,15 @@ at::Tensor gradient_of_x(const at::Tensor& dy, const at::Tensor& weight, const g
 /// dyᵀ · x: the gradient of the weight.
 at::Tensor gradient_of_weight(const at::Tensor& dy, const at::Tensor& x);
 
+/// Causal attention of queries, keys and values that lie side by side: qkv is [batch, seq, 3 · heads · head_dim].
+struct Attended {
+  at::Tensor o;         ///< [batch, seq, heads · head_dim]
+  at::Tensor log_sums;  ///< for the backward
+};
+Attended attend(const at::Tensor& qkv, int64_t heads);
+/// The gradient of qkv.
+at::Tensor attend_backward(const at::Tensor& qkv, const Attended& attended, const at::Tensor& d_o, int64_t heads);
+
 /// q, k, v and o as [batch, seq, heads, head_dim], the last dim contiguous.
 gpu::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o);
 gpu::HeadStrides strides_of(const at::Tensor& x);

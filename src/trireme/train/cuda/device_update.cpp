@@ -4,7 +4,8 @@
 #include <cstring>
 
 #include "trireme/gpu/kernels/optimizer.h"
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/mesh_tensor.h"
 
 namespace trireme {
 namespace {
@@ -45,6 +46,20 @@ struct DeviceUpdate::Inside {
         before(bytes_for_values(torch::TensorOptions().pinned_memory(true))),
         after(bytes_for_values(torch::TensorOptions().pinned_memory(true))) {}
 
+  /// The norm of all gradients where this rank has parts of some: whole ones count once, parts are summed over ranks.
+  void norm_over_model() const {
+    torch::Tensor whole = torch::zeros({}, torch::TensorOptions().device(device).dtype(torch::kFloat64));
+    torch::Tensor parts = torch::zeros_like(whole);
+    for (const auto& [gradient, is_part] : gradients) {
+      (is_part ? parts : whole).add_(gradient.norm(2, {}, false, torch::kFloat64).square());
+    }
+    sum_over_model(parts);
+    const torch::Tensor doubles = values.view(torch::kFloat64);
+    torch::Tensor norm = doubles[offsetof(gpu::StepValues, norm) / sizeof(double)];
+    norm.copy_((whole + parts).sqrt() * doubles[offsetof(gpu::StepValues, factor) / sizeof(double)]);
+    doubles[offsetof(gpu::StepValues, skipped) / sizeof(double)].copy_(norm.isfinite().logical_not());
+  }
+
   gpu::StepValues* device_values() const { return reinterpret_cast<gpu::StepValues*>(values.data_ptr()); }
   gpu::Stream stream() const { return static_cast<gpu::Stream>(current_stream(device)); }
 
@@ -54,6 +69,8 @@ struct DeviceUpdate::Inside {
   torch::Tensor values, before, after;  ///< StepValues: on the device, as written and as read by the host
   torch::Tensor step_values;            ///< of the executor, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
+  std::vector<std::pair<torch::Tensor, bool>> gradients;  ///< where they lie, and whether they are parts
+  std::function<void(torch::Tensor&)> sum_over_model;
 };
 
 DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
@@ -66,9 +83,11 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
     const ParameterStore::Entry& entry = entries[i];
     gpu::ParameterSpan span;
     span.master = entry.master.data_ptr<float>();
-    if (entry.parameter.scalar_type() != torch::kFloat32) span.compute = entry.parameter.data_ptr();
+    if (entry.parameter.scalar_type() != torch::kFloat32) span.compute = local_part(entry.parameter).data_ptr();
     const torch::Tensor from = gradient(i);
     gradient_type = from.scalar_type();
+    const MeshSpec* spec = mesh_spec(entry.parameter);
+    inside_->gradients.emplace_back(from, spec && !spec->layout->is_replicated);
     span.gradient = from.const_data_ptr();
     const auto [first, second] = optimizer.state_of(i);
     span.first = first;
@@ -82,6 +101,10 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
 }
 
 DeviceUpdate::~DeviceUpdate() = default;
+
+void DeviceUpdate::set_sum_over_model(std::function<void(torch::Tensor&)> sum_over_model) {
+  inside_->sum_over_model = std::move(sum_over_model);
+}
 
 void DeviceUpdate::prepare(int64_t step, double lr, double factor) {
   const auto t = static_cast<double>(step + 1);
@@ -99,7 +122,11 @@ void DeviceUpdate::enqueue(const torch::Tensor& values) {
   if (!in.step_values.defined()) {
     in.step_values = torch::empty(values.sizes(), torch::TensorOptions().pinned_memory(true));
   }
-  in.blocks->gradient_norm(in.device_values(), in.stream());
+  if (in.sum_over_model) {
+    in.norm_over_model();
+  } else {
+    in.blocks->gradient_norm(in.device_values(), in.stream());
+  }
   in.blocks->update(in.settings, in.device_values(), in.stream());
   in.after.copy_(in.values, /*non_blocking=*/true);
   in.step_values.copy_(values, /*non_blocking=*/true);

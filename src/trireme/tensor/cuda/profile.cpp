@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 

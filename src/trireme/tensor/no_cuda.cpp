@@ -1,7 +1,7 @@
 // Devices in a build without CUDA: the CPU.
 #include "trireme/base/error.h"
 #include "trireme/gpu/device.h"
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 

@@ -1,4 +1,4 @@
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>

@@ -1,9 +1,9 @@
-#include "trireme/runtime/shared_tensor.h"
+#include "trireme/tensor/shared_tensor.h"
 
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
-#include "trireme/runtime/device.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 namespace {

@@ -1,0 +1,258 @@
+#include "trireme/parallel/pipeline/pipeline.h"
+
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/parallel/data/broadcast.h"
+#include "trireme/parallel/data/same_on_all_ranks.h"
+#include "trireme/tensor/device.h"
+#include "trireme/tensor/random_scope.h"
+
+namespace trireme {
+namespace {
+
+std::vector<torch::nn::AnyModule> layers_of(torch::nn::Sequential& model) {
+  if (model.is_empty()) throw UsageError("a pipeline needs a model", "give it a torch::nn::Sequential with layers");
+  return {model->begin(), model->end()};
+}
+
+double num_parameters(const torch::nn::AnyModule& layer) {
+  double sum = 0;
+  for (const torch::Tensor& parameter : layer.ptr()->parameters()) sum += static_cast<double>(parameter.numel());
+  return sum;
+}
+
+}  // namespace
+
+Pipeline::Pipeline(Communicator& comm, torch::nn::Sequential model, PipelineOptions options)
+    : Pipeline(comm, layers_of(model), std::move(options)) {}
+
+Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers, PipelineOptions options)
+    : comm_(comm), options_(std::move(options)), layers_(std::move(layers)) {
+  check_options();
+  const int num_ranks = comm.size() / options_.num_replicas;
+  pipeline_rank_ = comm.rank() % num_ranks;
+  replica_ = comm.rank() / num_ranks;
+  shape_ = {.schedule = make_schedule({.kind = schedule_kind(options_.schedule),
+                                       .num_ranks = num_ranks,
+                                       .num_micro_batches = options_.num_micro_batches,
+                                       .interleave = options_.interleave}),
+            .num_replicas = options_.num_replicas,
+            .num_leaves = options_.num_leaves,
+            .recompute = options_.recompute};
+  cut();
+  check_model();
+  const int num_slots = lower_pipeline(shape_, pipeline_rank_, replica_).num_slots;
+  check_same_everywhere();
+  split_ranks();
+  make_stages(num_slots);
+  shape_.groups = groups_of_stages();
+  const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
+  report_ =
+      check_programs(lower_pipeline_all(shape_), options_.num_leaves > 0 ? options_.num_leaves : num_micro_batches);
+  executor_ = std::make_unique<PipelineExecutor>(lower_pipeline(shape_, pipeline_rank_, replica_), stages_, *along_,
+                                                 replicas_.get(), device_);
+}
+
+Pipeline::~Pipeline() {
+  for (const auto& [name, parameter] : parameters_) {
+    if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad().clone();
+  }
+}
+
+void Pipeline::check_options() const {
+  if (layers_.empty()) throw UsageError("a pipeline needs a model", "give it at least one layer");
+  if (options_.num_replicas < 1 || comm_.size() % options_.num_replicas != 0) {
+    throw UsageError(fmt::format("{} ranks cannot be {} replicas of a pipeline", comm_.size(), options_.num_replicas),
+                     "let num_replicas divide the number of ranks");
+  }
+  const ScheduleKind kind = schedule_kind(options_.schedule);
+  if (!is_synchronous(kind)) {
+    throw UsageError(
+        fmt::format("{} updates weights while micro-batches are under way, which a Pipeline does not", name_of(kind)),
+        "take a synchronous schedule, such as 1f1b or pipedream-flush");
+  }
+}
+
+/// Layers into stages.
+void Pipeline::cut() {
+  const int num_layers = static_cast<int>(layers_.size()), num_stages = shape_.schedule.num_stages();
+  if (!options_.split.empty()) {
+    partition_ = partition_from_text(options_.split, num_layers);
+    if (static_cast<int>(partition_.size()) != num_stages) {
+      throw UsageError(fmt::format("the split {} has {} stages, and {} on {} ranks has {}", options_.split,
+                                   partition_.size(), options_.schedule, shape_.schedule.num_ranks, num_stages));
+    }
+    return;
+  }
+  std::vector<double> costs = options_.costs;
+  if (costs.empty()) {
+    for (const torch::nn::AnyModule& layer : layers_) costs.push_back(num_parameters(layer));
+  } else if (static_cast<int>(costs.size()) != num_layers) {
+    throw UsageError(fmt::format("{} costs for {} layers", costs.size(), num_layers), "give one for each layer");
+  }
+  partition_ = trireme::partition({.num_stages = num_stages, .costs = costs});
+}
+
+/// Weights that several stages share would have to be summed over them.
+void Pipeline::check_model() const {
+  std::map<const void*, std::pair<int, std::string>> seen;
+  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+    for (const GradientSource& source : sources_of(stage)) {
+      const auto [first, is_new] = seen.try_emplace(source.leaf.unsafeGetTensorImpl(), stage, source.name);
+      if (is_new || first->second.first == stage) continue;
+      throw UsageError(fmt::format("{} of stage {} and {} of stage {} are one parameter", first->second.second,
+                                   first->second.first, source.name, stage),
+                       "cut the model so that layers which share weights are in one stage");
+    }
+  }
+}
+
+void Pipeline::check_same_everywhere() const {
+  const PipelineOptions& o = options_;
+  std::vector<std::string> lines{fmt::format(
+      "schedule {}, {} micro-batches, {} replicas, interleave {}, stages {}, {} leaves, average {}, groups of {} MiB",
+      o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, partition_to_text(partition_), o.num_leaves,
+      o.average, o.group_mb)};
+  for (const bool again : o.recompute) lines.push_back(fmt::format("recompute {}", again));
+  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+    for (const GradientSource& source : sources_of(stage)) lines.push_back(describe(source.name, source.leaf));
+  }
+  check_same_on_all_ranks(comm_, "the pipeline", lines, "build the same model on every rank, with the same options");
+}
+
+void Pipeline::split_ranks() {
+  for (const torch::nn::AnyModule& layer : layers_) {
+    const auto parameters = layer.ptr()->parameters();
+    if (parameters.empty()) continue;
+    device_ = parameters[0].device();
+    break;
+  }
+  along_ = comm_.split(replica_, pipeline_rank_);
+  attach_device(*along_, device_);
+  if (options_.num_replicas == 1) return;
+  replicas_ = comm_.split(pipeline_rank_, replica_);
+  attach_device(*replicas_, device_);
+}
+
+/// The parameters of a stage that are trained, each once.
+std::vector<GradientSource> Pipeline::sources_of(int stage) const {
+  const LayerRange range = partition_[static_cast<size_t>(stage)];
+  std::vector<GradientSource> sources;
+  std::map<const void*, bool> seen;
+  for (int layer = range.first; layer < range.last; ++layer) {
+    for (const auto& item : layers_[static_cast<size_t>(layer)].ptr()->named_parameters()) {
+      const torch::Tensor& parameter = item.value();
+      if (!parameter.requires_grad() || std::exchange(seen[parameter.unsafeGetTensorImpl()], true)) continue;
+      sources.push_back({fmt::format("{}.{}", layer, item.key()), parameter});
+      if (parameter.scalar_type() != sources[0].leaf.scalar_type()) {
+        throw UsageError(
+            fmt::format("{} is {} and {} is {}", sources[0].name, c10::toString(sources[0].leaf.scalar_type()),
+                        sources.back().name, c10::toString(parameter.scalar_type())),
+            "give the parameters of a stage one type");
+      }
+    }
+  }
+  return sources;
+}
+
+bool Pipeline::owns(int stage) const {
+  return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)] == pipeline_rank_;
+}
+
+void Pipeline::make_stages(int num_slots) {
+  const auto bytes = static_cast<int64_t>(options_.group_mb * (1 << 20));
+  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+    if (!owns(stage)) continue;
+    const LayerRange range = partition_[static_cast<size_t>(stage)];
+    PipelineStage& made = stages_[stage];
+    made.forward = [this, range](const torch::Tensor& x, int micro_batch) {
+      const RandomScope random({options_.seed, num_steps_, static_cast<uint64_t>(micro_batch)});
+      torch::Tensor y = x;
+      for (int i = range.first; i < range.last; ++i) y = layers_[static_cast<size_t>(i)].forward<torch::Tensor>(y);
+      return y;
+    };
+    for (int i = range.first; i < range.last; ++i) {
+      for (const torch::Tensor& buffer : layers_[static_cast<size_t>(i)].ptr()->buffers()) {
+        made.buffers.push_back(buffer);
+        if (replicas_) broadcast(*replicas_, buffer);
+      }
+    }
+    const std::vector<GradientSource> sources = sources_of(stage);
+    if (sources.empty()) continue;
+    for (const GradientSource& source : sources) {
+      parameters_.emplace_back(source.name, source.leaf);
+      if (replicas_) broadcast(*replicas_, source.leaf.detach());
+    }
+    stores_[stage] = std::make_unique<GradientStore>(replicas_.get(), sources,
+                                                     GradientStoreOptions{.num_slots = num_slots,
+                                                                          .num_shared_slots = num_slots,
+                                                                          .group_bytes = bytes,
+                                                                          .first_group_bytes = bytes / 4,
+                                                                          .type = sources[0].leaf.scalar_type()});
+    made.store = stores_[stage].get();
+  }
+}
+
+/// How a stage's gradients are grouped, its owner knows.
+std::vector<int> Pipeline::groups_of_stages() {
+  torch::Tensor counts = torch::zeros({shape_.schedule.num_stages()}, torch::kInt64);
+  for (const auto& [stage, made] : stages_) counts[stage] = made.store == nullptr ? 1 : made.store->num_groups();
+  all_reduce(*along_, counts);
+  const auto* data = counts.const_data_ptr<int64_t>();
+  return {data, data + counts.numel()};
+}
+
+torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const {
+  const int64_t count = options_.num_micro_batches;
+  if (!batch.defined() || batch.dim() == 0) {
+    throw UsageError(fmt::format("the {} of the batch is missing", what),
+                     "give it to step() on the ranks of the first and the last stage");
+  }
+  if (batch.size(0) == 0 || batch.size(0) % count != 0) {
+    throw UsageError(fmt::format("a batch of {} cannot be cut into {} micro-batches", batch.size(0), count),
+                     "let num_micro_batches divide the batch");
+  }
+  const int64_t size = batch.size(0) / count;
+  return batch.narrow(0, (micro_batch - replica_ * count) * size, size);
+}
+
+double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss) {
+  const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
+  PipelineActions actions;
+  actions.input = [&](int micro_batch) { return micro_batch_of("input", input, micro_batch); };
+  actions.loss = [&](int micro_batch, const torch::Tensor& output) {
+    const torch::Tensor value = loss(output, micro_batch_of("target", target, micro_batch));
+    return options_.average ? value / num_micro_batches : value;
+  };
+  actions.optimizer_step = [this] { give_gradients(); };
+  const std::vector<double> own = executor_->run(actions);
+  ++num_steps_;
+
+  // Each replica's losses at their places, summed by everybody in the same order.
+  std::vector<double> losses(static_cast<size_t>(num_micro_batches));
+  std::copy(own.begin(), own.end(), losses.begin() + replica_ * options_.num_micro_batches);
+  comm_.all_reduce(Data(losses.data(), losses.size(), DataType::kDouble));
+  double sum = 0;
+  for (const double value : losses) sum += value;
+  return sum;
+}
+
+void Pipeline::give_gradients() {
+  for (const auto& [stage, store] : stores_) {
+    for (size_t i = 0; i < store->sources().size(); ++i) {
+      store->sources()[i].leaf.mutable_grad() = store->gradient(0, i);
+    }
+  }
+}
+
+std::vector<torch::Tensor> Pipeline::parameters() const {
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, parameter] : parameters_) parameters.push_back(parameter);
+  return parameters;
+}
+
+bool Pipeline::has_first_stage() const { return owns(0); }
+bool Pipeline::has_last_stage() const { return owns(shape_.schedule.num_stages() - 1); }
+
+}  // namespace trireme

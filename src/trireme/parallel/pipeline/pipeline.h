@@ -1,0 +1,112 @@
+// Pipeline parallelism for a sequence of layers: each rank holds some of them, micro-batches pass through all.
+//
+//   Pipeline pipeline(world.comm(), model, {.schedule = "1f1b", .num_micro_batches = 8});
+//   torch::optim::AdamW optimizer(pipeline.parameters(), 1e-3);     // of this rank's layers
+//   for (…) {
+//     const double loss = pipeline.step(input, target, loss_of);    // forward and backward of all micro-batches
+//     optimizer.step();
+//   }
+//
+// With replicas, data parallelism is around it: ranks are numbered replica by replica, and in each along the pipeline;
+// every replica has its own part of the batch. Weights are bit for bit those of one rank that adds the micro-batches'
+// gradients along the same tree ([Note: Leaves]), whatever the schedule.
+//
+// Owner: the caller; it must be destroyed before the world. Threads: one. Blocking: constructor and step(), which all
+// ranks call, every wait with the communicator's timeout. Fails with UsageError, CommError, or what the layers throw,
+// with rank, instruction, stage and micro-batch; after that a pipeline can only be destroyed. docs/pipelines.md says
+// more.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+#include "trireme/program/check.h"
+#include "trireme/program/partition.h"
+#include "trireme/program/pipeline.h"
+#include "trireme/runtime/pipeline_executor.h"
+
+namespace trireme {
+
+/// Equal on all ranks; the constructor checks it.
+struct PipelineOptions {
+  std::string schedule = "1f1b";     ///< "naive", "gpipe", "interleaved", "zb-h1", …: docs/programs.md
+  int num_micro_batches = 1;         ///< into which each replica cuts its part of the batch
+  int num_replicas = 1;              ///< the pipeline has as many ranks as there are for each
+  int interleave = 0;                ///< stages a rank, for "interleaved"
+  std::string split = "";            ///< layers of each stage, "4,4" or "0-3,4-7"; empty: by costs
+  std::vector<double> costs = {};    ///< of each layer; empty: its parameters
+  std::vector<bool> recompute = {};  ///< activations instead of keeping them: one a stage, or one for all
+  int num_leaves = 0;                ///< of the tree of sums, over all replicas; 0: one a micro-batch
+  bool average = true;               ///< over micro-batches and replicas; false: losses and gradients are summed
+  double group_mb = 4;               ///< MiB of gradients that travel between replicas together
+  uint64_t seed = 0;                 ///< of RandomScope
+};
+
+class Pipeline {
+ public:
+  /// The loss of a micro-batch, a scalar.
+  using Loss = std::function<torch::Tensor(const torch::Tensor& output, const torch::Tensor& target)>;
+
+  /// All ranks give the whole model; each uses its own layers of it. Replicas begin with the weights of the first.
+  Pipeline(Communicator& comm, torch::nn::Sequential model, PipelineOptions options);
+  Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers, PipelineOptions options);
+  /// Gradients that it has given out become copies.
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+
+  /// Puts this step's gradients into the `.grad` of parameters() and returns the loss, the same on all ranks. `input`
+  /// and `target` are this replica's part of the batch, cut along dim 0; the first is read by the rank of the first
+  /// stage, the second by that of the last, and others may give none.
+  double step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss);
+
+  /// That this rank trains. Names are those of the whole model: "3.weight".
+  std::vector<torch::Tensor> parameters() const;
+  const std::vector<std::pair<std::string, torch::Tensor>>& named_parameters() const { return parameters_; }
+
+  const Partition& partition() const { return partition_; }
+  const Program& program() const { return executor_->program(); }
+  /// What the checker has found: peaks of memory.
+  const CheckReport& report() const { return report_; }
+  int pipeline_rank() const { return pipeline_rank_; }
+  int replica() const { return replica_; }
+  bool has_first_stage() const;
+  bool has_last_stage() const;
+
+ private:
+  void check_options() const;
+  void check_model() const;
+  void check_same_everywhere() const;
+  void cut();
+  void split_ranks();
+  std::vector<GradientSource> sources_of(int stage) const;
+  void make_stages(int num_slots);
+  std::vector<int> groups_of_stages();
+  torch::Tensor micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const;
+  void give_gradients();
+  bool owns(int stage) const;
+
+  Communicator& comm_;
+  const PipelineOptions options_;
+  std::vector<torch::nn::AnyModule> layers_;
+  torch::Device device_{torch::kCPU};
+  PipelineShape shape_;
+  Partition partition_;
+  CheckReport report_;
+  int pipeline_rank_ = 0, replica_ = 0;
+  uint64_t num_steps_ = 0;
+  std::vector<std::pair<std::string, torch::Tensor>> parameters_;
+  std::map<int, std::unique_ptr<GradientStore>> stores_;
+  std::map<int, PipelineStage> stages_;
+  std::unique_ptr<PipelineExecutor> executor_;
+  // Last, so that they end first: messages may be under way where a step has failed.
+  std::unique_ptr<Communicator> replicas_;
+  std::unique_ptr<Communicator> along_;
+};
+
+}  // namespace trireme

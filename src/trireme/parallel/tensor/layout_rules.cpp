@@ -1,0 +1,105 @@
+#include "trireme/parallel/tensor/layout_rules.h"
+
+#include <fmt/format.h>
+
+#include <regex>
+#include <sstream>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme {
+namespace {
+
+bool matches(const std::string& name, const LayoutRule& rule) { return std::regex_match(name, std::regex(rule.name)); }
+
+const LayoutRule* rule_for(const std::string& name, const LayoutRules& rules) {
+  for (const LayoutRule& rule : rules) {
+    if (matches(name, rule)) return &rule;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_dim_layout(std::string_view text, const Mesh& mesh) {
+  std::map<std::string, std::string> axis_of;
+  for (const std::string_view part : split(text, ';')) {
+    if (part.empty()) continue;
+    const auto words = split(part, ':');
+    if (words.size() != 2 || words[0].empty() || words[1].empty()) {
+      throw UsageError(fmt::format("\"{}\" in the layout \"{}\" is not DIMENSION:AXIS", part, text),
+                       "write for example \"batch:dp; hidden:tp\"");
+    }
+    const std::string dim(words[0]), axis(words[1]);
+    (void)mesh.axis_index(axis);  // says which axes there are
+    if (!axis_of.emplace(dim, axis).second) {
+      throw UsageError(fmt::format("the layout \"{}\" names the dimension {} twice", text, dim));
+    }
+  }
+  return axis_of;
+}
+
+LayoutRules rules_by_dims(const std::vector<std::pair<std::string, std::string>>& dims_of_names,
+                          std::string_view layout, const Mesh& mesh) {
+  const auto axis_of = parse_dim_layout(layout, mesh);
+  LayoutRules rules;
+  for (const auto& [name, dims] : dims_of_names) {
+    LayoutRule rule{name, {}};
+    std::stringstream words(dims);
+    int dim = 0;
+    for (std::string word; words >> word; ++dim) {
+      const auto at = axis_of.find(word);
+      if (at == axis_of.end()) continue;
+      for (const auto& [axis, placement] : rule.placements) {
+        if (axis == at->second) {
+          throw UsageError(fmt::format("{} has two dimensions on the axis {}: {}", name, axis, dims),
+                           "an axis can cut one dimension of a tensor");
+        }
+      }
+      rule.placements.emplace_back(at->second, Placement::shard(dim));
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+std::vector<Placement> placements_for(const std::string& name, const LayoutRules& rules, const Mesh& mesh) {
+  std::vector<Placement> placements(static_cast<size_t>(mesh.num_axes()));
+  const LayoutRule* rule = rule_for(name, rules);
+  if (!rule) return placements;
+  for (const auto& [axis, placement] : rule->placements) {
+    if (!mesh.has(axis)) {
+      throw UsageError(fmt::format("the rule \"{}\" for {} names the axis {}, which {} does not have", rule->name, name,
+                                   axis, mesh.to_string()));
+    }
+    placements[static_cast<size_t>(mesh.axis_index(axis))] = placement;
+  }
+  return placements;
+}
+
+void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMesh>& mesh, const LayoutRules& rules) {
+  const auto parameters = module.named_parameters();
+  const auto buffers = module.named_buffers();
+  for (const LayoutRule& rule : rules) {
+    bool used = false;
+    for (const auto& item : parameters) used = used || matches(item.key(), rule);
+    for (const auto& item : buffers) used = used || matches(item.key(), rule);
+    if (!used) {
+      throw UsageError(fmt::format("the rule \"{}\" matches no parameter of the module", rule.name),
+                       "names are those of named_parameters(), and the whole name must match");
+    }
+  }
+  const torch::NoGradGuard no_grad;
+  const auto place = [&](const std::string& name, torch::Tensor tensor) {
+    try {
+      tensor.set_data(distribute(tensor, mesh, placements_for(name, rules, mesh->mesh())));
+    } catch (const UsageError& error) {
+      throw UsageError(fmt::format("{}: {}", name, error.what()));
+    }
+  };
+  for (const auto& item : parameters) place(item.key(), item.value());
+  for (const auto& item : buffers) place(item.key(), item.value());
+}
+
+}  // namespace trireme

@@ -1,0 +1,81 @@
+// One rank under check: goes through its list as far as the others let it.
+#pragma once
+
+#include <string>
+
+#include "trireme/program/check.h"
+#include "trireme/program/check_shared.h"
+
+namespace trireme {
+
+class RankCheck {
+ public:
+  RankCheck(const Program& program, int rank, int replica, const SumTree& tree, Channels& channels, Replicas& replicas,
+            const CheckOptions& options);
+
+  /// As far as it can; true if it got on. Throws Error.
+  bool advance();
+  bool is_done() const { return at_ == program_.instructions.size(); }
+  /// "rank 1 waits at Forward … for …"
+  std::string waits_for() const;
+  /// After the last instruction. Throws Error for what is missing.
+  void finish();
+  /// Of the rank's stages, in order.
+  const std::vector<int>& staleness() const { return staleness_; }
+
+ private:
+  /// A micro-batch in a stage.
+  struct Work {
+    bool forwarded = false, freed = false, input_gradient = false, weight_gradient = false;
+    bool sent_activation = false, sent_gradient = false, posted_activation = false, posted_gradient = false;
+    int version = 0;
+  };
+  struct Stage {
+    int number = -1;
+    std::vector<Work> work;                      ///< of each micro-batch
+    std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]
+    std::vector<bool> reduced;                   ///< groups
+    std::vector<bool> stashed;                   ///< versions
+    int newest = 0, restored = -1, oldest_used = -1;
+  };
+
+  [[noreturn]] void fail(const std::string& cause) const;
+  void require(bool truth, const char* cause) const {
+    if (!truth) fail(cause);
+  }
+  Stage& stage_of(const Instruction& instruction);
+  Work& work_of(const Instruction& instruction);
+  /// On another rank of the pipeline.
+  bool is_elsewhere(int stage) const;
+  int owner(int stage) const;
+  /// Whether the message has been sent, where one is needed; fails where it is not received.
+  bool has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there);
+  int use_weights(Stage& stage);
+
+  bool step(const Instruction& instruction);
+  bool forward(const Instruction& instruction);
+  bool backward(const Instruction& instruction);
+  void weight_gradient(const Instruction& instruction);
+  void free_or_recompute(const Instruction& instruction);
+  bool send(const Instruction& instruction);
+  void receive(const Instruction& instruction);
+  void add_slot(const Instruction& instruction);
+  void collective(const Instruction& instruction);
+  void change_versions(const Instruction& instruction);
+  bool optimizer_step(const Instruction& instruction);
+  void update(Stage& stage);
+
+  const Program& program_;
+  const int rank_, replica_, first_rank_;  ///< first_rank_: where the replica's pipeline begins
+  const SumTree& tree_;
+  Channels& channels_;
+  Replicas& replicas_;
+  const CheckOptions& options_;
+  std::vector<Stage> stages_;
+  std::vector<int> staleness_;
+  size_t at_ = 0;
+  bool stepped_ = false;
+  std::string waiting_for_;
+};
+
+}  // namespace trireme

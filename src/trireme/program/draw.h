@@ -1,0 +1,29 @@
+// Timelines as pictures: for a terminal, and as SVG.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "trireme/program/timeline.h"
+
+namespace trireme {
+
+/// "F3", "B3", "I3", "W3", "R3" (micro-batch 3); with several stages a rank, "F3a" on the first of them, "F3b" …
+std::string short_label(const Instruction& instruction, const Program& program);
+
+struct DrawOptions {
+  int width = 80;  ///< columns; a longer timeline goes on below
+  /// Gives a piece of the drawing its colour: a computation, or idle time (nullptr). None: plain.
+  std::function<std::string(std::string_view text, const OpCode* op)> paint = {};
+};
+
+/// One line a rank. The shortest computation is as wide as its label, but the whole no more than ten pictures below
+/// each other: labels are cut then.
+std::string draw_text(const Timeline& timeline, const std::vector<Program>& programs, const DrawOptions& options);
+
+/// An <svg> element, also good as a file of its own: computations with their times under the mouse, and below each
+/// rank's line the activations that it holds. Follows the reader's light or dark setting.
+std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title);
+
+}  // namespace trireme

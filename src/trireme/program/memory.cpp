@@ -1,0 +1,64 @@
+#include "trireme/program/memory.h"
+
+#include <algorithm>
+#include <map>
+
+namespace trireme {
+namespace {
+
+/// In stages; -1 from what ends it.
+int change_of_activations(const Instruction& instruction) {
+  switch (instruction.op) {
+    case OpCode::kForward:
+    case OpCode::kRecompute:
+      return 1;
+    case OpCode::kBackward:
+    case OpCode::kWeightGrad:
+      return -1;
+    case OpCode::kFree:
+      return instruction.version < 0 ? -1 : 0;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::vector<double> activations_held(const Program& program) {
+  const auto share = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
+  std::vector<double> held;
+  int count = 0;
+  for (const Instruction& instruction : program.instructions) {
+    count += change_of_activations(instruction);
+    held.push_back(count / share);
+  }
+  return held;
+}
+
+PeakMemory peak_memory(const Program& program) {
+  const auto share = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
+  PeakMemory peak;
+  for (const double held : activations_held(program)) peak.activations = std::max(peak.activations, held);
+  int inputs = 0, buffers = 0;
+  std::map<int, int> versions;
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.op == OpCode::kFree && instruction.version < 0) ++inputs;
+    if (instruction.op == OpCode::kRecompute) --inputs;
+    if (is_receive(instruction.op)) ++buffers;
+    const int stage = instruction.stage;
+    const auto from_another_rank = [&](int other) {
+      return program.is_pipeline() && other >= 0 && other < program.num_stages() &&
+             program.rank_of_stage[static_cast<size_t>(other)] != program.pipeline_rank;
+    };
+    if (instruction.op == OpCode::kForward && from_another_rank(stage - 1)) --buffers;
+    if (makes_input_gradient(instruction.op) && from_another_rank(stage + 1)) --buffers;
+    if (instruction.op == OpCode::kStashWeights) ++versions[stage];
+    if (instruction.op == OpCode::kFree && instruction.version >= 0) --versions[stage];
+    peak.inputs = std::max(peak.inputs, inputs / share);
+    peak.receive_buffers = std::max(peak.receive_buffers, buffers);
+    peak.weight_versions = std::max(peak.weight_versions, 1 + versions[stage]);
+  }
+  return peak;
+}
+
+}  // namespace trireme

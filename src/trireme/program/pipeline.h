@@ -1,0 +1,29 @@
+// A pipeline as a program: a schedule's orders of computation, with messages, sums over the tree and over replicas,
+// recomputation, versions of the weights and updates. It composes with data parallelism: replicas of the pipeline.
+#pragma once
+
+#include "trireme/program/schedule.h"
+
+namespace trireme {
+
+struct PipelineShape {
+  Schedule schedule = {};            ///< its micro-batches are those of one replica
+  int num_replicas = 1;              ///< dp
+  int num_leaves = 0;                ///< of an update, over all replicas ([Note: Leaves]); 0: one a micro-batch
+  std::vector<int> groups = {};      ///< of gradients, one number a stage or one for all; empty: 1
+  std::vector<bool> recompute = {};  ///< one a stage or one for all; empty: none
+  int receive_ahead = 2;             ///< messages that a rank is ready to receive on a channel before it has used them
+};
+
+/// What the rank at this place of the mesh does. Micro-batches are numbered as without a pipeline: update by update,
+/// and in each replica by replica; so the sums are those of lower_data_parallel(), bit for bit, for every schedule with
+/// one update. Throws UsageError for a shape that does not divide, and Error for an order that cannot be: weight
+/// gradients of a stage that do not come in the order of micro-batches, a message that nobody uses.
+Program lower_pipeline(const PipelineShape& shape, int pipeline_rank, int replica = 0);
+
+/// Of one replica, all ranks.
+std::vector<Program> lower_pipeline_ranks(const PipelineShape& shape, int replica = 0);
+/// Of all, replica by replica: what check_programs() takes.
+std::vector<Program> lower_pipeline_all(const PipelineShape& shape);
+
+}  // namespace trireme

@@ -1,0 +1,259 @@
+// For tests: runs programs on symbols instead of tensors, as a transport and a model would, with no checks of its own.
+//
+// A value is a hash of how it was computed, so equal values mean equal bits. Messages carry values alone and come in
+// the order in which they were sent. It shares no code with the checker: where the checker accepts a changed program,
+// this says whether the change was harmless.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "trireme/program/instruction.h"
+
+namespace trireme {
+
+using Symbol = uint64_t;
+
+inline Symbol symbol(std::initializer_list<Symbol> parts) {
+  Symbol hash = 0x9e3779b97f4a7c15u;
+  for (const Symbol part : parts) {
+    hash = (hash ^ part) * 0xbf58476d1ce4e5b9u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+inline Symbol first_weights(int stage) { return symbol({1, Symbol(stage)}); }
+inline Symbol forward_symbol(int stage, int m, Symbol weights, Symbol input) {
+  return symbol({2, Symbol(stage), Symbol(m), weights, input});
+}
+inline Symbol loss_gradient(Symbol output) { return symbol({3, output}); }
+inline Symbol input_gradient(Symbol output, Symbol weights, Symbol gradient) {
+  return symbol({4, output, weights, gradient});
+}
+inline Symbol weight_gradient(Symbol output, Symbol gradient, int group) {
+  return symbol({5, output, gradient, Symbol(group)});
+}
+inline Symbol sum_symbol(Symbol a, Symbol b) { return symbol({6, a, b}); }
+
+/// The weights that each rank ends with, stage by stage; nothing where something was missing or the ranks hang.
+class SymbolicRun {
+ public:
+  explicit SymbolicRun(const std::vector<Program>& programs) : programs_(programs), ranks_(programs.size()) {
+    for (size_t rank = 0; rank < programs.size(); ++rank) {
+      for (const int stage : programs[rank].own_stages()) ranks_[rank].weights[stage] = first_weights(stage);
+    }
+  }
+
+  std::optional<std::vector<std::map<int, Symbol>>> run() {
+    try {
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+          const std::vector<Instruction>& list = programs_[rank].instructions;
+          while (ranks_[rank].at < list.size() && step(static_cast<int>(rank), list[ranks_[rank].at])) {
+            ++ranks_[rank].at;
+            moved = true;
+          }
+        }
+      }
+    } catch (const std::out_of_range&) {
+      return std::nullopt;
+    }
+    std::vector<std::map<int, Symbol>> weights;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      if (ranks_[rank].at < programs_[rank].instructions.size()) return std::nullopt;
+      weights.push_back(ranks_[rank].weights);
+    }
+    return weights;
+  }
+
+ private:
+  struct Rank {
+    size_t at = 0;
+    std::map<int, Symbol> weights, restored;
+    std::map<std::pair<int, int>, Symbol> stash, input, output, passed_on, gradient, to_send_back;
+    std::map<std::pair<int, int>, std::pair<int, size_t>> expected_input, expected_gradient;  ///< sender, number
+    std::map<std::tuple<int, int, int>, Symbol> slots;                                        ///< stage, group, slot
+    std::map<int, size_t> received;                                                           ///< by sender
+    std::map<std::pair<int, int>, int> reductions;  ///< stage, group: how many
+    std::map<std::pair<int, int>, std::vector<std::vector<Symbol>>> partials;
+    std::map<int, int> updates;
+  };
+
+  Symbol use_weights(Rank& own, int stage) {
+    const auto found = own.restored.find(stage);
+    if (found == own.restored.end()) return own.weights.at(stage);
+    const Symbol weights = found->second;
+    own.restored.erase(found);
+    return weights;
+  }
+
+  /// A value that comes by message, or from a stage on the same rank; nothing: not yet.
+  std::optional<Symbol> fetch(int rank, const std::map<std::pair<int, int>, std::pair<int, size_t>>& expected,
+                              const std::map<std::pair<int, int>, Symbol>& local, std::pair<int, int> local_key,
+                              std::pair<int, int> key) {
+    const auto message = expected.find(key);
+    if (message == expected.end()) return local.at(local_key);
+    const std::vector<Symbol>& queue = queues_[{message->second.first, rank}];
+    if (message->second.second >= queue.size()) return std::nullopt;
+    return queue[message->second.second];
+  }
+
+  bool step(int rank, const Instruction& i) {
+    Rank& own = ranks_[static_cast<size_t>(rank)];
+    const Program& program = programs_[static_cast<size_t>(rank)];
+    const std::pair<int, int> key{i.stage, i.micro_batch};
+    switch (i.op) {
+      case OpCode::kForward: {
+        std::optional<Symbol> input = 0;
+        if (i.stage > 0) {
+          input = fetch(rank, own.expected_input, own.passed_on, {i.stage - 1, i.micro_batch}, key);
+        }
+        if (!input) return false;
+        own.input[key] = *input;
+        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, i.stage), *input);
+        own.passed_on[key] = own.output[key];  // a stage on the same rank has it as its input
+        return true;
+      }
+      case OpCode::kRecompute:
+        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, i.stage), own.input.at(key));
+        return true;
+      case OpCode::kBackward:
+      case OpCode::kBackwardInput: {
+        std::optional<Symbol> gradient;
+        if (i.stage + 1 >= program.num_stages()) {
+          gradient = loss_gradient(own.output.at(key));
+        } else {
+          gradient = fetch(rank, own.expected_gradient, own.to_send_back, {i.stage + 1, i.micro_batch}, key);
+        }
+        if (!gradient) return false;
+        own.gradient[key] = *gradient;
+        own.to_send_back[key] = input_gradient(own.output.at(key), use_weights(own, i.stage), *gradient);
+        if (i.op == OpCode::kBackward) fill(own, program, i);
+        return true;
+      }
+      case OpCode::kWeightGrad:
+        fill(own, program, i);
+        return true;
+      case OpCode::kSendActivation:
+        queues_[{rank, rank + i.peer}].push_back(own.output.at(key));
+        return true;
+      case OpCode::kSendGradient:
+        queues_[{rank, rank + i.peer}].push_back(own.to_send_back.at(key));
+        return true;
+      case OpCode::kRecvActivation:
+        own.expected_input[key] = {rank + i.peer, own.received[rank + i.peer]++};
+        return true;
+      case OpCode::kRecvGradient:
+        own.expected_gradient[key] = {rank + i.peer, own.received[rank + i.peer]++};
+        return true;
+      case OpCode::kAddSlot: {
+        Symbol& into = own.slots.at({i.stage, i.group, i.slot});
+        into = sum_symbol(into, own.slots.at({i.stage, i.group, i.from_slot}));
+        own.slots.erase({i.stage, i.group, i.from_slot});
+        return true;
+      }
+      case OpCode::kAllReduce: {
+        const int count = program.across.direct ? 1 : program.across.partials_of_rank.at(size_t(replica_of(rank)));
+        std::vector<Symbol> sums;
+        for (int slot = 0; slot < count; ++slot) sums.push_back(own.slots.at({i.stage, i.group, slot}));
+        own.partials[{i.stage, i.group}].push_back(sums);
+        return true;
+      }
+      case OpCode::kStashWeights:
+        own.stash[{i.stage, i.version}] = own.weights.at(i.stage);
+        return true;
+      case OpCode::kRestoreWeights:
+        own.restored[i.stage] = own.stash.at({i.stage, i.version});
+        return true;
+      case OpCode::kFree:
+        if (i.version >= 0) {
+          own.stash.at({i.stage, i.version});
+          own.stash.erase({i.stage, i.version});
+        } else {
+          own.output.erase(key);
+        }
+        return true;
+      case OpCode::kOptimizerStep: {
+        for (const int stage : program.own_stages()) {
+          if (i.stage >= 0 && stage != i.stage) continue;
+          if (!update(rank, stage)) return false;
+        }
+        return true;
+      }
+      default:
+        return true;
+    }
+  }
+
+  void fill(Rank& own, const Program& program, const Instruction& i) {
+    const std::pair<int, int> key{i.stage, i.micro_batch};
+    for (int group = 0; group < program.groups_of(i.stage); ++group) {
+      const Symbol made = weight_gradient(own.output.at(key), own.gradient.at(key), group);
+      if (i.add) {
+        Symbol& sum = own.slots.at({i.stage, group, i.slot});
+        sum = sum_symbol(sum, made);
+      } else {
+        own.slots[{i.stage, group, i.slot}] = made;
+      }
+    }
+  }
+
+  int replica_of(int rank) const { return rank / programs_.front().num_pipeline_ranks; }
+
+  bool update(int rank, int stage) {
+    Rank& own = ranks_[static_cast<size_t>(rank)];
+    const Program& program = programs_[static_cast<size_t>(rank)];
+    std::vector<Symbol> totals;
+    for (int group = 0; group < program.groups_of(stage); ++group) {
+      if (program.num_ranks == 1) {
+        totals.push_back(own.slots.at({stage, group, 0}));
+        continue;
+      }
+      std::vector<Symbol> sums;
+      for (int replica = 0; replica < program.num_ranks; ++replica) {
+        const auto& other = ranks_[size_t(replica * program.num_pipeline_ranks + program.pipeline_rank)];
+        const auto found = other.partials.find({stage, group});
+        const size_t number = static_cast<size_t>(own.updates[stage]);
+        if (found == other.partials.end() || found->second.size() <= number) return false;
+        sums.insert(sums.end(), found->second[number].begin(), found->second[number].end());
+      }
+      if (program.across.direct) {
+        reduce(sums, 0, sums.size());
+      } else {
+        for (const Addition& addition : program.across.additions) {
+          sums.at(size_t(addition.into)) = sum_symbol(sums.at(size_t(addition.into)), sums.at(size_t(addition.from)));
+        }
+      }
+      totals.push_back(sums.at(0));
+    }
+    ++own.updates[stage];
+    for (const Symbol total : totals) own.weights[stage] = symbol({7, own.weights[stage], total});
+    for (int group = 0; group < program.groups_of(stage); ++group) {
+      for (int slot = 0; slot < program.num_slots; ++slot) own.slots.erase({stage, group, slot});
+    }
+    return true;
+  }
+
+  static void reduce(std::vector<Symbol>& sums, size_t first, size_t last) {
+    if (last - first < 2) return;
+    const size_t split = first + std::bit_floor(last - first - 1);
+    reduce(sums, first, split);
+    reduce(sums, split, last);
+    sums[first] = sum_symbol(sums[first], sums[split]);
+  }
+
+  const std::vector<Program>& programs_;
+  std::vector<Rank> ranks_;
+  std::map<std::pair<int, int>, std::vector<Symbol>> queues_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,99 @@
+// Activations and gradients between the ranks of a pipeline: posted, waited for where they are needed, in buffers that
+// are used again.
+//
+// [Note: Shapes in a pipeline]
+// Shapes are learnt once: with the first activation of a stage travels a message that says its shape and type, and
+// from then on they are fixed. Until a receiver knows them, it cannot post: such a receive, and those from the same
+// rank after it, wait in line, so that the order of a channel stays the one of its sends. Gradients have the shapes of
+// what they are gradients of.
+//
+// Owner: the runtime. Threads: one. Blocking: take() and finish(), each wait with the communicator's timeout. Fails
+// with CommError. The communicator must end before its messages do, unless finish() has returned.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <compare>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/communicator.h"
+
+namespace trireme {
+
+/// What is sent: the input of a stage, or the gradient of its output. The stage is the one that receives it.
+struct PipelineMessage {
+  bool is_gradient = false;
+  int stage = 0;
+  int micro_batch = 0;
+  auto operator<=>(const PipelineMessage&) const = default;
+};
+
+/// Shape and type of a tensor.
+struct TensorForm {
+  std::vector<int64_t> sizes;
+  torch::ScalarType type = torch::kFloat32;
+  bool operator==(const TensorForm&) const = default;
+  /// "[4, 16] Float"
+  std::string to_string() const;
+};
+TensorForm form_of(const torch::Tensor& tensor);
+
+class PipelineMessages {
+ public:
+  /// `num_micro_batches`: of the whole step, so that each message has a tag of its own.
+  PipelineMessages(Communicator& comm, int num_micro_batches, torch::Device device);
+
+  /// The tensor is kept until it has gone; nobody may change it before.
+  void send(const PipelineMessage& message, int to, const torch::Tensor& tensor);
+  void post_receive(const PipelineMessage& message, int from);
+  /// Waits for a message that was posted. Its buffer is used again when nobody holds the tensor, or a view of it.
+  torch::Tensor take(const PipelineMessage& message);
+  /// Gradients of a stage's output will look like this.
+  void set_gradient_form(int stage, TensorForm form);
+  /// Waits until everything that was sent has gone.
+  void finish();
+
+  /// For tests: how many there are.
+  size_t num_buffers() const { return buffers_.size(); }
+
+ private:
+  struct Sent {
+    Handle handle;
+    torch::Tensor tensor;
+  };
+  struct Received {
+    explicit Received(int from_) : from(from_) {}
+    int from;
+    bool posted = false;
+    Handle handle;
+    torch::Tensor tensor;
+  };
+  struct AwaitedForm {
+    Handle handle;
+    torch::Tensor values;
+  };
+
+  uint32_t tag_of(const PipelineMessage& message, bool is_form = false) const;
+  const TensorForm* known_form(const PipelineMessage& message);
+  void post_line(int from);
+  void learn_form(int stage);
+  torch::Tensor lend(const TensorForm& form);
+  void wait(Handle& handle);
+
+  Communicator& comm_;
+  const uint32_t num_micro_batches_;
+  const torch::Device device_;
+  std::vector<torch::Tensor> buffers_;
+  std::vector<Sent> sent_;
+  std::map<PipelineMessage, Received> received_;
+  std::map<int, std::deque<PipelineMessage>> lines_;  ///< of each rank: what could not be posted yet
+  std::map<std::pair<bool, int>, TensorForm> forms_;  ///< of messages: is_gradient, stage
+  std::map<int, AwaitedForm> awaited_;                ///< of activations, by stage
+  std::map<int, bool> form_sent_;                     ///< by stage
+};
+
+}  // namespace trireme

@@ -1,0 +1,148 @@
+#include "trireme/runtime/split_backward.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+
+namespace trireme {
+namespace {
+
+const int kFixedKernels = setenv("MKL_CBWR", "AUTO,STRICT", 0);
+
+/// All kinds of ways from an output to weights and to the input.
+struct Toy : torch::nn::Module {
+  Toy() {
+    torch::manual_seed(3);
+    for (auto* linear : {&first, &second, &third}) *linear = torch::nn::Linear(6, 6);
+    register_module("first", first);
+    register_module("second", second);
+    register_module("third", third);
+    register_module("norm", norm);
+    register_module("gru", gru);
+    scale = register_parameter("scale", torch::randn({6, 6}));
+    unused = register_parameter("unused", torch::randn({2}));
+  }
+
+  torch::Tensor chain(torch::Tensor x) { return third(torch::gelu(norm(second(torch::relu(first(x)))))); }
+  torch::Tensor residual(torch::Tensor x) { return x + second(torch::tanh(first(x))) * x; }
+  /// One layer again and again: its gradient is a sum of many, whose order shows.
+  torch::Tensor repeated(torch::Tensor x) {
+    for (int i = 0; i < 7; ++i) x = torch::tanh(first(x)) + 0.3 * torch::sigmoid(second(x));
+    return x;
+  }
+  /// A weight that is computed once and used thrice.
+  torch::Tensor computed(torch::Tensor x) {
+    const torch::Tensor weight = torch::tanh(scale) * first->weight;
+    return torch::matmul(torch::tanh(torch::matmul(torch::matmul(x, weight), weight)), weight) + second(x);
+  }
+  /// Nodes with several outputs.
+  torch::Tensor chunks(torch::Tensor x) {
+    const auto parts = first(x).chunk(3, 1);
+    return torch::cat({parts[2] * parts[0], parts[1], parts[2], parts[0]}, 1);
+  }
+  torch::Tensor recurrent(torch::Tensor x) { return std::get<0>(gru(x.view({-1, 2, 6}))); }
+  /// Half of it does not see the input.
+  torch::Tensor aside(torch::Tensor x) { return first(x) + second(torch::ones_like(x)); }
+  torch::Tensor without_input(torch::Tensor x) { return first(torch::ones_like(x)); }
+  torch::Tensor without_weights(torch::Tensor x) { return torch::tanh(x) * x; }
+  torch::Tensor nothing(torch::Tensor x) { return x; }
+  torch::Tensor loss(torch::Tensor x) { return torch::mse_loss(chain(x), torch::ones_like(x)); }
+
+  torch::nn::Linear first{nullptr}, second{nullptr}, third{nullptr};
+  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({6})};
+  torch::nn::GRU gru{6, 5};
+  torch::Tensor scale, unused;
+};
+
+using Part = torch::Tensor (Toy::*)(torch::Tensor);
+
+class SplitBackwardOf : public testing::TestWithParam<std::pair<const char*, Part>> {};
+
+std::vector<torch::Tensor> take_gradients(Toy& toy) {
+  std::vector<torch::Tensor> gradients;
+  for (auto& parameter : toy.parameters()) gradients.push_back(std::exchange(parameter.mutable_grad(), {}));
+  return gradients;
+}
+
+bool same(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.defined() == b.defined() && (!a.defined() || at::equal(a, b));
+}
+
+TEST_P(SplitBackwardOf, EqualsTheWholeBitForBit) {
+  at::set_num_threads(1);
+  Toy toy;
+  const auto part = [&](const torch::Tensor& x) { return (toy.*GetParam().second)(x); };
+  for (const bool wants_input : {true, false}) {
+    const torch::Tensor x = torch::randn({8, 6}).requires_grad_(wants_input);
+    torch::Tensor whole = part(x);
+    if (!whole.requires_grad()) continue;
+    const torch::Tensor gradient = whole.dim() == 0 ? torch::Tensor() : torch::randn_like(whole);
+    torch::autograd::backward({whole}, gradient.defined() ? std::vector{gradient} : std::vector<torch::Tensor>{});
+    const auto expected = take_gradients(toy);
+    const torch::Tensor expected_input = std::exchange(x.mutable_grad(), {});
+
+    SplitBackward split(part(x), x);
+    const torch::Tensor input = split.run_input(gradient);
+    for (const torch::Tensor& early : take_gradients(toy)) EXPECT_FALSE(early.defined());
+    EXPECT_TRUE(same(input, expected_input)) << "with" << (wants_input ? "" : "out") << " input";
+    EXPECT_FALSE(x.grad().defined());
+    split.run_weights();
+    const auto gradients = take_gradients(toy);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      EXPECT_TRUE(same(gradients[i], expected[i])) << toy.named_parameters()[i].key();
+    }
+    EXPECT_FALSE(x.grad().defined());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, SplitBackwardOf,
+                         testing::Values(std::pair{"chain", &Toy::chain}, std::pair{"residual", &Toy::residual},
+                                         std::pair{"repeated", &Toy::repeated}, std::pair{"computed", &Toy::computed},
+                                         std::pair{"chunks", &Toy::chunks}, std::pair{"recurrent", &Toy::recurrent},
+                                         std::pair{"aside", &Toy::aside},
+                                         std::pair{"without_input", &Toy::without_input},
+                                         std::pair{"without_weights", &Toy::without_weights},
+                                         std::pair{"nothing", &Toy::nothing}, std::pair{"loss", &Toy::loss}),
+                         [](const auto& info) { return std::string(info.param.first); });
+
+TEST(SplitBackward, SeveralMicroBatchesAreUnderWayAtOnce) {
+  at::set_num_threads(1);
+  Toy toy;
+  std::vector<torch::Tensor> inputs, gradients, expected;
+  for (int i = 0; i < 3; ++i) {
+    inputs.push_back(torch::randn({4, 6}).requires_grad_());
+    gradients.push_back(torch::randn({4, 6}));
+    toy.residual(inputs.back()).backward(gradients.back());
+  }
+  expected = take_gradients(toy);
+  std::vector<std::unique_ptr<SplitBackward>> splits;
+  for (auto& x : inputs) splits.push_back(std::make_unique<SplitBackward>(toy.residual(x), x));
+  for (size_t i = 0; i < splits.size(); ++i) {
+    EXPECT_TRUE(at::equal(splits[i]->run_input(gradients[i]), inputs[i].grad()));
+  }
+  for (auto& split : splits) split->run_weights();
+  const auto actual = take_gradients(toy);
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same(actual[i], expected[i]));
+}
+
+/// What the second half does not need is gone after the first.
+TEST(SplitBackward, FreesActivationsEarly) {
+  Toy toy;
+  const torch::Tensor x = torch::randn({8, 6}).requires_grad_();
+  torch::Tensor inside = torch::tanh(toy.first(x));    // kept by tanh, and by the layer that follows
+  torch::Tensor between = torch::sigmoid(inside * 2);  // kept by sigmoid alone
+  const auto needed = inside.storage().getWeakStorageImpl(), free = between.storage().getWeakStorageImpl();
+  SplitBackward split(toy.second(inside) + torch::sum(between), x);
+  inside.reset();
+  between.reset();
+  EXPECT_FALSE(free.expired());
+  split.run_input(torch::ones({8, 6}));
+  EXPECT_TRUE(free.expired());
+  EXPECT_FALSE(needed.expired());
+  split.run_weights();
+  EXPECT_TRUE(needed.expired());
+}
+
+}  // namespace
+}  // namespace trireme

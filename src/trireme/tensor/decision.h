@@ -1,0 +1,85 @@
+// What to do when an operator meets mesh tensors: decided once for a combination of layouts, sizes and arguments.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "trireme/layout/operator.h"
+#include "trireme/tensor/mesh_tensor.h"
+
+namespace trireme {
+
+/// What the schema of an operator says, read once.
+struct OperatorInfo {
+  enum class Family : uint8_t { kNormal, kForeach, kAsItIs, kTurning, kResizing, kStrided };
+
+  std::string name;  ///< with its overload
+  size_t num_arguments = 0;
+  std::vector<char> keyed;    ///< arguments that decisions depend on, beside tensors
+  std::vector<char> written;  ///< arguments that are changed in place
+  std::vector<int> returned;  ///< for each result the argument that it is, or -1
+  bool changes_in_place = false;
+  bool is_composite = false;  ///< libtorch makes it of other operators, and no rule knows better
+  bool is_random = false;
+  Family family = Family::kNormal;
+
+  static const OperatorInfo& of(const c10::OperatorHandle& op);
+};
+
+struct Decision {
+  struct Output {
+    const MeshLayout* layout = nullptr;
+    std::vector<std::pair<int, int64_t>> extents;  ///< global ones of cut dimensions
+  };
+  std::vector<const MeshLayout*> inputs;  ///< layouts that the tensors must have, in their order
+  std::vector<Output> outputs;            ///< one for all results, or one each
+  Execution execution = Execution::kPlain;
+  bool same_strides = true;  ///< on all ranks, of all results
+  int sizes_argument = -1;
+  std::vector<int64_t> local_sizes;
+  std::vector<std::pair<int, int>> divided;      ///< argument, by how much
+  std::vector<std::pair<int, int64_t>> counted;  ///< argument, what it is here
+};
+
+/// Decisions of a mesh, by everything they depend on.
+class DecisionCache {
+ public:
+  using Key = std::vector<int64_t>;
+  const Decision* find(std::span<const int64_t> key) const;
+  const Decision* insert(std::span<const int64_t> key, Decision decision);
+  size_t size() const { return decisions_.size(); }
+
+ private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::span<const int64_t> key) const noexcept;
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(std::span<const int64_t> a, std::span<const int64_t> b) const noexcept;
+  };
+  std::unordered_map<Key, Decision, Hash, Equal> decisions_;
+};
+
+/// The decision for a call whose arguments lie in `arguments`. Throws Error where an operand that is written in place
+/// stands in the way, or where there is no rule and strict mode is on.
+Decision decide(const OperatorInfo& info, std::span<const c10::IValue> arguments, DeviceMesh& mesh);
+
+/// Appends what a decision depends on; false: an argument that cannot be a key (the decision is then made anew).
+using DecisionKey = c10::SmallVector<int64_t, 64>;
+bool append_key(const OperatorInfo& info, std::span<const c10::IValue> arguments, DecisionKey& key);
+
+/// In strict mode an operator without a rule is an error; otherwise its inputs are gathered, and a warning says so
+/// once.
+void set_strict(bool strict);
+bool is_strict();
+
+}  // namespace trireme

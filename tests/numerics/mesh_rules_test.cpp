@@ -1,0 +1,47 @@
+// Every operator that has a rule, on mesh tensors in many layouts, gives what it gives on plain ones.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "trireme/layout/operator.h"
+#include "trireme/tensor/decision.h"
+#include "trireme/tensor/proof.h"
+
+namespace trireme {
+namespace {
+
+const std::vector<OperatorProof>& proofs() {
+  static const std::vector<OperatorProof> all = [] {
+    at::set_num_threads(1);
+    return prove_rules();
+  }();
+  return all;
+}
+
+TEST(MeshRules, AreProven) {
+  for (const OperatorProof& proof : proofs()) EXPECT_EQ(proof.error, "") << proof.name;
+}
+
+TEST(MeshRules, CoverWhatPeopleUse) {
+  int own = 0, with_gradient = 0;
+  for (const OperatorProof& proof : proofs()) {
+    own += proof.cases > 0 && !proof.is_made_of_others ? 1 : 0;
+    with_gradient += proof.gradients > 0 ? 1 : 0;
+    EXPECT_TRUE(proof.needs_gpu || proof.without_moving > 0) << proof.name << " always moves its inputs";
+  }
+  EXPECT_GE(own, 400);
+  EXPECT_GE(with_gradient, 300);
+}
+
+TEST(MeshRules, AreListedInTheDocuments) {
+  std::ifstream file(TRIREME_SOURCE_DIR "/docs/mesh_operators.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), operator_page(proofs()))
+      << "write it anew: trireme bench tensor --rules --markdown > docs/mesh_operators.md";
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,95 @@
+// ctest: timeout=900
+// Training with tensor parallelism against one worker, in every layout. Sums inside operators are split, so bits
+// differ; the bounds here are those of docs/mesh_tensors.md.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "numerics/training.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kSteps = 20;
+constexpr double kLossBound = 1e-5;  // relative
+
+/// After all steps: of the gradients' norm, relative, and of weights, by the largest of their tensor. Where a ReLU
+/// turns at a rounding error, BatchNorm makes it large: a ResNet's gradients part ways, its losses do not.
+struct Bounds {
+  double norm = 1e-5, weights = 2e-4;
+};
+Bounds bounds_of(const std::string& model) { return model == "resnet" ? Bounds{1e-2, 0.1} : Bounds{}; }
+
+struct Layout {
+  const char* model;
+  int dp, tp;
+  bool sequence;
+};
+std::ostream& operator<<(std::ostream& out, const Layout& l) {
+  return out << fmt::format("{}_dp{}_tp{}{}", l.model, l.dp, l.tp, l.sequence ? "_sequence" : "");
+}
+
+std::string kind_of(const std::string& model) { return model.substr(0, model.find('_')); }
+
+Words words_of(const std::string& model) {
+  Words words = {"--train.leaves=4", "--train.global_batch=8", "--train.micro_batch=2", "--train.clip=0.5",
+                 "--train.steps=20"};
+  if (kind_of(model) == "gpt2") words.push_back("--model.heads=4");
+  if (model == "resnet") {  // BatchNorm of few samples and a high learning rate would make rounding errors grow
+    words.insert(words.end(), {"--train.micro_batch=8", "--train.global_batch=32", "--optimizer.lr=0.0003"});
+  }
+  if (model == "gpt2_untied") words.push_back("--model.tied=false");
+  if (model == "gpt2") words.push_back("--model.vocab=257");  // cut unevenly
+  if (model == "gpt2_dropout") words.push_back("--model.dropout=0.2");
+  return words;
+}
+
+/// One worker's training, made once a model.
+const Outcome& alone(const std::string& model) {
+  static std::map<std::string, Outcome> known;
+  if (!known.contains(model)) known[model] = train(config_of(kind_of(model), words_of(model)), 1, kSteps, true);
+  return known[model];
+}
+
+class TensorParallel : public testing::TestWithParam<Layout> {};
+
+TEST_P(TensorParallel, EqualsOneWorker) {
+  const Layout& layout = GetParam();
+  const std::string model = layout.model;
+  Words words = words_of(model);
+  words.push_back(fmt::format("--parallel.dp={}", layout.dp));
+  words.push_back(fmt::format("--parallel.tp={}", layout.tp));
+  if (layout.sequence) words.push_back("--parallel.sequence");
+  const Outcome& one = alone(model);
+  const Outcome cut = train(config_of(kind_of(model), words), layout.dp * layout.tp, kSteps, true);
+  double worst_loss = 0, worst_norm = 0;
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    worst_loss = std::max(worst_loss, std::abs(cut.losses[step] / one.losses[step] - 1));
+    worst_norm = std::max(worst_norm, std::abs(cut.norms[step] / one.norms[step] - 1));
+  }
+  const double weights = largest_difference(one, cut);
+  fmt::print("{}: loss {:.1e}, norm {:.1e}, weights {:.1e}\n", testing::PrintToString(layout), worst_loss, worst_norm,
+             weights);
+  EXPECT_LT(worst_loss, kLossBound);
+  EXPECT_LT(worst_norm, bounds_of(model).norm);
+  EXPECT_LT(weights, bounds_of(model).weights);
+  EXPECT_NEAR(cut.evaluation.loss, one.evaluation.loss, kLossBound * one.evaluation.loss);
+  EXPECT_NE(one.losses[0], one.losses[5]);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, TensorParallel,
+    testing::Values(Layout{"gpt2", 1, 2, false}, Layout{"gpt2", 1, 4, false}, Layout{"gpt2", 2, 2, false},
+                    Layout{"gpt2", 1, 2, true}, Layout{"gpt2", 2, 2, true}, Layout{"gpt2", 1, 4, true},
+                    Layout{"gpt2_untied", 1, 2, false}, Layout{"gpt2_dropout", 1, 2, false},
+                    Layout{"gpt2_dropout", 1, 2, true}, Layout{"llama", 1, 2, false}, Layout{"llama", 1, 4, false},
+                    Layout{"llama", 2, 2, true}, Layout{"mlp", 1, 2, false}, Layout{"mlp", 1, 3, false},
+                    Layout{"mlp", 2, 2, false}, Layout{"resnet", 1, 2, false}, Layout{"resnet", 2, 2, false}),
+    testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace trireme
