@@ -27,10 +27,10 @@ def has_gpu():
 
 
 class Layouts(unittest.TestCase):
-    def check(self, a, b, backend, more, model=GPT):
+    def check(self, a, b, backend, more, model=GPT, verdict="equal"):
         done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *model, *COMMON, *more], TRIREME_GPU_BACKEND=backend)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(json.loads(done.stdout)["verdict"], "equal", done.stdout)
+        self.assertEqual(json.loads(done.stdout)["verdict"], verdict, done.stdout)
 
     def test_ipc(self):
         for workers in (2, 4, 8):
@@ -42,6 +42,15 @@ class Layouts(unittest.TestCase):
         for workers in (2, 4):
             with self.subTest(workers=workers):
                 self.check("dp=1", f"dp={workers}", "nccl", ["--precision.compute=bfloat16"])
+
+    def test_tensor_parallelism_but_for_rounding(self):
+        exact = ["--precision.compute=float32"]
+        for layout, backend in (("tp=2", "ipc"), ("tp=4", "ipc"), ("tp=2", "nccl"), ("dp=2,tp=2", "ipc")):
+            with self.subTest(layout=layout, backend=backend):
+                self.check("dp=1", "dp=1," + layout if "dp" not in layout else layout, backend, exact, verdict="noise")
+        self.check("dp=1", "dp=1,tp=2,sequence=true", "ipc", exact, verdict="noise")
+        self.check("dp=1", "dp=1,tp=2", "ipc", exact, ["--model", "llama-tiny"], verdict="noise")
+        self.check("dp=1,tp=2", "dp=2,tp=2", "ipc", ["--precision.compute=bfloat16"])
 
     def test_llama(self):
         self.check("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])

@@ -43,5 +43,15 @@ TEST(MeshRules, AreListedInTheDocuments) {
       << "write it anew: trireme bench tensor --rules --markdown > docs/mesh_operators.md";
 }
 
+TEST(MeshRules, MissingAndUnknownOnesAreReported) {
+  ProofOptions options;
+  options.meshes = {"tp=2"};
+  options.only = "det";
+  options.lines = {"-logdet p[3,3]", "-linalg_det p[3,3]", "undetermined x[3]"};
+  const std::vector<OperatorProof> found = prove_rules(options);
+  ASSERT_EQ(found.size(), 4u);  // and detach, which nobody calls here
+  for (const OperatorProof& proof : found) EXPECT_NE(proof.error, "") << proof.name;
+}
+
 }  // namespace
 }  // namespace trireme

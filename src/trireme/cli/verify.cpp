@@ -177,7 +177,7 @@ void print_words(const Verdict& verdict) {
         "{} ulp.\n",
         first.found.num_different, where, first.found.largest_ulp, first.relative, verdict.max_ulp);
     fmt::print(
-        "  Another order of sums explains it. Layouts of dp alone promise equal bits: for those, please report it.\n");
+        "  Another order of sums explains it. Layouts that differ in dp alone promise equal bits: for those, please report it.\n");
     return;
   }
   fmt::print("bug, not noise: {} ", where);
@@ -243,6 +243,7 @@ void add_verify(CLI::App& app, int& exit_code) {
       "\n"
       "Examples\n"
       "  trireme verify --a dp=1 --b dp=4\n"
+      "  trireme verify --a tp=1 --b tp=2\n"
       "  trireme verify --a dp=1 --b dp=2 --model resnet18 --train.micro_batch=4");
   command->callback([options, command, &exit_code] { exit_code = run(*options, *command); });
 }

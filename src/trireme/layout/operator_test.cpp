@@ -12,18 +12,18 @@ const Placement kPartial = Placement::partial();
 
 /// A call of tensors only, and what is chosen for it on an axis of two.
 Strategy chosen(const std::string& name, std::vector<std::vector<int64_t>> tensors, std::vector<Placement> current,
-                std::vector<Argument> more = {}) {
+                const std::vector<int64_t>& integers = {}) {
   OpCall call;
   call.name = name;
   AxisState state;
   state.axis_size = 2;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    call.arguments.push_back(TensorArgument{static_cast<int>(i)});
+    call.arguments.emplace_back(std::in_place_type<TensorArgument>, static_cast<int>(i));
     double elements = 1;
     for (const int64_t size : tensors[i]) elements *= static_cast<double>(size);
     state.local_elements.push_back(current[i].is_shard() ? elements / 2 : elements);
   }
-  call.arguments.insert(call.arguments.end(), more.begin(), more.end());
+  if (!integers.empty()) call.arguments.emplace_back(std::in_place_type<std::vector<int64_t>>, integers);
   call.masks.assign(tensors.size(), false);
   call.tensors = std::move(tensors);
   state.current = std::move(current);
@@ -59,16 +59,20 @@ TEST(Operator, OnlyLinearOperatorsPassSums) {
 }
 
 TEST(Operator, ViewsKeepCuts) {
-  const auto heads = chosen("aten::view", {{2, 6, 12}}, {Placement::shard(2)}, {std::vector<int64_t>{2, 6, 4, 3}});
+  const auto heads = chosen("aten::view", {{2, 6, 12}}, {Placement::shard(2)}, {2, 6, 4, 3});
   EXPECT_EQ(heads.outputs[0].placement, Placement::shard(2));
-  const auto flat = chosen("aten::view", {{2, 6, 12}}, {Placement::shard(1)}, {std::vector<int64_t>{12, 12}});
+  const auto flat = chosen("aten::view", {{2, 6, 12}}, {Placement::shard(1)}, {12, 12});
   EXPECT_EQ(flat.outputs[0].placement, Placement::shard(0, 2));
-  const auto joined = chosen("aten::view", {{3, 2}}, {Placement::shard(0)}, {std::vector<int64_t>{6}});
+  const auto joined = chosen("aten::view", {{3, 2}}, {Placement::shard(0)}, {6});
   EXPECT_EQ(joined.outputs[0].placement, Placement::shard(0, 1, 2));
 }
 
 TEST(Operator, WhatIsWrittenStays) {
-  OpCall call{"aten::add_.Tensor", {TensorArgument{0}, TensorArgument{1}}, {{4}, {4}}, {false, false}};
+  OpCall call;
+  call.name = "aten::add_.Tensor";
+  call.arguments.emplace_back(std::in_place_type<TensorArgument>, 0);
+  call.arguments.emplace_back(std::in_place_type<TensorArgument>, 1);
+  call.tensors = {{4}, {4}};
   AxisState state{2, {Placement::shard(0), kPartial}, {2, 4}, {0}, {}, {{0, 0}}};
   const auto strategy = choose_strategy(*find_rule(call), call, state);
   ASSERT_TRUE(strategy.has_value());
@@ -87,7 +91,9 @@ TEST(Operator, EveryNameIsThereOnce) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   EXPECT_TRUE(has_rule("aten::mm"));
   EXPECT_FALSE(has_rule("aten::linalg_svd"));
-  EXPECT_FALSE(find_rule({"aten::linalg_svd", {}, {}, {}}).has_value());
+  OpCall unknown;
+  unknown.name = "aten::linalg_svd";
+  EXPECT_FALSE(find_rule(unknown).has_value());
 }
 
 }  // namespace

@@ -124,15 +124,15 @@ torch::Tensor PipelineMessages::take(const PipelineMessage& message) {
 
 void PipelineMessages::set_gradient_form(int stage, TensorForm form) { forms_[{true, stage}] = std::move(form); }
 
-/// A buffer is free when only this list refers to its memory.
+/// A buffer is free when only this list refers to its memory. Views made the usual way would refer to each other.
 torch::Tensor PipelineMessages::lend(const TensorForm& form) {
   for (const torch::Tensor& buffer : buffers_) {
-    if (buffer.storage().use_count() == 1 && form_of(buffer) == form) return buffer.detach();
+    if (buffer.storage().use_count() == 1 && form_of(buffer) == form) return buffer.variable_data();
   }
   const int64_t count = c10::multiply_integers(form.sizes);
   const auto options = torch::TensorOptions().dtype(form.type).device(device_);
-  buffers_.push_back(shared_zeros(&comm_, count, options).view(form.sizes));
-  return buffers_.back().detach();
+  buffers_.push_back(shared_zeros(&comm_, count, options).view(form.sizes).variable_data());
+  return buffers_.back().variable_data();
 }
 
 void PipelineMessages::wait(Handle& handle) { handle.wait_on(current_stream(device_)); }

@@ -126,6 +126,33 @@ TEST(SplitBackward, SeveralMicroBatchesAreUnderWayAtOnce) {
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same(actual[i], expected[i]));
 }
 
+/// x · weight, and what each call of its backward pass is asked for.
+struct Product : torch::autograd::Function<Product> {
+  static inline std::vector<std::pair<bool, bool>> asked;
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const torch::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return x * weight;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    asked.emplace_back(context->needs_input_grad(0), context->needs_input_grad(1));
+    return {gradients[0] * saved[1], gradients[0] * saved[0]};
+  }
+};
+
+TEST(SplitBackward, NothingIsAskedForTwice) {
+  Product::asked.clear();
+  const torch::Tensor x = torch::randn({3}).requires_grad_(), weight = torch::randn({3}).requires_grad_();
+  SplitBackward split(Product::apply(torch::tanh(Product::apply(x, weight)), weight), x);
+  split.run_input(torch::ones({3}));
+  EXPECT_EQ(Product::asked, (std::vector<std::pair<bool, bool>>{{true, false}, {true, false}}));
+  Product::asked.clear();
+  split.run_weights();
+  EXPECT_EQ(Product::asked, (std::vector<std::pair<bool, bool>>{{false, true}, {false, true}}));
+}
+
 /// What the second half does not need is gone after the first.
 TEST(SplitBackward, FreesActivationsEarly) {
   Toy toy;

@@ -12,17 +12,16 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <random>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/decision.h"
 #include "trireme/tensor/proof_call.h"
+#include "trireme/tensor/proof_layouts.h"
 
 namespace trireme {
 namespace {
 
-using Layout = std::vector<Placement>;  ///< one an axis
 constexpr uint64_t kSeed = 11;
 
 /// Inputs of a call as leaves of a graph, and what the operator may write into.
@@ -78,86 +77,6 @@ struct Expected {
     has_gradient = true;
   }
 };
-
-/// Cuts of a tensor along one axis that are worth trying: of each dimension, in stretches and by units, and sums.
-std::vector<Placement> placements_for(const at::Tensor& tensor) {
-  std::vector<Placement> all = {Placement::replicate()};
-  for (int dim = 0; dim < tensor.dim(); ++dim) {
-    all.push_back(Placement::shard(dim));
-    for (const int64_t by : {2, 3}) {
-      if (tensor.size(dim) < 2 * by || tensor.size(dim) % by != 0) continue;
-      all.push_back(Placement::shard(dim, by));
-      all.push_back(Placement::shard(dim, 1, by));
-    }
-  }
-  if (tensor.is_floating_point()) all.push_back(Placement::partial());
-  return all;
-}
-
-/// A dimension that two axes cut is cut in the simplest way.
-void simplify(Layout& layout) {
-  for (size_t a = 0; a < layout.size(); ++a) {
-    for (size_t b = a + 1; b < layout.size(); ++b) {
-      if (!layout[a].is_shard() || !layout[b].is_shard(layout[a].dim)) continue;
-      layout[a] = Placement::shard(layout[a].dim);
-      layout[b] = Placement::shard(layout[b].dim);
-    }
-  }
-}
-
-/// The layout of another tensor, where dimensions are as long: what programs do. Counted from the first or the last.
-Layout alike(Layout layout, const at::Tensor& first, const at::Tensor& tensor, bool from_last) {
-  for (Placement& placement : layout) {
-    if (!placement.is_shard()) continue;
-    const int64_t dim = placement.dim + (from_last ? tensor.dim() - first.dim() : 0);
-    const bool fits = dim >= 0 && dim < tensor.dim() && tensor.size(dim) == first.size(placement.dim);
-    placement = fits ? placement.with_dim(static_cast<int>(dim)) : Placement::replicate();
-  }
-  return layout;
-}
-
-/// Layouts of all tensors of the call: each placement of each tensor alone, then mixed ones.
-std::vector<std::vector<Layout>> cases_of(const ProofCall& call, size_t num_axes, size_t most) {
-  const std::vector<at::Tensor>& tensors = call.tensors();
-  std::vector<std::vector<Placement>> choices;
-  for (const at::Tensor& tensor : tensors) choices.push_back(placements_for(tensor));
-  std::mt19937_64 random(call.seed() + num_axes);
-  const auto draw = [&](size_t count) { return static_cast<size_t>(random() % count); };
-  std::vector<std::vector<Layout>> cases;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    for (const Placement& placement : choices[i]) {
-      std::vector<Layout> layouts(tensors.size(), Layout(num_axes));
-      layouts[i][draw(num_axes)] = placement;
-      if (!placement.is_replicate()) cases.push_back(layouts);
-    }
-  }
-  for (size_t i = cases.size(); i > 1; --i) std::swap(cases[i - 1], cases[draw(i)]);
-  cases.resize(std::min(cases.size(), most / 2));
-  for (size_t tries = 0; cases.size() < most && tries < 4 * most; ++tries) {
-    std::vector<Layout> layouts;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      Layout layout;
-      for (size_t axis = 0; axis < num_axes; ++axis) layout.push_back(choices[i][draw(choices[i].size())]);
-      if (i > 0 && tries % 3 != 2) layout = alike(layouts[0], tensors[0], tensors[i], tries % 3 == 1);
-      if (!tensors[i].is_floating_point()) {
-        for (Placement& placement : layout) placement = placement.is_partial() ? Placement::replicate() : placement;
-      }
-      simplify(layout);
-      layouts.push_back(layout);
-    }
-    if (std::find(cases.begin(), cases.end(), layouts) == cases.end()) cases.push_back(layouts);
-  }
-  return cases;
-}
-
-std::string describe(const std::vector<Layout>& layouts) {
-  std::string text;
-  for (const Layout& layout : layouts) {
-    text += text.empty() ? "(" : "; ";
-    for (size_t axis = 0; axis < layout.size(); ++axis) text += (axis == 0 ? "" : ", ") + layout[axis].to_string();
-  }
-  return text + ")";
-}
 
 /// Shares of a sum, by rank: they add up to 1 exactly.
 double share_of(int axis_size, int coordinate) {
@@ -302,7 +221,8 @@ void prove(const ProofCall& call, const ProofOptions& options, OperatorProof& pr
   for (const std::string& text : options.meshes) {
     const Mesh mesh = Mesh::parse(text);
     const auto ranks = static_cast<size_t>(mesh.size());
-    const auto cases = cases_of(call, static_cast<size_t>(mesh.num_axes()), static_cast<size_t>(options.most_cases));
+    const auto cases =
+        proof_layouts(call, static_cast<size_t>(mesh.num_axes()), static_cast<size_t>(options.most_cases));
     std::vector<MovementCounts> counts(ranks);
     std::vector<OperatorProof> found(ranks);
     std::mutex mutex;
@@ -321,8 +241,8 @@ void prove(const ProofCall& call, const ProofOptions& options, OperatorProof& pr
               } catch (const std::exception& error) {
                 const std::lock_guard lock(mutex);
                 if (first_error.empty()) {
-                  first_error = fmt::format("{} {} on {{{}}}, rank {}: {}", call.line(), describe(cases[i]), text, rank,
-                                            std::string_view(error.what()).substr(0, 600));
+                  first_error = fmt::format("{} {} on {{{}}}, rank {}: {}", call.line(), describe_layouts(cases[i]),
+                                            text, rank, std::string_view(error.what()).substr(0, 600));
                 }
                 throw;
               }
@@ -349,10 +269,13 @@ std::vector<OperatorProof> prove_rules(const ProofOptions& options) {
   for (const std::string& name : covered_operators()) all[name].name = name;
   const bool was_strict = is_strict();
   set_strict(true);
-  for (const std::string& line : proof_lines()) {
+  for (const std::string& line : options.lines.empty() ? proof_lines() : options.lines) {
     try {
       if (line.starts_with('@')) {
-        all[fmt::format("aten::{}", line.substr(1))].needs_gpu = true;
+        OperatorProof& proof = all[fmt::format("aten::{}", line.substr(1))];
+        proof.name = fmt::format("aten::{}", line.substr(1));
+        proof.needs_gpu = true;
+        if (!c10::Dispatcher::singleton().findSchema({proof.name, ""})) proof.error = "libtorch has no such operator";
         continue;
       }
       const ProofCall call(line);

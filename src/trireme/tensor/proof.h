@@ -10,8 +10,9 @@ namespace trireme {
 struct ProofOptions {
   std::vector<std::string> meshes = {"tp=2", "tp=3", "tp=4", "dp=2,tp=2"};
   /// Layouts of the inputs that are tried, a call and a mesh; drawn where there are more.
-  int most_cases = 14;
-  std::string only;  ///< operators whose names contain this
+  int most_cases = 24;
+  std::string only;                ///< operators whose names contain this
+  std::vector<std::string> lines;  ///< calls (proof_call.h); none: proof_lines()
 };
 
 /// What was found out about an operator.

@@ -136,12 +136,12 @@ TensorTiming measure_on(const std::shared_ptr<DeviceMesh>& mesh, const Subject& 
 }  // namespace
 
 std::vector<TensorTiming> measure_tensor_overhead(const std::string& only) {
-  at::set_num_threads(1);
   std::vector<TensorTiming> timings;
   for (const int ranks : {1, 2}) {
     run_as_threads(ranks, [&](World& world) {
       const auto mesh = DeviceMesh::make(world.comm(), Mesh::parse(fmt::format("tp={}", ranks)));
       if (world.rank() != 0) return;
+      at::set_num_threads(1);  // which is a thread's own setting
       for (const Subject& subject : subjects()) {
         if (std::string_view(subject.name).find(only) == std::string_view::npos) continue;
         timings.push_back(measure_on(mesh, subject, ranks == 2));

@@ -111,9 +111,10 @@ void Pipeline::check_model() const {
 void Pipeline::check_same_everywhere() const {
   const PipelineOptions& o = options_;
   std::vector<std::string> lines{fmt::format(
-      "schedule {}, {} micro-batches, {} replicas, interleave {}, stages {}, {} leaves, average {}, groups of {} MiB",
+      "schedule {}, {} micro-batches, {} replicas, interleave {}, stages {}, {} leaves, average {}, groups of {} MiB, "
+      "seed {}",
       o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, partition_to_text(partition_), o.num_leaves,
-      o.average, o.group_mb)};
+      o.average, o.group_mb, o.seed)};
   for (const bool again : o.recompute) lines.push_back(fmt::format("recompute {}", again));
   for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
     for (const GradientSource& source : sources_of(stage)) lines.push_back(describe(source.name, source.leaf));

@@ -110,14 +110,15 @@ torch::nn::Sequential model_with_dropout() {
   return Sequential(Linear(4, 8), Dropout(0.5), Linear(8, 8), Dropout(0.5), Linear(8, 3));
 }
 
-/// On one rank, for all rank threads draw from one generator.
+/// On one rank, for all rank threads draw from one generator. The first stage is computed again, with draws between.
 TEST(Pipeline, RandomNumbersRepeatWhenComputedAgain) {
   const auto train = [](bool recompute) {
     std::vector<torch::Tensor> weights;
     run_as_threads(1, [&](World& world) {
       at::set_num_threads(1);
       Pipeline pipeline(world.comm(), model_with_dropout(),
-                        {.schedule = "gpipe", .num_micro_batches = 4, .recompute = {recompute}});
+                        {.schedule = "interleaved", .num_micro_batches = 4, .split = "2,3", .recompute = {recompute}});
+      EXPECT_EQ(recompute, pipeline.program().to_string().find("Recompute") != std::string::npos);
       auto optimizer = optimizer_of(pipeline.parameters());
       torch::manual_seed(9);
       for (int step = 0; step < kSteps; ++step) {

@@ -1,0 +1,85 @@
+#include "trireme/runtime/pipeline_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/world.h"
+#include "trireme/program/pipeline.h"
+
+namespace trireme {
+namespace {
+
+/// A stage is one number that multiplies: gradients can be computed by hand.
+struct Toy {
+  Toy(const PipelineShape& shape, World& world) : program(lower_pipeline(shape, world.rank())) {
+    for (const int stage : program.own_stages()) {
+      torch::Tensor weight = torch::full({1}, stage + 2.0, torch::requires_grad());
+      stores[stage] = std::make_unique<GradientStore>(nullptr, std::vector<GradientSource>{{"weight", weight}},
+                                                      GradientStoreOptions{.num_slots = program.num_slots});
+      stages[stage] = {[weight](const torch::Tensor& x, int) { return x * weight; }, stores[stage].get()};
+    }
+    executor = std::make_unique<PipelineExecutor>(program, stages, world.comm(), nullptr, torch::kCPU);
+  }
+
+  std::vector<double> run() {
+    return executor->run({[](int m) { return torch::full({1}, m + 1.0); },
+                          [](int, const torch::Tensor& y) { return y.sum(); }, [this] { ++updates; }});
+  }
+
+  Program program;
+  std::map<int, std::unique_ptr<GradientStore>> stores;
+  std::map<int, PipelineStage> stages;
+  std::unique_ptr<PipelineExecutor> executor;
+  int updates = 0;
+};
+
+PipelineShape shape_of(const std::string& kind, int num_ranks, int num_micro_batches) {
+  return {.schedule = make_schedule(
+              {.kind = schedule_kind(kind), .num_ranks = num_ranks, .num_micro_batches = num_micro_batches})};
+}
+
+TEST(PipelineExecutor, GradientsAreThoseOfTheProduct) {
+  for (const std::string kind : {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
+    run_as_threads(3, [&](World& world) {
+      const PipelineShape shape = shape_of(kind, 3, 5);
+      Toy toy(shape, world);
+      double product = 1;
+      for (int stage = 0; stage < shape.schedule.num_stages(); ++stage) product *= stage + 2;
+      for (int step = 0; step < 3; ++step) {
+        const std::vector<double> losses = toy.run();
+        const bool has_last = shape.schedule.rank_of_stage.back() == world.rank();
+        EXPECT_EQ(losses.size(), has_last ? 5 : 0) << kind;
+        for (size_t m = 0; m < losses.size(); ++m) EXPECT_EQ(losses[m], product * static_cast<double>(m + 1)) << kind;
+        for (const auto& [stage, store] : toy.stores) {
+          EXPECT_EQ(store->gradient(0, 0).item<double>(), 15 * product / (stage + 2)) << kind << ", stage " << stage;
+        }
+      }
+      EXPECT_EQ(toy.updates, 3);
+    });
+  }
+}
+
+TEST(PipelineExecutor, BuffersAreUsedAgainInEveryStep) {
+  run_as_threads(3, [](World& world) {
+    Toy toy(shape_of("1f1b", 3, 12), world);
+    for (int step = 0; step < 2; ++step) toy.run();
+    const size_t first = toy.executor->messages().num_buffers();
+    EXPECT_LE(first, 12);
+    for (int step = 0; step < 4; ++step) toy.run();
+    EXPECT_EQ(toy.executor->messages().num_buffers(), first);
+  });
+}
+
+TEST(PipelineExecutor, ProgramsOfOthersAreRefused) {
+  run_as_threads(1, [](World& world) {
+    EXPECT_THROW(Toy(shape_of("pipedream", 1, 4), world), UsageError);
+    Toy toy(shape_of("gpipe", 1, 4), world);
+    EXPECT_THROW(PipelineExecutor(toy.program, {}, world.comm(), nullptr, torch::kCPU), Error);
+    const Program other = lower_pipeline(
+        {.schedule = make_schedule({.kind = ScheduleKind::kGPipe, .num_micro_batches = 4}), .groups = {3}}, 0);
+    EXPECT_THROW(PipelineExecutor(other, toy.stages, world.comm(), nullptr, torch::kCPU), Error);
+  });
+}
+
+}  // namespace
+}  // namespace trireme
