@@ -51,7 +51,7 @@ struct DeviceUpdate::Inside {
     torch::Tensor whole = torch::zeros({}, torch::TensorOptions().device(device).dtype(torch::kFloat64));
     torch::Tensor parts = torch::zeros_like(whole);
     for (const auto& [gradient, is_part] : gradients) {
-      (is_part ? parts : whole).add_(gradient.norm(2, {}, false, torch::kFloat64).square());
+      (is_part ? parts : whole).add_(torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).square());
     }
     sum_over_model(parts);
     const torch::Tensor doubles = values.view(torch::kFloat64);
