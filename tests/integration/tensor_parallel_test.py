@@ -32,7 +32,7 @@ class TensorParallel(unittest.TestCase):
     def test_goes_on_in_another_layout(self):
         whole = self.train("dp=1", "--train.steps=6", "--observe.run_dir=whole")
         self.train("dp=1,tp=2", "--train.steps=3", "--observe.run_dir=cut")
-        for layout, name in (("dp=2", "dp=2"), ("dp=1,tp=4", "dp=1,tp=4"), ("dp=2,tp=2,sequence=true", "dp=2,tp=2,sequence")):
+        for layout, name in (("dp=2,tp=1", "dp=2"), ("dp=1,tp=4", "dp=1,tp=4"), ("dp=2,tp=2,sequence=true", "dp=2,tp=2,sequence")):
             with self.subTest(layout=layout):
                 shutil.rmtree(os.path.join(self.folder, "again"), ignore_errors=True)
                 shutil.copytree(os.path.join(self.folder, "cut"), os.path.join(self.folder, "again"))
