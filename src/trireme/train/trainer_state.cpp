@@ -1,0 +1,95 @@
+// What a trainer is asked between steps: how well it does, and the state that a checkpoint holds.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "trireme/config/resolve.h"
+#include "trireme/data/sample_stream.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+
+Evaluation Trainer::evaluate(int64_t num_batches) {
+  if (!data_.held_out) return {};
+  torch::NoGradGuard no_grad;
+  const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored);
+  const int64_t samples = std::min(data_.held_out->size(), num_batches * plan_.global_batch);
+  const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
+  // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
+  std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
+  for (int64_t block = replica_; block < blocks; block += plan_.dp) {
+    const int64_t first = block * plan_.micro_batch;
+    const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
+    const Inputs inputs = tensors_of(batch, data_.held_out->shape());
+    const auto at = static_cast<size_t>(3 * block);
+    // A GPU takes samples one by one: logits of all would be more than a training step holds.
+    const int64_t together = device_.is_cuda() ? 1 : inputs.input.size(0);
+    const auto some_inputs = inputs.input.split(together), some_targets = inputs.target.split(together);
+    for (size_t i = 0; i < some_inputs.size(); ++i) {
+      const torch::Tensor logits = predict(some_inputs[i]), target = some_targets[i].to(device_);
+      const auto predictions = static_cast<double>(target.numel());
+      sums[at] += model_->loss(logits, target).item<double>() * predictions;
+      sums[at + 1] += static_cast<double>(count_correct(logits, target));
+      sums[at + 2] += predictions;
+    }
+  }
+  if (replicas() != nullptr) replicas()->all_reduce(sums);
+  double loss = 0, correct = 0, predictions = 0;
+  for (size_t at = 0; at < sums.size(); at += 3) {
+    loss += sums[at];
+    correct += sums[at + 1];
+    predictions += sums[at + 2];
+  }
+  loss /= predictions;
+  return {loss, std::exp(loss), correct / predictions, samples};
+}
+
+size_t Trainer::state_bytes() const {
+  return parameters_->num_bytes() + gradients_->num_bytes() + optimizer_->num_bytes() + (fp8_ ? fp8_->num_bytes() : 0);
+}
+
+torch::Tensor Trainer::gradient(size_t entry) const {
+  const torch::Tensor part = gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32) * gradient_factor_;
+  return full(ParameterStore::as_whole(parameters_->entries()[entry], part));
+}
+
+std::vector<Trainer::NamedTensor> Trainer::state() const {
+  std::vector<NamedTensor> all;
+  for (const ParameterStore::Entry& entry : parameters_->entries())
+    all.push_back({entry.name, "weights", ParameterStore::as_whole(entry, entry.master)});
+  for (const auto& buffer : model_->named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
+  for (auto& [name, tensor] : optimizer_->state()) all.push_back({name, "optimizer", tensor});
+  return all;
+}
+
+std::string Trainer::meta() const {
+  nlohmann::ordered_json json = {{"step", steps_done_},
+                                 {"samples", samples_done_},
+                                 {"seed", config_.train.seed},
+                                 {"loss_scale", loss_scale_.scale},
+                                 {"loss_scale_good_steps", loss_scale_.good_steps},
+                                 {"steps_skipped", loss_scale_.num_skipped},
+                                 {"steps_bad", bad_steps_},
+                                 {"compute", config_.precision.compute},
+                                 {"config", to_toml(config_)}};
+  if (fp8_) json["fp8_scales"] = fp8_->state();
+  return json.dump();
+}
+
+void Trainer::restore(const std::string& meta, bool keep_position) {
+  const auto json = nlohmann::json::parse(meta);
+  steps_done_ = json.at("step").get<int64_t>();
+  if (!keep_position) samples_done_ = json.at("samples").get<int64_t>();
+  if (!keep_position) bad_steps_ = json.value("steps_bad", int64_t{0});
+  loss_scale_ = LossScale::of(config_.precision);
+  if (json.value("compute", "float32") == config_.precision.compute) {  // a scale belongs to its type
+    loss_scale_.scale = json.at("loss_scale").get<double>();
+    loss_scale_.good_steps = json.at("loss_scale_good_steps").get<int64_t>();
+  }
+  loss_scale_.num_skipped = json.at("steps_skipped").get<int64_t>();
+  if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured anew
+  parameters_->publish();
+  start_reading();
+}
+
+}  // namespace trireme
