@@ -172,10 +172,25 @@ void localize(const Decision& decision, c10::IValue* arguments) {
   }
 }
 
+/// After an in-place change of a view autograd goes back to its base by global strides, which parts do not have.
+void refuse_views(const OperatorInfo& info, Arguments arguments) {
+  if (!at::GradMode::is_enabled()) return;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!info.written[i] || !arguments[i].isTensor()) continue;
+    const at::Tensor& tensor = arguments[i].toTensor();
+    const MeshSpec* spec = tensor.defined() ? mesh_spec(tensor) : nullptr;
+    if (!spec || !tensor.requires_grad() || !tensor.is_view()) continue;
+    throw Error(fmt::format("{} changes a view of a tensor that lies as {}, and a gradient goes through it", info.name,
+                            spec->layout->text),
+                "use the form that returns a new tensor, or redistribute the whole to replicate first");
+  }
+}
+
 void call_sharded(const c10::OperatorHandle& op, const OperatorInfo& info, const MeshSpec& first, Arguments arguments,
                   Stack& stack) {
   const size_t begin = stack.size() - info.num_arguments;
   const std::shared_ptr<DeviceMesh> mesh = first.mesh;
+  if (info.changes_in_place) refuse_views(info, arguments);
   Decision made;
   const Decision& decision = find_decision(info, arguments, *mesh, made);
   const bool is_plain = decision.execution == Execution::kPlain;

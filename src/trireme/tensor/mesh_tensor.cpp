@@ -174,6 +174,8 @@ at::Tensor wrap_local(at::Tensor local, const std::shared_ptr<DeviceMesh>& mesh,
     impl->set_sizes_contiguous(sizes);
   } else if (sizes == local.sizes()) {
     impl->set_sizes_and_strides(sizes, local.strides());
+    // Autograd finds a view that was changed in place in its base by their offsets.
+    impl->set_storage_offset(local.storage_offset());
   } else if (local.is_contiguous()) {
     impl->set_sizes_contiguous(sizes);
   } else {
