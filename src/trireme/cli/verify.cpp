@@ -177,7 +177,8 @@ void print_words(const Verdict& verdict) {
         "{} ulp.\n",
         first.found.num_different, where, first.found.largest_ulp, first.relative, verdict.max_ulp);
     fmt::print(
-        "  Another order of sums explains it. Layouts that differ in dp alone promise equal bits: for those, please report it.\n");
+        "  Another order of sums explains it. Layouts that differ in dp alone promise equal bits: for those, please "
+        "report it.\n");
     return;
   }
   fmt::print("bug, not noise: {} ", where);

@@ -16,8 +16,8 @@ struct NormShape {
   Type type = Type::kFloat;  ///< of rows and their gradients
 };
 
-/// y = (x − mean) · rstd · scale + shift. `mean` and `rstd` (one a row) are kept for the backward. Where y is null, they
-/// alone are computed, the same bits.
+/// y = (x − mean) · rstd · scale + shift. `mean` and `rstd` (one a row) are kept for the backward. Where y is null,
+/// they alone are computed, the same bits.
 void layer_norm(const NormShape& shape, const void* x, const float* scale, const float* shift, float eps, void* y,
                 float* mean, float* rstd, Stream stream);
 
