@@ -1,4 +1,4 @@
-// Tensor parallelism for a model of one's own: unchanged torch::nn modules, four rules, torch::optim.
+// Tensor parallelism for a model of one's own: unchanged torch::nn modules, two rules, torch::optim.
 //
 //   trireme launch --nproc-per-node 2 -- example_04_tensor_parallel
 #include <fmt/format.h>

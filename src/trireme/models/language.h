@@ -29,10 +29,8 @@ class OutputLayer : public Layer {
   torch::Tensor loss(const torch::Tensor& x, const torch::Tensor& target) const {
     return ops::linear_cross_entropy(norm_->forward(x), weight(), target);
   }
-  std::vector<SharedUse> shared_uses() {
-    if (head_) return {};
-    return {{"embedding.token.weight", &tied_weight_}};
-  }
+  /// Null where it has a weight of its own.
+  torch::Tensor* tied_weight() { return head_ ? nullptr : &tied_weight_; }
 
  private:
   const torch::Tensor& weight() const { return head_ ? head_->weight : tied_weight_; }
@@ -46,11 +44,22 @@ class OutputLayer : public Layer {
 template <typename Norm>
 class LanguageModel : public Model {
  public:
-  torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target) const override {
-    for (size_t i = 0; i + 1 < layers().size(); ++i) x = layers()[i]->run(x);
-    return output_->loss(x, target);
+  torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target, size_t first = 0) const override {
+    return output()->loss(forward_layers(std::move(x), first, layers().size() - 1), target);
   }
-  std::vector<SharedUse> shared_uses() override { return output_->shared_uses(); }
+  std::vector<SharedUse> shared_uses() override {
+    if (!output() || !output()->tied_weight()) return {};
+    return {{"embedding.token.weight", output()->tied_weight(), layers().size() - 1}};
+  }
+  /// An embedding only looks up; attention multiplies activations, too.
+  std::vector<double> layer_costs() const override {
+    std::vector<double> costs = Model::layer_costs();
+    const auto hidden = static_cast<double>(config().hidden);
+    costs.front() = 0;
+    for (size_t i = 1; i + 1 < costs.size(); ++i) costs[i] += 2 * static_cast<double>(config().seq) * hidden;
+    costs.back() = static_cast<double>(config().vocab) * hidden;
+    return costs;
+  }
 
  protected:
   /// `make_block(name)` gives each block; `embedding` has a module `token`.
@@ -61,12 +70,12 @@ class LanguageModel : public Model {
       const std::string name = "layers." + std::to_string(i);
       add_layer(name, make_block(name));
     }
-    output_ = std::make_shared<OutputLayer<Norm>>(config, embedding->token->weight);
-    add_layer(output_);
+    add_layer(std::make_shared<OutputLayer<Norm>>(config, embedding->token->weight));
   }
 
  private:
-  std::shared_ptr<OutputLayer<Norm>> output_;
+  /// Null where keep_layers() has dropped it.
+  OutputLayer<Norm>* output() const { return static_cast<OutputLayer<Norm>*>(layers().back().get()); }
 };
 
 }  // namespace trireme

@@ -35,7 +35,9 @@ void check_language(const ModelConfig& c) {
   demand_divides({"heads", c.heads}, {"hidden", c.hidden});
 }
 
-std::shared_ptr<Model> build(const ModelConfig& c) {
+}  // namespace
+
+std::shared_ptr<Model> build_model(const ModelConfig& c) {
   switch (c.kind) {
     case ModelKind::kGpt2:
       check_language(c);
@@ -63,10 +65,8 @@ std::shared_ptr<Model> build(const ModelConfig& c) {
   throw UsageError(fmt::format("model.kind = {} is unknown", static_cast<int>(c.kind)));
 }
 
-}  // namespace
-
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed) {
-  auto model = build(config);
+  auto model = build_model(config);
   initialize(*model, seed);
   return model;
 }

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <map>
+
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/models/batch_norm.h"
@@ -46,24 +48,53 @@ void Model::add_layer(const std::string& name, std::shared_ptr<Layer> layer) {
     parent = group ? group->get() : parent->register_module(part, std::make_shared<torch::nn::Module>()).get();
   }
   layers_.push_back(parent->register_module(std::string(parts.back()), std::move(layer)));
+  registered_.push_back({parent, {std::string(parts.back())}});
 }
 
 void Model::add_layer(std::shared_ptr<Layer> layer) {
-  for (const auto& child : layer->named_children()) register_module(child.key(), child.value());
+  registered_.push_back({this, {}});
+  for (const auto& child : layer->named_children()) {
+    register_module(child.key(), child.value());
+    registered_.back().names.push_back(child.key());
+  }
   layers_.push_back(std::move(layer));
+}
+
+void Model::keep_layers(const std::vector<bool>& kept) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (kept.at(i)) continue;
+    for (const std::string& name : registered_[i].names) registered_[i].parent->unregister_module(name);
+    layers_[i] = nullptr;
+  }
+}
+
+std::vector<double> Model::layer_costs() const {
+  std::vector<double> costs;
+  for (const auto& layer : layers_) {
+    costs.push_back(0);
+    for (const torch::Tensor& parameter : layer->parameters()) {
+      if (parameter.dim() >= 2) costs.back() += static_cast<double>(parameter.numel());
+    }
+  }
+  return costs;
 }
 
 torch::Tensor Model::loss(const torch::Tensor& logits, const torch::Tensor& target) const {
   return ops::cross_entropy(logits, target);
 }
 
-std::vector<Statistic> Model::statistics() {
+std::vector<Statistic> Model::statistics(size_t first, size_t last) {
+  std::map<const torch::nn::Module*, std::string> names;
+  for (const auto& module : named_modules({}, false)) names[module.value().get()] = module.key();
   std::vector<Statistic> all;
-  for (const auto& module : named_modules({}, false)) {
-    auto* norm = dynamic_cast<BatchNorm*>(module.value().get());
-    if (!norm) continue;
-    all.push_back({module.key() + ".running_mean", norm->running_mean, &norm->observed_mean, norm->momentum()});
-    all.push_back({module.key() + ".running_var", norm->running_var, &norm->observed_var, norm->momentum()});
+  for (size_t i = first; i < last; ++i) {
+    for (const auto& module : layers_[i]->modules()) {
+      auto* norm = dynamic_cast<BatchNorm*>(module.get());
+      if (!norm) continue;
+      const std::string& name = names.at(norm);
+      all.push_back({name + ".running_mean", norm->running_mean, &norm->observed_mean, norm->momentum()});
+      all.push_back({name + ".running_var", norm->running_var, &norm->observed_var, norm->momentum()});
+    }
   }
   return all;
 }
@@ -74,14 +105,19 @@ Initial Model::initial(const std::string& parameter, const std::vector<int64_t>&
 
 void initialize(Model& model, uint64_t seed) {
   const torch::NoGradGuard no_grad;
-  for (const auto& parameter : model.named_parameters()) {
-    const Initial initial = model.initial(parameter.key(), parameter->sizes().vec());
-    auto values = at::empty(parameter->sizes(), torch::kFloat32);
+  const auto fill = [&](const std::string& name, torch::Tensor parameter) {
+    const Initial initial = model.initial(name, parameter.sizes().vec());
+    auto values = at::empty(parameter.sizes(), torch::kFloat32);
     float* data = values.mutable_data_ptr<float>();
     at::parallel_for(0, values.numel(), 1 << 15, [&](int64_t first, int64_t end) {
-      fill_initial(initial, seed, parameter.key(), {data + first, data + end}, static_cast<uint64_t>(first));
+      fill_initial(initial, seed, name, {data + first, data + end}, static_cast<uint64_t>(first));
     });
-    parameter.value().copy_(values);
+    parameter.copy_(values);
+  };
+  const auto parameters = model.named_parameters();
+  for (const auto& item : parameters) fill(item.key(), item.value());
+  for (const SharedUse& shared : model.shared_uses()) {
+    if (!parameters.contains(shared.parameter)) fill(shared.parameter, *shared.use);
   }
 }
 

@@ -46,6 +46,7 @@ class Layer : public torch::nn::Module {
 struct SharedUse {
   std::string parameter;  ///< name of the parameter whose memory it shares
   torch::Tensor* use;     ///< the leaf, a member of a layer; the runtime points it to the parameter's memory anew
+  size_t layer = 0;       ///< which uses it
 };
 
 /// Sums over the samples of a micro-batch that become buffers after the step, such as BatchNorm's running statistics.
@@ -59,26 +60,37 @@ struct Statistic {
 
 class Model : public torch::nn::Module {
  public:
+  /// Null where keep_layers() has dropped one.
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
   /// All layers, one after another: logits.
-  torch::Tensor forward(torch::Tensor x) const {
-    for (const auto& layer : layers_) x = layer->run(x);
+  torch::Tensor forward(torch::Tensor x) const { return forward_layers(std::move(x), 0, layers_.size()); }
+  /// Layers first … last − 1.
+  torch::Tensor forward_layers(torch::Tensor x, size_t first, size_t last) const {
+    for (size_t i = first; i < last; ++i) x = layers_[i]->run(x);
     return x;
   }
-  /// loss(forward(x), target), without holding all logits where that can be had.
-  virtual torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target) const {
-    return loss(forward(std::move(x)), target);
+  /// The loss of what the layers from `first` on make of x, without holding all logits where that can be had.
+  virtual torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target, size_t first = 0) const {
+    return loss(forward_layers(std::move(x), first, layers_.size()), target);
   }
   /// Mean over the micro-batch, from logits; float32. Cross entropy: [batch, …, classes] against [batch, …] of int64.
   virtual torch::Tensor loss(const torch::Tensor& logits, const torch::Tensor& target) const;
   virtual std::vector<SharedUse> shared_uses() { return {}; }
   /// Those of every BatchNorm inside, in the order of the layers.
-  virtual std::vector<Statistic> statistics();
+  std::vector<Statistic> statistics() { return statistics(0, layers_.size()); }
+  /// Of layers first … last − 1.
+  std::vector<Statistic> statistics(size_t first, size_t last);
   /// How a parameter begins; by default what its name and shape suggest (models/initial.h).
   virtual Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const;
 
   /// From the next forward on. Changes memory and time, no bit. Throws UsageError for layers that are not there.
   void set_recompute(const Recompute& recompute);
+
+  /// Roughly the multiplications of each layer for a token or an image's pixel: to cut the model into equal parts.
+  virtual std::vector<double> layer_costs() const;
+  /// Forgets the other layers, with their parameters and buffers. Uses of a parameter that is gone stay, with memory of
+  /// their own.
+  void keep_layers(const std::vector<bool>& kept);
 
   const ModelConfig& config() const { return config_; }
 
@@ -91,15 +103,24 @@ class Model : public torch::nn::Module {
   void add_layer(std::shared_ptr<Layer> layer);
 
  private:
+  /// Where a layer's modules are registered.
+  struct Registered {
+    torch::nn::Module* parent;
+    std::vector<std::string> names;
+  };
   ModelConfig config_;
   std::vector<std::shared_ptr<Layer>> layers_;
+  std::vector<Registered> registered_;
 };
 
 /// Builds the model; initial weights are a function of (seed, parameter name, element) alone. Throws UsageError for a
 /// configuration that cannot be (heads that do not divide hidden, …), naming the key.
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
+/// The same without values: memory is reserved, but nothing is written to it.
+std::shared_ptr<Model> build_model(const ModelConfig& config);
 
-/// Sets every parameter to its initial value. For models of one's own; make_model has done it.
+/// Sets every parameter to its initial value, and uses of parameters that keep_layers() has dropped. For models of
+/// one's own, and after build_model(); make_model() has done it.
 void initialize(Model& model, uint64_t seed);
 
 /// How many predictions (the largest logit) are right.

@@ -149,6 +149,19 @@ class ResNet : public Model {
     add_layer(std::make_shared<ClassLayer>(channels, c.classes));
   }
 
+  /// Each group has a quarter of the pixels of the one before.
+  std::vector<double> layer_costs() const override {
+    std::vector<double> costs = Model::layer_costs();
+    size_t at = 1;
+    double share = 1;
+    for (const int64_t blocks : shape_of(config().depth).blocks) {
+      for (int64_t i = 0; i < blocks; ++i) costs[at++] *= share;
+      share /= 4;
+    }
+    costs.back() = 0;
+    return costs;
+  }
+
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
     if (parameter == "fc.weight") return Initial::uniform(1 / std::sqrt(static_cast<double>(shape[1])));
     return Model::initial(parameter, shape);

@@ -11,6 +11,12 @@ namespace {
 
 size_t at(int n) { return static_cast<size_t>(n); }
 
+/// Says already which rank and instruction it is about.
+class RankError : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace
 
 RankCheck::RankCheck(const Program& program, int rank, int replica, const SumTree& tree, Channels& channels,
@@ -36,7 +42,7 @@ RankCheck::RankCheck(const Program& program, int rank, int replica, const SumTre
 }
 
 void RankCheck::fail(const std::string& cause) const {
-  throw Error(fmt::format(
+  throw RankError(fmt::format(
       "program of rank {}{}: {}", rank_,
       is_done() ? "" : fmt::format(", instruction {}, {}", at_, program_.instructions[at_].to_string()), cause));
 }
@@ -45,10 +51,10 @@ bool RankCheck::advance() {
   const size_t before = at_;
   try {
     while (!is_done() && step(program_.instructions[at_])) ++at_;
+  } catch (const RankError&) {
+    throw;
   } catch (const Error& error) {
-    const std::string cause = error.what();
-    if (cause.starts_with("program of rank")) throw;
-    fail(cause);  // found where ranks meet: it becomes this rank's
+    fail(error.what());  // found where ranks meet: it becomes this rank's
   }
   return at_ > before;
 }
@@ -72,25 +78,18 @@ RankCheck::Work& RankCheck::work_of(const Instruction& instruction) {
   return stage.work[at(instruction.micro_batch)];
 }
 
-int RankCheck::owner(int stage) const {
-  return !program_.is_pipeline() || stage < 0 || stage >= program_.num_stages() ? -1
-                                                                                : program_.rank_of_stage[at(stage)];
-}
-
-bool RankCheck::is_elsewhere(int stage) const { return owner(stage) >= 0 && owner(stage) != program_.pipeline_rank; }
-
 bool RankCheck::has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there) {
   const int source = instruction.stage + (gradient ? 1 : -1);
-  if (owner(source) < 0) return true;  // the ends of the pipeline need nothing
-  if (!is_elsewhere(source)) {
+  if (program_.owner_of(source) < 0) return true;  // the ends of the pipeline need nothing
+  if (!program_.is_elsewhere(source)) {
     require(local_is_there, gradient ? "the next stage, on the same rank, has not made its gradient"
                                      : "the stage before it, on the same rank, has not made its input");
     return true;
   }
   require(posted, gradient ? "its RecvGradient is missing" : "its RecvActivation is missing");
-  const MessageName message{gradient, instruction.stage, instruction.micro_batch};
-  const int from = first_rank_ + owner(source);
-  const std::vector<MessageName>& sent = channels_.between(from, rank_).sent;
+  const PipelineMessage message{gradient, instruction.stage, instruction.micro_batch};
+  const int from = first_rank_ + program_.owner_of(source);
+  const std::vector<PipelineMessage>& sent = channels_.between(from, rank_).sent;
   if (std::find(sent.rbegin(), sent.rend(), message) != sent.rend()) return true;
   waiting_for_ = fmt::format("{}, which rank {} has not sent", message.to_string(), from);
   return false;
@@ -154,7 +153,7 @@ bool RankCheck::forward(const Instruction& instruction) {
   require(!work.forwarded, "it is done twice");
   Instruction before = instruction;
   before.stage -= 1;
-  const bool local = owner(before.stage) >= 0 && !is_elsewhere(before.stage);
+  const bool local = program_.owner_of(before.stage) >= 0 && !program_.is_elsewhere(before.stage);
   if (!has_arrived(instruction, false, work.posted_activation, local && work_of(before).forwarded)) return false;
   work.forwarded = true;
   work.version = use_weights(stage_of(instruction));
@@ -168,7 +167,7 @@ bool RankCheck::backward(const Instruction& instruction) {
   require(!work.freed, "its activations have been freed: a Recompute is missing");
   Instruction next = instruction;
   next.stage += 1;
-  const bool local = owner(next.stage) >= 0 && !is_elsewhere(next.stage);
+  const bool local = program_.owner_of(next.stage) >= 0 && !program_.is_elsewhere(next.stage);
   if (!has_arrived(instruction, true, work.posted_gradient, local && work_of(next).input_gradient)) return false;
   const int version = use_weights(stage_of(instruction));
   if (version != work.version) {
@@ -216,9 +215,9 @@ void RankCheck::free_or_recompute(const Instruction& instruction) {
 bool RankCheck::send(const Instruction& instruction) {
   Work& work = work_of(instruction);
   const bool gradient = instruction.op == OpCode::kSendGradient;
-  const int target = instruction.stage + (gradient ? -1 : 1);
-  require(is_elsewhere(target), "no other rank needs it");
-  require(owner(target) == program_.pipeline_rank + instruction.peer,
+  const PipelineMessage message = message_of(instruction);
+  require(program_.is_elsewhere(message.stage), "no other rank needs it");
+  require(program_.owner_of(message.stage) == program_.pipeline_rank + instruction.peer,
           "it goes to a rank that does not hold that stage");
   require(gradient ? work.input_gradient : work.forwarded && !work.freed, "what it sends is not there");
   bool& sent = gradient ? work.sent_gradient : work.sent_activation;
@@ -230,7 +229,7 @@ bool RankCheck::send(const Instruction& instruction) {
     return false;
   }
   sent = true;
-  channels_.send(rank_, to, {gradient, target, instruction.micro_batch});
+  channels_.send(rank_, to, message);
   return true;
 }
 
@@ -238,13 +237,13 @@ void RankCheck::receive(const Instruction& instruction) {
   Work& work = work_of(instruction);
   const bool gradient = instruction.op == OpCode::kRecvGradient;
   const int source = instruction.stage + (gradient ? 1 : -1);
-  require(is_elsewhere(source), "no other rank has it");
-  require(owner(source) == program_.pipeline_rank + instruction.peer,
+  require(program_.is_elsewhere(source), "no other rank has it");
+  require(program_.owner_of(source) == program_.pipeline_rank + instruction.peer,
           "it comes from a rank that does not hold that stage");
   bool& posted = gradient ? work.posted_gradient : work.posted_activation;
   require(!posted, "it is received twice");
   posted = true;
-  channels_.post(rank_ + instruction.peer, rank_, {gradient, instruction.stage, instruction.micro_batch});
+  channels_.post(rank_ + instruction.peer, rank_, message_of(instruction));
 }
 
 void RankCheck::finish() {

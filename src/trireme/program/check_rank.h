@@ -45,9 +45,6 @@ class RankCheck {
   }
   Stage& stage_of(const Instruction& instruction);
   Work& work_of(const Instruction& instruction);
-  /// On another rank of the pipeline.
-  bool is_elsewhere(int stage) const;
-  int owner(int stage) const;
   /// Whether the message has been sent, where one is needed; fails where it is not received.
   bool has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there);
   int use_weights(Stage& stage);

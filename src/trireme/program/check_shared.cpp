@@ -8,12 +8,7 @@
 
 namespace trireme {
 
-std::string MessageName::to_string() const {
-  return fmt::format("the {} of stage {}, micro-batch {}", gradient ? "gradient for the output" : "input", stage,
-                     micro_batch);
-}
-
-void Channels::add(int from, int to, const MessageName& message, std::vector<MessageName> Channel::*end) {
+void Channels::add(int from, int to, const PipelineMessage& message, std::vector<PipelineMessage> Channel::*end) {
   Channel& channel = between(from, to);
   const size_t number = (channel.*end).size();
   (channel.*end).push_back(message);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -10,18 +9,9 @@
 
 namespace trireme {
 
-/// A message as its receiver knows it.
-struct MessageName {
-  bool gradient = false;
-  int stage = 0;
-  int micro_batch = 0;
-  bool operator==(const MessageName&) const = default;
-  std::string to_string() const;
-};
-
 /// From one rank to another, in order.
 struct Channel {
-  std::vector<MessageName> sent, posted;
+  std::vector<PipelineMessage> sent, posted;
 };
 
 /// Ranks are those of the world.
@@ -29,13 +19,13 @@ class Channels {
  public:
   Channel& between(int from, int to) { return channels_[{from, to}]; }
   /// Throws Error where the two ends disagree on a message.
-  void send(int from, int to, const MessageName& message) { add(from, to, message, &Channel::sent); }
-  void post(int from, int to, const MessageName& message) { add(from, to, message, &Channel::posted); }
+  void send(int from, int to, const PipelineMessage& message) { add(from, to, message, &Channel::sent); }
+  void post(int from, int to, const PipelineMessage& message) { add(from, to, message, &Channel::posted); }
   /// Throws Error where a message has one end only.
   void finish() const;
 
  private:
-  void add(int from, int to, const MessageName& message, std::vector<MessageName> Channel::*end);
+  void add(int from, int to, const PipelineMessage& message, std::vector<PipelineMessage> Channel::*end);
 
   std::map<std::pair<int, int>, Channel> channels_;
 };

@@ -48,8 +48,6 @@ double shortest_span(const Timeline& timeline) {
   return shortest;
 }
 
-}  // namespace
-
 std::string short_label(const Instruction& instruction, const Program& program) {
   static constexpr std::string_view kLetters = "FBIWR";
   std::string label = fmt::format("{}{}", kLetters[static_cast<size_t>(instruction.op)], instruction.micro_batch);
@@ -58,6 +56,8 @@ std::string short_label(const Instruction& instruction, const Program& program) 
   const auto number = std::find(own.begin(), own.end(), instruction.stage) - own.begin();
   return label + (number < 26 ? std::string(1, static_cast<char>('a' + number)) : fmt::format(".{}", number));
 }
+
+}  // namespace
 
 std::string draw_text(const Timeline& timeline, const std::vector<Program>& programs, const DrawOptions& options) {
   std::vector<std::vector<Piece>> lines;

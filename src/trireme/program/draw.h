@@ -9,16 +9,14 @@
 
 namespace trireme {
 
-/// "F3", "B3", "I3", "W3", "R3" (micro-batch 3); with several stages a rank, "F3a" on the first of them, "F3b" …
-std::string short_label(const Instruction& instruction, const Program& program);
-
 struct DrawOptions {
   int width = 80;  ///< columns; a longer timeline goes on below
   /// Gives a piece of the drawing its colour: a computation, or idle time (nullptr). None: plain.
   std::function<std::string(std::string_view text, const OpCode* op)> paint = {};
 };
 
-/// One line a rank. The shortest computation is as wide as its label, but the whole no more than ten pictures below
+/// One line a rank, of "F3", "B3", "I3", "W3", "R3" (micro-batch 3); with several stages a rank, "F3a" on the first
+/// of them, "F3b" … The shortest computation is as wide as its label, but the whole no more than ten pictures below
 /// each other: labels are cut then.
 std::string draw_text(const Timeline& timeline, const std::vector<Program>& programs, const DrawOptions& options);
 

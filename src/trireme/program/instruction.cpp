@@ -1,5 +1,7 @@
 #include "trireme/program/instruction.h"
 
+#include <fmt/format.h>
+
 #include "trireme/program/text.h"
 
 namespace trireme {
@@ -14,6 +16,17 @@ bool is_send(OpCode op) { return op == OpCode::kSendActivation || op == OpCode::
 
 bool is_receive(OpCode op) { return op == OpCode::kRecvActivation || op == OpCode::kRecvGradient; }
 
+std::string PipelineMessage::to_string() const {
+  return fmt::format("the {} of stage {}, micro-batch {}", is_gradient ? "gradient for the output" : "input", stage,
+                     micro_batch);
+}
+
+PipelineMessage message_of(const Instruction& instruction) {
+  const bool is_gradient = instruction.op == OpCode::kSendGradient || instruction.op == OpCode::kRecvGradient;
+  const int to_receiver = !is_send(instruction.op) ? 0 : is_gradient ? -1 : 1;
+  return {is_gradient, instruction.stage + to_receiver, instruction.micro_batch};
+}
+
 std::string Instruction::to_string() const { return instruction_to_text(*this); }
 
 std::vector<int> Program::own_stages() const {
@@ -23,6 +36,15 @@ std::vector<int> Program::own_stages() const {
     if (rank_of_stage[static_cast<size_t>(stage)] == pipeline_rank) own.push_back(stage);
   }
   return own;
+}
+
+int Program::owner_of(int stage) const {
+  return !is_pipeline() || stage < 0 || stage >= num_stages() ? -1 : rank_of_stage[static_cast<size_t>(stage)];
+}
+
+size_t Program::end_of_group_instructions(size_t at) const {
+  while (at < instructions.size() && instructions[at].group >= 0) ++at;
+  return at;
 }
 
 std::string Program::to_string() const {

@@ -12,6 +12,7 @@
 // of the mesh; so the list of one rank serves all its replicas, but for the numbers of their micro-batches.
 #pragma once
 
+#include <compare>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ enum class OpCode {
   kRecvGradient,    ///< stage, micro_batch: the gradient of the stage's output comes from the next stage
   kAddSlot,         ///< stage, group: slot += from_slot
   kAllReduce,       ///< stage, group: slots 0 … of all replicas → slot 0 of all
-  kReduceScatter,   ///< the same, each replica getting its share
-  kAllGather,       ///< stage, group: the replicas' shares of the weights → all
+  kReduceScatter,   ///< the same, each replica getting its share; nothing writes or runs it yet
+  kAllGather,       ///< stage, group: the replicas' shares of the weights → all; nothing writes or runs it yet
   kFree,            ///< stage, micro_batch: activations but for the input; or stage, version: stashed weights
   kStashWeights,    ///< stage, version: keeps a copy of the weights as they are
   kRestoreWeights,  ///< stage, version: the stage's next computation uses that copy; the one after it, the newest again
@@ -63,6 +64,18 @@ bool makes_input_gradient(OpCode op);
 bool is_send(OpCode op);
 bool is_receive(OpCode op);
 
+/// What is sent: the input of a stage, or the gradient of its output. The stage is the one that receives it.
+struct PipelineMessage {
+  bool is_gradient = false;
+  int stage = 0;
+  int micro_batch = 0;
+  auto operator<=>(const PipelineMessage&) const = default;
+  /// "the input of stage 1, micro-batch 0"
+  std::string to_string() const;
+};
+/// Of a send or a receive.
+PipelineMessage message_of(const Instruction& instruction);
+
 /// How the partial sums of all ranks become one ([Note: Leaves]).
 struct CrossRankSum {
   bool direct = true;                 ///< an ordered all-reduce of slot 0
@@ -90,6 +103,12 @@ struct Program {
   int num_stages() const { return is_pipeline() ? static_cast<int>(rank_of_stage.size()) : 1; }
   /// The stages of this rank, in order; {-1} where it holds the whole model.
   std::vector<int> own_stages() const;
+  /// The pipeline rank that holds a stage; -1 beyond the ends of the pipeline, and where there is none.
+  int owner_of(int stage) const;
+  /// On another rank of the pipeline.
+  bool is_elsewhere(int stage) const { return owner_of(stage) >= 0 && owner_of(stage) != pipeline_rank; }
+  /// Behind the instructions with a group that begin at `at`: those that may run during the pass before them.
+  size_t end_of_group_instructions(size_t at) const;
   int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
 
   /// One instruction a line.

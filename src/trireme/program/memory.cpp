@@ -46,12 +46,8 @@ PeakMemory peak_memory(const Program& program) {
     if (instruction.op == OpCode::kRecompute) --inputs;
     if (is_receive(instruction.op)) ++buffers;
     const int stage = instruction.stage;
-    const auto from_another_rank = [&](int other) {
-      return program.is_pipeline() && other >= 0 && other < program.num_stages() &&
-             program.rank_of_stage[static_cast<size_t>(other)] != program.pipeline_rank;
-    };
-    if (instruction.op == OpCode::kForward && from_another_rank(stage - 1)) --buffers;
-    if (makes_input_gradient(instruction.op) && from_another_rank(stage + 1)) --buffers;
+    if (instruction.op == OpCode::kForward && program.is_elsewhere(stage - 1)) --buffers;
+    if (makes_input_gradient(instruction.op) && program.is_elsewhere(stage + 1)) --buffers;
     if (instruction.op == OpCode::kStashWeights) ++versions[stage];
     if (instruction.op == OpCode::kFree && instruction.version >= 0) --versions[stage];
     peak.inputs = std::max(peak.inputs, inputs / share);

@@ -181,14 +181,4 @@ std::string partition_to_text(const Partition& partition) {
   return join(parts, ",");
 }
 
-double slowest_stage(const Partition& partition, const std::vector<double>& costs) {
-  double slowest = 0;
-  for (const LayerRange& range : partition) {
-    double cost = 0;
-    for (int layer = range.first; layer < range.last; ++layer) cost += costs[at(layer)];
-    slowest = std::max(slowest, cost);
-  }
-  return slowest;
-}
-
 }  // namespace trireme

@@ -40,7 +40,4 @@ Partition partition_from_text(std::string_view text, int num_layers);
 /// "0-3,4-7,8-11"
 std::string partition_to_text(const Partition& partition);
 
-/// What the slowest stage costs.
-double slowest_stage(const Partition& partition, const std::vector<double>& costs);
-
 }  // namespace trireme

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <random>
 
 #include "trireme/base/error.h"
@@ -36,14 +38,22 @@ double memory_of(const PartitionProblem& problem, const Partition& stages) {
   return most;
 }
 
-double squares(const Partition& stages, const std::vector<double>& costs) {
-  double sum = 0;
+std::vector<double> costs_of(const Partition& stages, const std::vector<double>& costs) {
+  std::vector<double> sums;
   for (const LayerRange& range : stages) {
-    double cost = 0;
-    for (int i = range.first; i < range.last; ++i) cost += costs[size_t(i)];
-    sum += cost * cost;
+    sums.push_back(std::accumulate(costs.begin() + range.first, costs.begin() + range.last, 0.0));
   }
-  return sum;
+  return sums;
+}
+
+double slowest_stage(const Partition& stages, const std::vector<double>& costs) {
+  const std::vector<double> sums = costs_of(stages, costs);
+  return *std::max_element(sums.begin(), sums.end());
+}
+
+double squares(const Partition& stages, const std::vector<double>& costs) {
+  const std::vector<double> sums = costs_of(stages, costs);
+  return std::inner_product(sums.begin(), sums.end(), sums.begin(), 0.0);
 }
 
 TEST(Partition, IsAsGoodAsTryingEverything) {

@@ -73,7 +73,7 @@ class Lowering {
         rank_(rank),
         replica_(replica),
         per_update_(schedule_.micro_batches_in_update()),
-        num_leaves_(shape.num_leaves == 0 ? per_update_ * shape.num_replicas : shape.num_leaves),
+        num_leaves_(shape.leaves()),
         // The sums of an update are those of plain data parallelism over its micro-batches.
         sums_(sums_of({per_update_ * shape.num_replicas, num_leaves_, shape.num_replicas, 1}, replica)),
         versions_(schedule_, rank),

@@ -13,12 +13,15 @@ struct PipelineShape {
   std::vector<int> groups = {};      ///< of gradients, one number a stage or one for all; empty: 1
   std::vector<bool> recompute = {};  ///< one a stage or one for all; empty: none
   int receive_ahead = 2;             ///< messages that a rank is ready to receive on a channel before it has used them
+
+  /// Of an update: what check_programs() wants to know.
+  int leaves() const { return num_leaves == 0 ? schedule.micro_batches_in_update() * num_replicas : num_leaves; }
 };
 
 /// What the rank at this place of the mesh does. Micro-batches are numbered as without a pipeline: update by update,
 /// and in each replica by replica; so the sums are those of lower_data_parallel(), bit for bit, for every schedule with
-/// one update. Throws UsageError for a shape that does not divide, and Error for an order that cannot be: weight
-/// gradients of a stage that do not come in the order of micro-batches, a message that nobody uses.
+/// one update. Throws UsageError for a shape that does not divide and for messages that nobody uses or sends, and Error
+/// for weight gradients of a stage that do not come in the order of micro-batches.
 Program lower_pipeline(const PipelineShape& shape, int pipeline_rank, int replica = 0);
 
 /// Of one replica, all ranks.

@@ -102,10 +102,6 @@ bool is_synchronous(ScheduleKind kind) {
   return kind < ScheduleKind::kPipeDream || kind == ScheduleKind::kPipeDreamFlush;
 }
 
-bool splits_backward(ScheduleKind kind) {
-  return kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
-}
-
 std::vector<int> place_in_rounds(int num_ranks, int interleave) {
   std::vector<int> rank_of_stage;
   for (int stage = 0; stage < num_ranks * interleave; ++stage) rank_of_stage.push_back(stage % num_ranks);

@@ -58,8 +58,6 @@ std::string_view name_of(ScheduleKind kind);
 ScheduleKind schedule_kind(std::string_view name);
 /// Has one update, at the end: the same bits as without a pipeline.
 bool is_synchronous(ScheduleKind kind);
-/// Splits the backward pass into inputs and weights.
-bool splits_backward(ScheduleKind kind);
 
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::k1F1B;

@@ -5,7 +5,6 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -21,15 +20,10 @@ constexpr std::array kNames = {"Forward",        "Backward",       "BackwardInpu
                                "AllReduce",      "ReduceScatter",  "AllGather",     "Free",         "StashWeights",
                                "RestoreWeights", "OptimizerStep"};
 
-std::optional<OpCode> op_of(std::string_view name) {
+OpCode known_op(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (name == kNames[i]) return static_cast<OpCode>(i);
   }
-  return std::nullopt;
-}
-
-OpCode known_op(std::string_view name) {
-  if (const auto op = op_of(name)) return *op;
   const auto meant = nearest(name, kNames);
   throw UsageError(fmt::format("there is no instruction '{}'", name),
                    meant ? fmt::format("did you mean {}?", *meant) : fmt::format("there are {}", join(kNames, ", ")));

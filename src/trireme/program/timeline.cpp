@@ -62,8 +62,8 @@ class Player {
   }
 
  private:
-  double& cell(std::vector<double>& cells, bool gradient, int stage, int micro_batch) const {
-    return cells[(2 * at(stage) + (gradient ? 1 : 0)) * at(count_) + at(micro_batch)];
+  double& cell(std::vector<double>& cells, const PipelineMessage& message) const {
+    return cells[(2 * at(message.stage) + (message.is_gradient ? 1 : 0)) * at(count_) + at(message.micro_batch)];
   }
 
   /// When the message for a computation is there; 0 where none is needed.
@@ -71,19 +71,16 @@ class Player {
     const bool forward = i.op == OpCode::kForward;
     if (!forward && !makes_input_gradient(i.op)) return 0;
     const int source = i.stage + (forward ? -1 : 1);
-    if (!program.is_pipeline() || source < 0 || source >= num_stages_) return 0;
-    if (program.rank_of_stage[at(source)] == program.pipeline_rank) return 0;
-    const double sent = cell(sent_, !forward, i.stage, i.micro_batch);
-    const double posted = cell(posted_, !forward, i.stage, i.micro_batch);
-    return std::max(sent, posted) + times_.comm[at(source)];
+    if (!program.is_elsewhere(source)) return 0;
+    const PipelineMessage message{!forward, i.stage, i.micro_batch};
+    return std::max(cell(sent_, message), cell(posted_, message)) + times_.comm[at(source)];
   }
 
   void post(const Instruction& i, double now) {
-    if (i.op == OpCode::kSendActivation && i.stage + 1 < num_stages_)
-      cell(sent_, false, i.stage + 1, i.micro_batch) = now;
-    if (i.op == OpCode::kSendGradient && i.stage > 0) cell(sent_, true, i.stage - 1, i.micro_batch) = now;
-    if (i.op == OpCode::kRecvActivation) cell(posted_, false, i.stage, i.micro_batch) = now;
-    if (i.op == OpCode::kRecvGradient) cell(posted_, true, i.stage, i.micro_batch) = now;
+    if (!is_send(i.op) && !is_receive(i.op)) return;
+    const PipelineMessage message = message_of(i);
+    if (message.stage < 0 || message.stage >= num_stages_) return;
+    cell(is_send(i.op) ? sent_ : posted_, message) = now;
   }
 
   double duration(const Instruction& i) const {

@@ -1,6 +1,5 @@
 // The halves of a GPT-2 block on a GPU: biases, GELU and the residual sum ride on the matrix products, the norm's
 // backward adds the gradient that went past it, and attention's gradients are written side by side.
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/models/cuda/fp8_linear.h"
@@ -29,9 +28,7 @@ class MlpBlock : public torch::autograd::Function<MlpBlock> {
                             const at::Tensor& shift, const at::Tensor& up, const at::Tensor& up_bias,
                             const at::Tensor& down, const at::Tensor& down_bias, double eps) {
     const Normed norm = apply_layer_norm(x, scale, shift, eps);
-    auto shape = x.sizes().vec();
-    shape.back() = up.size(0);
-    const auto before_gelu = at::empty(shape, x.options());
+    const auto before_gelu = with_last_dim(x, up.size(0));
     const auto bias = in_type_of(up_bias, x), last_bias = in_type_of(down_bias, x);
     Matmul more = with_bias(bias);
     more.epilogue = Epilogue::kBiasGelu;

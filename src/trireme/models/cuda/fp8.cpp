@@ -126,12 +126,12 @@ struct Fp8Products::Inside {
 
 Fp8Products::Fp8Products(const Model& model) : inside_(std::make_unique<Inside>()) {
   const at::NoGradGuard no_grad;
+  demand_gpu(model.parameters().at(0).device());  // once: it asks the driver
   for (const auto& layer : model.layers()) {
     if (!layer->is_numbered()) continue;
     for (const auto& module : layer->modules()) {
       const auto* found = dynamic_cast<const Linear*>(module.get());
       if (!found) continue;
-      demand_gpu(found->weight.device());
       const auto weight = found->weight.detach();
       if (weight.scalar_type() != at::kBFloat16 || !weight.is_contiguous() || weight.size(0) % gpu::kFp8Multiple != 0 ||
           weight.size(1) % gpu::kFp8Multiple != 0 ||

@@ -1,6 +1,6 @@
 // The halves of a GPT-2 block with products in 8 bits. Norm and GELU are quantised in the pass that computes them, the
-// bias' gradient is summed in the pass that quantises, and of the activations only 8-bit transposes are kept.
-#include <torch/csrc/autograd/custom_function.h>
+// bias' gradient is summed in the pass that quantises, and products keep only 8-bit transposes for the backward.
+#include <utility>
 
 #include "trireme/models/cuda/fp8_linear.h"
 #include "trireme/models/functions_inside.h"
@@ -10,13 +10,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-void keep(AutogradContext* context, const char* name, const Fp8LinearPtr& linear) {
-  context->saved_data[name] = c10::IValue::make_capsule(linear);
-}
-Fp8LinearPtr kept(AutogradContext* context, const char* name) {
-  return c10::static_intrusive_pointer_cast<Fp8Linear>(context->saved_data[name].toCapsule());
-}
 
 class MlpBlockFp8 : public torch::autograd::Function<MlpBlockFp8> {
  public:
@@ -39,20 +32,14 @@ class MlpBlockFp8 : public torch::autograd::Function<MlpBlockFp8> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     demand_first_order("mlp_block");
-    const auto up8 = kept(context, "up"), down8 = kept(context, "down");
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &scale = saved[1], &normed = saved[4], &before_gelu = saved[5], &inner = saved[6],
                &vector = saved[7];
     const auto dy = packed(gradients[0]);
-    Fp8Gradient dy8 = quantised_gradient(dy, {}, vector, *down8);
-    const auto d_down = gradient_of_weight_fp8(dy8.transposed, inner, *down8);
-    auto d_inner = gradient_of_x_fp8(dy8.values, *down8);
-    Fp8Gradient inner8 = quantised_gradient(d_inner, before_gelu, vector, *up8);
-    d_inner.reset();
-    const auto d_up = gradient_of_weight_fp8(inner8.transposed, normed, *up8);
-    const auto d_normed = gradient_of_x_fp8(inner8.values, *up8);
-    const NormGradients norm = layer_norm_backward(d_normed, x, scale, saved[2], saved[3], dy);
-    return {norm.dx, norm.d_scale, norm.d_shift, d_up, inner8.sums, d_down, dy8.sums, {}, {}, {}};
+    auto down = linear_backward_fp8(dy, {}, inner, vector, *kept(context, "down"));
+    const auto up = linear_backward_fp8(std::move(down.dx), before_gelu, normed, vector, *kept(context, "up"));
+    const NormGradients norm = layer_norm_backward(up.dx, x, scale, saved[2], saved[3], dy);
+    return {norm.dx, norm.d_scale, norm.d_shift, up.d_weight, up.d_bias, down.d_weight, down.d_bias, {}, {}, {}};
   }
 };
 
@@ -68,7 +55,7 @@ class AttentionBlockFp8 : public torch::autograd::Function<AttentionBlockFp8> {
     const auto qkv = times_weight_fp8(norm.values, *qkv8, bias_in_type);
     norm.values.reset();
     const Attended attended = attend(qkv, heads);
-    const Fp8Copies o8 = quantised(attended.o, output8->of_x, gpu::Fp8::kE4M3);
+    const Fp8Copies o8 = quantised(attended.o, *output8);
     context->save_for_backward(
         {x, scale, norm.mean, norm.rstd, norm.transposed, qkv, attended.o, attended.log_sums, o8.transposed, bias});
     context->saved_data["heads"] = heads;
@@ -79,21 +66,16 @@ class AttentionBlockFp8 : public torch::autograd::Function<AttentionBlockFp8> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     demand_first_order("attention_block");
-    const auto qkv8 = kept(context, "qkv"), output8 = kept(context, "output");
     const auto saved = context->get_saved_variables();
     const auto &x = saved[0], &scale = saved[1], &normed = saved[4], &qkv = saved[5], &o = saved[6],
                &log_sums = saved[7], &o8 = saved[8], &vector = saved[9];
     const auto dy = packed(gradients[0]);
-    Fp8Gradient dy8 = quantised_gradient(dy, {}, vector, *output8);
-    const auto d_output = gradient_of_weight_fp8(dy8.transposed, o8, *output8);
-    const auto d_o = gradient_of_x_fp8(dy8.values, *output8);
-    auto d_qkv = attend_backward(qkv, {o, log_sums}, d_o, context->saved_data["heads"].toInt());
-    Fp8Gradient qkv_gradient = quantised_gradient(d_qkv, {}, vector, *qkv8);
-    d_qkv.reset();
-    const auto d_weight = gradient_of_weight_fp8(qkv_gradient.transposed, normed, *qkv8);
-    const auto d_normed = gradient_of_x_fp8(qkv_gradient.values, *qkv8);
-    const NormGradients norm = layer_norm_backward(d_normed, x, scale, saved[2], saved[3], dy);
-    return {norm.dx, norm.d_scale, norm.d_shift, d_weight, qkv_gradient.sums, d_output, dy8.sums, {}, {}, {}, {}};
+    const auto last = linear_backward_fp8(dy, {}, o8, vector, *kept(context, "output"));
+    auto d_qkv = attend_backward(qkv, {o, log_sums}, last.dx, context->saved_data["heads"].toInt());
+    const auto first = linear_backward_fp8(std::move(d_qkv), {}, normed, vector, *kept(context, "qkv"));
+    const NormGradients norm = layer_norm_backward(first.dx, x, scale, saved[2], saved[3], dy);
+    return {norm.dx, norm.d_scale, norm.d_shift, first.d_weight, first.d_bias, last.d_weight, last.d_bias, {}, {}, {},
+            {}};
   }
 };
 

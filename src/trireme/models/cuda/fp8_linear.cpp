@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/gpu/kernels/norm.h"
 #include "trireme/gpu/kernels/pointwise.h"
@@ -19,8 +18,6 @@ using torch::autograd::variable_list;
 // Fast sums keep some 14 bits. A weight's gradient is a sum over all tokens, where that would cost accuracy; elsewhere
 // it vanishes in the rounding of the operands.
 constexpr bool kFastAlongWidth = true, kFastAlongTokens = false;
-
-int64_t rows_of(const at::Tensor& x) { return x.numel() / x.size(-1); }
 
 Fp8Copies room_for(const at::Tensor& x) {
   const auto bytes = x.options().dtype(at::kByte);
@@ -62,10 +59,49 @@ void multiply(const at::Tensor& out, const Operand8& a, const Operand8& b, bool 
   gpu::matmul_fp8(product, current_stream());
 }
 
-at::Tensor like_with_last_dim(const at::Tensor& x, int64_t last) {
-  auto shape = x.sizes().vec();
-  shape.back() = last;
-  return at::empty(shape, x.options().dtype(at::kBFloat16));
+/// Of dy, or of dy · gelu'(before_gelu) where that is defined; with the sums of its columns in the type of `like` where
+/// that is.
+struct Fp8Gradient : Fp8Copies {
+  at::Tensor sums;
+};
+Fp8Gradient quantised_gradient(const at::Tensor& dy, const at::Tensor& before_gelu, const at::Tensor& like,
+                               Fp8Linear& linear) {
+  know(linear.of_dy, [&] {
+    if (!before_gelu.defined()) return dy;
+    const auto dx = at::empty_like(dy);
+    gpu::gelu_backward(before_gelu.const_data_ptr(), dy.const_data_ptr(), dx.mutable_data_ptr(), dy.numel(),
+                       type_of(dy), current_stream());
+    return dx;
+  });
+  const int64_t rows = rows_of(dy), width = dy.size(-1);
+  Fp8Gradient result{room_for(dy), {}};
+  at::Tensor sums, room;
+  if (like.defined()) {
+    sums = at::empty({width}, dy.options().dtype(at::kFloat));
+    room = scratch(gpu::quantise_gradient_scratch(rows, width), dy);
+  }
+  gpu::quantise_gradient(dy.const_data_ptr(), before_gelu.defined() ? before_gelu.const_data_ptr() : nullptr, rows,
+                         width, linear.of_dy.scale, result.values.mutable_data_ptr(),
+                         result.transposed.mutable_data_ptr(),
+                         sums.defined() ? sums.mutable_data_ptr<float>() : nullptr,
+                         room.defined() ? room.mutable_data_ptr() : nullptr, current_stream());
+  if (sums.defined()) result.sums = sums.to(like.scalar_type());
+  return result;
+}
+
+at::Tensor gradient_of_x(const at::Tensor& dy, const Fp8Linear& linear) {
+  const auto out = with_last_dim(dy, linear.values.size(1), at::kBFloat16);
+  multiply(out, {dy, Fp8::kE5M2, linear.of_dy.scale}, {linear.transposed, Fp8::kE4M3, linear.of_weight.scale},
+           kFastAlongWidth);
+  return out;
+}
+
+at::Tensor gradient_of_weight(const at::Tensor& dy_transposed, const at::Tensor& x_transposed,
+                              const Fp8Linear& linear) {
+  const auto out = at::empty(linear.values.sizes(), x_transposed.options().dtype(at::kBFloat16));
+  multiply(out, {dy_transposed, Fp8::kE5M2, linear.of_dy.scale}, {x_transposed, Fp8::kE4M3, linear.of_x.scale},
+           kFastAlongTokens);
+  return out;
 }
 
 /// A linear layer on its own.
@@ -74,18 +110,16 @@ class LinearFp8 : public torch::autograd::Function<LinearFp8> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const Fp8LinearPtr& linear) {
     (void)weight;
-    const Fp8Copies x8 = quantised(x, linear->of_x, Fp8::kE4M3);
+    const Fp8Copies x8 = quantised(x, *linear);
     context->save_for_backward({x8.transposed, bias.value_or(at::Tensor())});
-    context->saved_data["linear"] = c10::IValue::make_capsule(linear);
+    keep(context, "linear", linear);
     return times_weight_fp8(x8.values, *linear, bias ? in_type_of(*bias, x) : at::Tensor());
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     demand_first_order("linear");
-    const auto linear = c10::static_intrusive_pointer_cast<Fp8Linear>(context->saved_data["linear"].toCapsule());
     const auto saved = context->get_saved_variables();
-    const Fp8Gradient dy = quantised_gradient(packed(gradients[0]), {}, saved[1], *linear);
-    return {
-        gradient_of_x_fp8(dy.values, *linear), gradient_of_weight_fp8(dy.transposed, saved[0], *linear), dy.sums, {}};
+    const auto d = linear_backward_fp8(packed(gradients[0]), {}, saved[0], saved[1], *kept(context, "linear"));
+    return {d.dx, d.d_weight, d.d_bias, {}};
   }
 };
 
@@ -96,11 +130,19 @@ bool fits_fp8(const at::Tensor& x) {
          rows_of(x) % gpu::kFp8Multiple == 0;
 }
 
-Fp8Copies quantised(const at::Tensor& x, Fp8Place& place, Fp8 type) {
-  know(place, [&] { return x; });
+void keep(AutogradContext* context, const char* name, const Fp8LinearPtr& linear) {
+  context->saved_data[name] = c10::IValue::make_capsule(linear);
+}
+
+Fp8LinearPtr kept(AutogradContext* context, const char* name) {
+  return c10::static_intrusive_pointer_cast<Fp8Linear>(context->saved_data[name].toCapsule());
+}
+
+Fp8Copies quantised(const at::Tensor& x, Fp8Linear& linear) {
+  know(linear.of_x, [&] { return x; });
   Fp8Copies copies = room_for(x);
-  gpu::quantise(x.const_data_ptr(), rows_of(x), x.size(-1), type, place.scale, copies.values.mutable_data_ptr(),
-                copies.transposed.mutable_data_ptr(), current_stream());
+  gpu::quantise(x.const_data_ptr(), rows_of(x), x.size(-1), Fp8::kE4M3, linear.of_x.scale,
+                copies.values.mutable_data_ptr(), copies.transposed.mutable_data_ptr(), current_stream());
   return copies;
 }
 
@@ -135,52 +177,19 @@ Fp8Normed quantised_layer_norm(const at::Tensor& x, const at::Tensor& scale, con
   return result;
 }
 
-Fp8Gradient quantised_gradient(const at::Tensor& dy, const at::Tensor& before_gelu, const at::Tensor& like,
-                               Fp8Linear& linear) {
-  know(linear.of_dy, [&] {
-    if (!before_gelu.defined()) return dy;
-    const auto dx = at::empty_like(dy);
-    gpu::gelu_backward(before_gelu.const_data_ptr(), dy.const_data_ptr(), dx.mutable_data_ptr(), dy.numel(),
-                       type_of(dy), current_stream());
-    return dx;
-  });
-  const int64_t rows = rows_of(dy), width = dy.size(-1);
-  Fp8Gradient result{room_for(dy), {}};
-  at::Tensor sums, room;
-  if (like.defined()) {
-    sums = at::empty({width}, dy.options().dtype(at::kFloat));
-    room = scratch(gpu::quantise_gradient_scratch(rows, width), dy);
-  }
-  gpu::quantise_gradient(dy.const_data_ptr(), before_gelu.defined() ? before_gelu.const_data_ptr() : nullptr, rows,
-                         width, linear.of_dy.scale, result.values.mutable_data_ptr(),
-                         result.transposed.mutable_data_ptr(),
-                         sums.defined() ? sums.mutable_data_ptr<float>() : nullptr,
-                         room.defined() ? room.mutable_data_ptr() : nullptr, current_stream());
-  if (sums.defined()) result.sums = sums.to(like.scalar_type());
-  return result;
-}
-
 at::Tensor times_weight_fp8(const at::Tensor& x, const Fp8Linear& linear, const at::Tensor& bias,
                             const at::Tensor& add) {
-  const auto out = like_with_last_dim(x, linear.values.size(0));
+  const auto out = with_last_dim(x, linear.values.size(0), at::kBFloat16);
   multiply(out, {x, Fp8::kE4M3, linear.of_x.scale}, {linear.values, Fp8::kE4M3, linear.of_weight.scale},
            kFastAlongWidth, bias, add);
   return out;
 }
 
-at::Tensor gradient_of_x_fp8(const at::Tensor& dy, const Fp8Linear& linear) {
-  const auto out = like_with_last_dim(dy, linear.values.size(1));
-  multiply(out, {dy, Fp8::kE5M2, linear.of_dy.scale}, {linear.transposed, Fp8::kE4M3, linear.of_weight.scale},
-           kFastAlongWidth);
-  return out;
-}
-
-at::Tensor gradient_of_weight_fp8(const at::Tensor& dy_transposed, const at::Tensor& x_transposed,
-                                  const Fp8Linear& linear) {
-  const auto out = at::empty(linear.values.sizes(), x_transposed.options().dtype(at::kBFloat16));
-  multiply(out, {dy_transposed, Fp8::kE5M2, linear.of_dy.scale}, {x_transposed, Fp8::kE4M3, linear.of_x.scale},
-           kFastAlongTokens);
-  return out;
+Fp8LinearGradients linear_backward_fp8(at::Tensor dy, const at::Tensor& before_gelu, const at::Tensor& x_transposed,
+                                       const at::Tensor& bias, Fp8Linear& linear) {
+  const Fp8Gradient dy8 = quantised_gradient(dy, before_gelu, bias, linear);
+  dy.reset();
+  return {gradient_of_x(dy8.values, linear), gradient_of_weight(dy8.transposed, x_transposed, linear), dy8.sums};
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/gpu/fp8.h"
 #include "trireme/models/cuda/inside.h"
@@ -34,11 +35,16 @@ Fp8LinearPtr find_fp8(const at::Tensor& weight);
 /// Whether this input can be used in 8 bits.
 bool fits_fp8(const at::Tensor& x);
 
+/// From the forward of a node to its backward.
+void keep(torch::autograd::AutogradContext* context, const char* name, const Fp8LinearPtr& linear);
+Fp8LinearPtr kept(torch::autograd::AutogradContext* context, const char* name);
+
 /// [rows, cols] in the shape of what was quantised, and [cols, rows].
 struct Fp8Copies {
   at::Tensor values, transposed;
 };
-Fp8Copies quantised(const at::Tensor& x, Fp8Place& place, gpu::Fp8 type);
+/// Of x, an input of the layer.
+Fp8Copies quantised(const at::Tensor& x, Fp8Linear& linear);
 /// Of gelu(x).
 Fp8Copies quantised_gelu(const at::Tensor& x, Fp8Linear& linear);
 /// Of layer_norm(x), which is never there in bfloat16.
@@ -47,21 +53,19 @@ struct Fp8Normed : Fp8Copies {
 };
 Fp8Normed quantised_layer_norm(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, double eps,
                                Fp8Linear& linear);
-/// Of dy, or of dy · gelu'(before_gelu) where that is defined; with the sums of its columns in the type of `like` where
-/// that is.
-struct Fp8Gradient : Fp8Copies {
-  at::Tensor sums;
-};
-Fp8Gradient quantised_gradient(const at::Tensor& dy, const at::Tensor& before_gelu, const at::Tensor& like,
-                               Fp8Linear& linear);
 
-// Products, of 8-bit operands as above; results are bfloat16.
-/// `bias` and `add` may be undefined.
+/// Of x in 8 bits, in bfloat16. `bias` and `add` may be undefined.
 at::Tensor times_weight_fp8(const at::Tensor& x, const Fp8Linear& linear, const at::Tensor& bias,
                             const at::Tensor& add = {});
-at::Tensor gradient_of_x_fp8(const at::Tensor& dy, const Fp8Linear& linear);
-at::Tensor gradient_of_weight_fp8(const at::Tensor& dy_transposed, const at::Tensor& x_transposed,
-                                  const Fp8Linear& linear);
+
+struct Fp8LinearGradients {
+  at::Tensor dx, d_weight;  ///< in bfloat16
+  at::Tensor d_bias;        ///< in the type of `bias`; undefined where that is
+};
+/// From the gradient of y, or, where before_gelu is defined, of gelu(y). A dy that is moved in goes once it is
+/// quantised.
+Fp8LinearGradients linear_backward_fp8(at::Tensor dy, const at::Tensor& before_gelu, const at::Tensor& x_transposed,
+                                       const at::Tensor& bias, Fp8Linear& linear);
 
 // The blocks of functions_gpu.h; x fits, and so do the others.
 at::Tensor mlp_block_fp8(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,

@@ -58,7 +58,7 @@ class RmsNormFunction : public torch::autograd::Function<RmsNormFunction> {
   }
 
  private:
-  static gpu::NormShape shape_of(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1), type_of(x)}; }
+  static gpu::NormShape shape_of(const at::Tensor& x) { return {rows_of(x), x.size(-1), type_of(x)}; }
 };
 
 class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
@@ -79,9 +79,7 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   }
 
  private:
-  static gpu::SwigluShape shape_of(const at::Tensor& x) {
-    return {x.numel() / x.size(-1), x.size(-1), x.size(-1), type_of(x)};
-  }
+  static gpu::SwigluShape shape_of(const at::Tensor& x) { return {rows_of(x), x.size(-1), x.size(-1), type_of(x)}; }
 };
 
 class RotateFunction : public torch::autograd::Function<RotateFunction> {
@@ -188,7 +186,7 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& target, bool wants_gradients) {
-    const int64_t width = x.size(-1), rows = x.numel() / width, classes = weight.size(0);
+    const int64_t width = x.size(-1), rows = rows_of(x), classes = weight.size(0);
     const auto floats = x.options().dtype(at::kFloat);
     const auto losses = at::empty({rows}, floats), flat = x.view({rows, width}), wanted = target.flatten();
     at::Tensor dx, d_weight;

@@ -15,13 +15,7 @@ at::Tensor float_vector(int64_t count, const at::Tensor& like) {
   return at::empty({count}, like.options().dtype(at::kFloat));
 }
 
-gpu::NormShape norm_shape(const at::Tensor& x) { return {x.numel() / x.size(-1), x.size(-1), type_of(x)}; }
-
-at::Tensor with_last_dim(const at::Tensor& x, int64_t last) {
-  auto shape = x.sizes().vec();
-  shape.back() = last;
-  return at::empty(shape, x.options());
-}
+gpu::NormShape norm_shape(const at::Tensor& x) { return {rows_of(x), x.size(-1), type_of(x)}; }
 
 }  // namespace
 
@@ -49,10 +43,18 @@ at::Tensor packed(const at::Tensor& x) {
   return reinterpret_cast<uintptr_t>(y.const_data_ptr()) % 16 == 0 ? y : y.clone();
 }
 
+int64_t rows_of(const at::Tensor& x) { return x.numel() / x.size(-1); }
+
+at::Tensor with_last_dim(const at::Tensor& x, int64_t last, std::optional<at::ScalarType> type) {
+  auto shape = x.sizes().vec();
+  shape.back() = last;
+  return at::empty(shape, x.options().dtype(type.value_or(x.scalar_type())));
+}
+
 at::Tensor in_type_of(const at::Tensor& vector, const at::Tensor& like) { return vector.to(like.scalar_type()); }
 
 at::Tensor column_sums(const at::Tensor& x, const at::Tensor& like) {
-  const int64_t width = x.size(-1), rows = x.numel() / width;
+  const int64_t width = x.size(-1), rows = rows_of(x);
   const auto sums = float_vector(width, x);
   const auto room = scratch(gpu::column_sums_scratch(rows, width), x);
   gpu::column_sums(x.const_data_ptr(), rows, width, type_of(x), sums.mutable_data_ptr<float>(), room.mutable_data_ptr(),
@@ -83,10 +85,9 @@ NormGradients layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, con
 }
 
 void multiply_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, gpu::Matmul more) {
-  const auto rows = [](const at::Tensor& x) { return x.numel() / x.size(-1); };
-  more.m = rows(out);
+  more.m = rows_of(out);
   more.n = out.size(-1);
-  more.k = more.a_transposed ? rows(a) : a.size(-1);
+  more.k = more.a_transposed ? rows_of(a) : a.size(-1);
   more.a = a.const_data_ptr();
   more.b = b.const_data_ptr();
   more.out = out.mutable_data_ptr();

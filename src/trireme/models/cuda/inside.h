@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "trireme/gpu/attention.h"
 #include "trireme/gpu/matmul.h"
 #include "trireme/gpu/types.h"
@@ -18,6 +20,12 @@ at::Tensor scratch(size_t num_bytes, const at::Tensor& like);
 
 /// Contiguous and starting at a multiple of 16 bytes, as the kernels' wide loads want it.
 at::Tensor packed(const at::Tensor& x);
+
+/// Of x as a matrix: all dims but the last.
+int64_t rows_of(const at::Tensor& x);
+
+/// Room for a tensor in the shape of x but for its last dim, in the type of x where none is given.
+at::Tensor with_last_dim(const at::Tensor& x, int64_t last, std::optional<at::ScalarType> type = {});
 
 /// A vector in the type of `like`: a bias, which the optimizer keeps in float32.
 at::Tensor in_type_of(const at::Tensor& vector, const at::Tensor& like);
