@@ -30,9 +30,6 @@ if(LibTorch_FOUND)
     target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu
       $<TARGET_NAME_IF_EXISTS:trireme_cuda_parts>)
     trireme_link_torch(trireme_torch)
-    # A square root that need not set errno is one instruction, so that its loop becomes a vector loop: the same bits.
-    set_source_files_properties(src/trireme/train/optimizer_kernels.cpp PROPERTIES
-      COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math" SKIP_PRECOMPILE_HEADERS ON)
   endif()
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)

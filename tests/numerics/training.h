@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "trireme/config/resolve.h"
+#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/run.h"
 #include "trireme/train/trainer.h"
 
@@ -67,7 +69,7 @@ inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
   return a.sizes() == b.sizes() && std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-/// Rank 0's outcome; the other ranks are compared with it.
+/// What all ranks have: tensors that several hold are compared, and are listed by name.
 inline Outcome train(const Config& config, int workers, int steps = 3, bool evaluates = false) {
   const OpenedData data = open_data(data_options_of(config));
   std::vector<Outcome> outcomes(static_cast<size_t>(workers));
@@ -88,12 +90,15 @@ inline Outcome train(const Config& config, int workers, int steps = 3, bool eval
     outcome.steps_skipped = trainer.steps_skipped();
     outcome.loss_scale = nlohmann::json::parse(trainer.meta()).at("loss_scale");
   });
+  std::map<std::string, torch::Tensor> state;
   for (const Outcome& other : outcomes) {
     EXPECT_EQ(bits_of(other.losses), bits_of(outcomes[0].losses));
-    for (size_t i = 0; i < other.state.size(); ++i) {
-      EXPECT_TRUE(same_bits(other.state[i].second, outcomes[0].state[i].second)) << other.state[i].first;
+    for (const auto& [name, tensor] : other.state) {
+      const auto [first, is_new] = state.try_emplace(name, tensor);
+      EXPECT_TRUE(is_new || same_bits(first->second, tensor)) << name;
     }
   }
+  outcomes[0].state.assign(state.begin(), state.end());
   return std::move(outcomes[0]);
 }
 

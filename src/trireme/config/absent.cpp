@@ -19,11 +19,9 @@ struct Absent {
 // The whole list: a line goes when its capability comes.
 const std::vector<Absent>& list() {
   static const std::vector<Absent> all = {
-      {"parallel.pp", 1, "pipeline parallelism"},
       {"parallel.cp", 1, "context parallelism"},
       {"parallel.ep", 1, "expert parallelism"},
       {"parallel.zero", 0, "ZeRO"},
-      {"parallel.interleave", 1, "an interleaved pipeline"},
       {"parallel.plan", std::string(), "running a plan"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
       {"compression.method", std::string("none"), "compression of gradients"},

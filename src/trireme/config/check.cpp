@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -120,6 +121,45 @@ void check_parallel(const Config& config) {
   }
 }
 
+/// As the model is cut: embedding or stem, blocks, output.
+int64_t num_layers(const ModelConfig& model) {
+  if (model.is_language()) return model.layers + 2;
+  if (model.kind == ModelKind::kMlp) return model.layers + 1;
+  return 2 + (model.depth == 18 ? 8 : model.depth == 101 ? 33 : 16);
+}
+
+void check_pipeline(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool splits = parallel.schedule.starts_with("zb-");
+  if (parallel.pp == 1) {
+    if (!parallel.split.empty()) {
+      contradict(config, "parallel.split", "cuts the model into stages, but", "parallel.pp",
+                 "set parallel.pp to their number");
+    }
+    return;
+  }
+  const bool interleaves = parallel.schedule == "interleaved" || parallel.schedule == "1f1b";
+  if (parallel.interleave > 1 && !interleaves) {
+    contradict(config, "parallel.interleave", "is not for", "parallel.schedule", "set the schedule to interleaved");
+  }
+  const int64_t of_worker = parallel.interleave > 1                                             ? parallel.interleave
+                            : parallel.schedule == "interleaved" || parallel.schedule == "zb-v" ? 2
+                                                                                                : 1;
+  if (const int64_t layers = num_layers(config.model); parallel.pp > layers / of_worker) {
+    throw UsageError(fmt::format("{} with {} needs {} stages, but the model has {} layers to cut between",
+                                 with_origin(config, "parallel.pp"), with_origin(config, "parallel.schedule"),
+                                 parallel.pp * of_worker, layers),
+                     fmt::format("set parallel.pp to {} or less", std::max<int64_t>(1, layers / of_worker)));
+  }
+  if (splits && config.train.recompute != "none" && config.train.recompute != "full") {
+    contradict(config, "train.recompute", "differentiates inside the backward pass, which is cut in two by",
+               "parallel.schedule", "set train.recompute to full: stages are computed again as a whole");
+  }
+  if (config.precision.matmul == "fp8") {
+    contradict(config, "precision.matmul", "does not go with", "parallel.pp", "set precision.matmul = \"compute\"");
+  }
+}
+
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   // A preset's warm-up may be longer than a run that was cut short on the command line.
@@ -208,6 +248,7 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_precision(config);
   check_run(config);
   check_parallel(config);
+  check_pipeline(config);
   return plan_batch(config, resolve_dp(config, world_size));
 }
 

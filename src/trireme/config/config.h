@@ -79,6 +79,7 @@ struct ParallelConfig {
   bool sequence = false;
   std::string schedule = "1f1b";
   int64_t interleave = 1;
+  std::string split;                    ///< empty: by the layers' costs
   std::string plan;                     ///< empty: none
   std::string aggregation = "average";  ///< average, sum
   double bucket_mb = 4;                 ///< MiB

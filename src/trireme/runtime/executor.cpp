@@ -1,132 +1,203 @@
 #include "trireme/runtime/executor.h"
 
-#include "trireme/base/deadline.h"
+#include <fmt/format.h>
+
 #include "trireme/base/error.h"
+#include "trireme/runtime/stopwatch.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
 
-/// Adds the time of its life to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
-  ~Stopwatch() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
-  Stopwatch(const Stopwatch&) = delete;
-
- private:
-  double& seconds_;
-  Clock::time_point start_ = Clock::now();
-};
+/// The exception under way, with its place before its words.
+[[noreturn]] void rethrow_at(const std::string& place) {
+  try {
+    throw;
+  } catch (const CommError& error) {
+    throw CommError(fmt::format("{}: {}", place, error.what()), error.culprit());
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", place, error.what()));
+  } catch (const c10::Error& error) {
+    throw Error(fmt::format("{}: {}", place, error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    throw Error(fmt::format("{}: {}", place, error.what()));
+  }
+}
 
 }  // namespace
 
-Executor::Executor(Program program, GradientStore& store, Communicator* comm, int64_t num_values,
-                   torch::ScalarType travel_type, bool overlap)
+Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorOptions& options)
     : program_(std::move(program)),
-      store_(store),
-      reducer_(comm, program_.across, travel_type),
-      overlap_(overlap),
-      micro_batch_values_(torch::zeros({num_values}, torch::TensorOptions().device(store.device()))) {
-  if (program_.num_groups != store.num_groups() + 1 || program_.num_slots != store.num_slots()) {
-    throw Error("the program was written for another model");
+      stages_(std::move(stages)),
+      device_(options.device),
+      overlap_(options.overlap),
+      reducer_(options.replicas, program_.across, options.travel_type) {
+  if (options.pipeline) messages_.emplace(*options.pipeline, program_.num_micro_batches, device_);
+  int groups = 0;
+  for (const int number : program_.own_stages()) {
+    const auto found = stages_.find(number);
+    if (found == stages_.end()) throw Error(fmt::format("the program needs stage {}, which is not here", number));
+    const Stage& stage = found->second;
+    const int own_groups = (stage.store ? stage.store->num_groups() : 0) + (stage.num_values > 0 ? 1 : 0);
+    if ((own_groups > 0 && own_groups != program_.groups_of(number)) ||
+        (stage.store && stage.store->num_slots() != program_.num_slots)) {
+      throw Error(fmt::format("stage {} is not the one that the program was written for", number));
+    }
+    for (int slot = 0; slot < program_.num_slots; ++slot) {
+      values_[number].push_back(
+          shared_zeros(options.replicas, stage.num_values, torch::TensorOptions().device(device_)));
+    }
+    first_group_[number] = groups;
+    groups += program_.groups_of(number);
   }
-  for (int slot = 0; slot < program_.num_slots; ++slot) {
-    values_.push_back(shared_zeros(comm, num_values, micro_batch_values_.options()));
+  for (const Instruction& instruction : program_.instructions) {
+    if (instruction.op != OpCode::kFree || instruction.micro_batch < 0) continue;
+    recomputed_.insert({instruction.stage, instruction.micro_batch});
   }
 }
 
-StepTimes Executor::run(const StepActions& actions) {
+StepTimes Executor::run(const OptimizerStep& optimizer_step) {
   times_ = {};
-  execute(actions, false);
+  execute(optimizer_step, false);
   return times_;
 }
 
-void Executor::replay(const StepActions& actions) { execute(actions, true); }
+void Executor::replay() { execute({}, true); }
 
-void Executor::execute(const StepActions& actions, bool alone) {
+void Executor::execute(const OptimizerStep& optimizer_step, bool alone) {
   alone_ = alone;
-  torch::Tensor loss;
-  const std::vector<Instruction>& list = program_.instructions;
-  for (size_t at = 0; at < list.size(); ++at) {
-    const Instruction& instruction = list[at];
-    switch (instruction.op) {
-      case OpCode::kForward: {
-        const Stopwatch watch(times_.forward_s);
-        loss = actions.forward(instruction.micro_batch, micro_batch_values_);
-        break;
-      }
-      case OpCode::kBackward: {
-        const Stopwatch watch(times_.backward_s);
-        run_backward(at, std::exchange(loss, {}));
-        at = end_of_group_instructions(at + 1) - 1;
-        break;
-      }
-      case OpCode::kAddSlot:
-      case OpCode::kAllReduce:
-        throw Error("a group instruction must follow a backward pass");
-      case OpCode::kOptimizerStep: {
-        {
-          const Stopwatch watch(times_.communication_s);
-          reducer_.finish();
-        }
-        const Stopwatch watch(times_.optimizer_s);
-        if (!alone_) actions.optimizer_step();
-        break;
-      }
-      default:
-        throw Error("this executor runs no " + instruction.to_string());
+  works_.clear();
+  made_.clear();
+  stashed_.clear();
+  restored_.clear();
+  for (const auto& [number, stage] : stages_) {
+    if (!stage.store) continue;
+    for (const GradientSource& source : stage.store->sources()) source.leaf.mutable_grad().reset();
+  }
+  for (size_t at = 0; at < program_.instructions.size(); ++at) {
+    const Instruction& instruction = program_.instructions[at];
+    micro_batch_ = instruction.micro_batch;
+    if (!messages_) {
+      run_instruction(at, optimizer_step);
+      continue;
     }
+    try {
+      run_instruction(at, optimizer_step);
+    } catch (...) {
+      rethrow_at(fmt::format("rank {} of the pipeline, {}", program_.pipeline_rank, instruction.to_string()));
+    }
+  }
+  if (messages_) messages_->finish();
+}
+
+void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) {
+  const Instruction& instruction = program_.instructions[at];
+  const int peer = program_.pipeline_rank + instruction.peer;
+  switch (instruction.op) {
+    case OpCode::kForward:
+      return run_forward(instruction);
+    case OpCode::kRecompute:
+      return recompute(instruction);
+    case OpCode::kBackward:
+      run_backward(at);
+      at = program_.end_of_group_instructions(at + 1) - 1;
+      return;
+    case OpCode::kBackwardInput:
+      return run_backward_input(instruction);
+    case OpCode::kWeightGrad:
+      run_weight_grad(at);
+      at = program_.end_of_group_instructions(at + 1) - 1;
+      return;
+    case OpCode::kSendActivation:
+    case OpCode::kSendGradient: {
+      const PipelineMessage message = message_of(instruction);
+      messages_->send(message, peer, made_.at(message));
+      made_.erase(message);
+      return;
+    }
+    case OpCode::kRecvActivation:
+    case OpCode::kRecvGradient:
+      return messages_->post_receive(message_of(instruction), peer);
+    case OpCode::kFree:  // of activations: the forward pass has kept nothing
+      if (instruction.version >= 0) stashed_.erase({instruction.stage, instruction.version});
+      return;
+    case OpCode::kStashWeights:
+      return stash(instruction);
+    case OpCode::kRestoreWeights:
+      restored_[instruction.stage] = instruction.version;
+      return;
+    case OpCode::kOptimizerStep:
+      return run_optimizer(instruction, optimizer_step);
+    case OpCode::kAddSlot:
+    case OpCode::kAllReduce:
+    case OpCode::kReduceScatter:
+    case OpCode::kAllGather:
+      throw Error(fmt::format("{} does not follow a backward pass", instruction.to_string()),
+                  "give a group instruction its place behind the pass that fills the group");
   }
 }
 
-size_t Executor::end_of_group_instructions(size_t after) const {
-  while (after < program_.instructions.size() && program_.instructions[after].group >= 0) ++after;
-  return after;
+void Executor::run_optimizer(const Instruction& instruction, const OptimizerStep& optimizer_step) {
+  {
+    const Stopwatch watch(times_.communication_s);
+    reducer_.finish();
+  }
+  const Stopwatch watch(times_.optimizer_s);
+  if (!alone_) optimizer_step(instruction.stage);
+}
+
+bool Executor::is_values(int stage, int group) const {
+  return stages_.at(stage).num_values > 0 && group == program_.groups_of(stage) - 1;
 }
 
 /// Group instructions that follow run as soon as the backward pass has filled their group.
-void Executor::run_backward(size_t at, const torch::Tensor& loss) {
-  const Instruction& backward = program_.instructions[at];
-  const size_t end = end_of_group_instructions(at + 1);
+void Executor::fill_slot(size_t at, const torch::Tensor& values, const std::function<void()>& backward) {
+  const Instruction& instruction = program_.instructions[at];
+  const int stage = instruction.stage;
+  GradientStore* const store = stages_.at(stage).store;
+  const size_t end = program_.end_of_group_instructions(at + 1);
   const auto run_group = [&](int group) {
     for (size_t i = at + 1; i < end; ++i) {
       if (program_.instructions[i].group == group) run_group_instruction(program_.instructions[i]);
     }
   };
-  torch::Tensor& values = values_[static_cast<size_t>(backward.slot)];
-  if (backward.add) {
-    values.add_(micro_batch_values_);
+  if (store) store->begin(instruction.slot, instruction.add, overlap_ ? run_group : std::function<void(int)>());
+  backward();
+  if (store) store->end();
+  if (store && !overlap_) {
+    for (int group = 0; group < store->num_groups(); ++group) run_group(group);
+  }
+  if (stages_.at(stage).num_values == 0) return;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor& sums = values_.at(stage)[static_cast<size_t>(instruction.slot)];
+  if (instruction.add) {
+    sums.add_(values);
   } else {
-    values.copy_(micro_batch_values_);
+    sums.copy_(values);
   }
-
-  store_.begin(backward.slot, backward.add, overlap_ ? run_group : std::function<void(int)>());
-  loss.backward();
-  store_.end();
-  if (!overlap_) {
-    for (int group = 0; group < store_.num_groups(); ++group) run_group(group);
-  }
-  run_group(program_.num_groups - 1);
+  run_group(program_.groups_of(stage) - 1);
 }
 
 void Executor::run_group_instruction(const Instruction& instruction) {
-  const auto slot = [](int number) { return static_cast<size_t>(number); };
-  if (instruction.op == OpCode::kAllReduce) {
-    if (!alone_) reducer_.start(instruction.group, slots_of(instruction.group), !is_values(instruction.group));
-  } else if (is_values(instruction.group)) {
-    values_[slot(instruction.slot)].add_(values_[slot(instruction.from_slot)]);
-  } else {
-    store_.add_slot(instruction.group, instruction.slot, instruction.from_slot);
+  const int stage = instruction.stage, group = instruction.group;
+  GradientStore* const store = stages_.at(stage).store;
+  std::vector<torch::Tensor>& values = values_.at(stage);
+  const bool of_values = is_values(stage, group);
+  if (instruction.op == OpCode::kAddSlot) {
+    if (!of_values) return store->add_slot(group, instruction.slot, instruction.from_slot);
+    values[static_cast<size_t>(instruction.slot)].add_(values[static_cast<size_t>(instruction.from_slot)]);
+    return;
   }
-}
-
-std::vector<torch::Tensor> Executor::slots_of(int group) const {
-  const int count = program_.across.direct ? 1 : program_.num_slots;
+  if (instruction.op != OpCode::kAllReduce) {
+    throw Error(
+        fmt::format("{} is not among what follows a backward pass: AddSlot and AllReduce", instruction.to_string()));
+  }
+  if (alone_) return;
   std::vector<torch::Tensor> slots;
-  for (int slot = 0; slot < count; ++slot) {
-    slots.push_back(is_values(group) ? values_[static_cast<size_t>(slot)] : store_.group(slot, group));
+  for (int slot = 0; slot < (program_.across.direct ? 1 : program_.num_slots); ++slot) {
+    slots.push_back(of_values ? values[static_cast<size_t>(slot)] : store->group(slot, group));
   }
-  return slots;
+  reducer_.start(first_group_.at(stage) + group, std::move(slots), !of_values);
 }
 
 }  // namespace trireme

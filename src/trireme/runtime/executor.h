@@ -1,67 +1,135 @@
-// Runs a program: the one loop behind every kind of training step.
+// Runs one rank's program: the one loop behind every kind of training step.
 //
-// Owner: the trainer. Threads: one; communication runs beside it on the communicator's threads. Blocking: as long as
-// the step takes, every wait with the communicator's timeout. Fails with what the model or the communicator throws;
-// the step is then void, the weights untouched.
+//   messages ──▶ stage ──▶ messages        one thread of control, from instruction to instruction;
+//      ▲           │                       messages and sums go on beside it
+//      └─ buffers  └──▶ slots ──▶ sums over replicas
+//
+// Owner: the trainer, or Pipeline. Threads: one; communication runs beside it on the communicators' threads. Blocking:
+// as long as the step takes, every wait with the communicator's timeout. Fails with what stages or communicators throw,
+// in a pipeline with rank, instruction, stage and micro-batch before it. The step is then void, the weights untouched
+// unless the program has several updates. After a failure in a pipeline destroy the communicators before the executor,
+// for messages may be under way.
 #pragma once
 
 #include <torch/torch.h>
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "trireme/program/instruction.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
+#include "trireme/runtime/pipeline_messages.h"
+#include "trireme/runtime/split_backward.h"
 
 namespace trireme {
 
-/// What the instructions mean for a model.
-struct StepActions {
-  /// Computes micro-batch `micro_batch` (of the whole step) and returns what is differentiated. Writes to `values`
-  /// what is summed over micro-batches beside the gradients: loss, counts, statistics.
-  std::function<torch::Tensor(int micro_batch, torch::Tensor values)> forward;
-  /// The gradients' sums lie in slot 0 of the store, those of the values in Executor::values().
-  std::function<void()> optimizer_step;
+/// What this rank computes: a stage of a pipeline, or the whole model, whose number is -1.
+struct Stage {
+  /// Computes a micro-batch (of the whole step). `x` is what the stage before has given; the first finds its input
+  /// itself. Returns what the next gets; of the last, a scalar: what is differentiated. Writes to `values` what is
+  /// summed over micro-batches beside the gradients. The same bits whenever it is called with the same arguments.
+  std::function<torch::Tensor(const torch::Tensor& x, int micro_batch, torch::Tensor values)> forward;
+  GradientStore* store = nullptr;           ///< of its parameters; null: it has none
+  int64_t num_values = 0;                   ///< they travel in a group of their own, behind those of the store
+  std::vector<torch::Tensor> buffers = {};  ///< what a forward pass may change, such as moving averages
 };
 
 /// Where a step's time went. Communication is counted where the step waited for it.
 struct StepTimes {
   double forward_s = 0;
   double backward_s = 0;
-  double communication_s = 0;
+  double messages_s = 0;       ///< for activations and gradients of other stages: bubbles and transfers
+  double communication_s = 0;  ///< for the sums over replicas
   double optimizer_s = 0;
+};
+
+struct ExecutorOptions {
+  Communicator* replicas = nullptr;  ///< may be null where there is one
+  Communicator* pipeline = nullptr;  ///< along the stages; null without a pipeline
+  torch::Device device{torch::kCPU};
+  torch::ScalarType travel_type = torch::kFloat32;  ///< of gradients
+  bool overlap = true;                              ///< sums begin while the backward pass goes on
 };
 
 class Executor {
  public:
-  /// The program's last group holds `num_values` values; the others are the groups of `store`.
-  Executor(Program program, GradientStore& store, Communicator* comm, int64_t num_values,
-           torch::ScalarType travel_type = torch::kFloat32, bool overlap = true);
+  /// `stages`: those of this rank, by number. Throws Error for a program that was written for other stages.
+  Executor(Program program, std::map<int, Stage> stages, const ExecutorOptions& options);
 
-  StepTimes run(const StepActions& actions);
-  /// The step once more without communication and without the optimizer: to find out who computed what.
-  void replay(const StepActions& actions);
+  /// `optimizer_step` is called with the number of a stage, or with -1 for all of the rank: the gradients' sums lie in
+  /// slot 0 of the stores, those of the values in values().
+  using OptimizerStep = std::function<void(int stage)>;
+  StepTimes run(const OptimizerStep& optimizer_step);
+  /// The step once more without sums over replicas and without the optimizer: to find out who computed what.
+  void replay();
 
-  torch::Tensor values() const { return values_[0]; }
+  /// Of the instruction under way; -1 where it has none.
+  int micro_batch() const { return micro_batch_; }
+  torch::Tensor values(int stage) const { return values_.at(stage)[0]; }
   const Program& program() const { return program_; }
   GroupReducer& reducer() { return reducer_; }
+  /// Null without a pipeline.
+  const PipelineMessages* messages() const { return messages_ ? &*messages_ : nullptr; }
 
  private:
-  void execute(const StepActions& actions, bool alone);
-  void run_backward(size_t at, const torch::Tensor& loss);
+  using Place = std::pair<int, int>;  ///< stage, micro-batch
+  /// A micro-batch in a stage, from its forward pass until its weight gradients are made.
+  struct Work {
+    torch::Tensor input;
+    torch::Tensor output;         ///< with its graph; of the last stage, the loss
+    torch::Tensor values;         ///< of this micro-batch
+    torch::Tensor random_before;  ///< state of libtorch's random numbers, where the forward pass used them
+    std::unique_ptr<SplitBackward> split;
+  };
+  /// Weights of a stage as they were.
+  using Stash = std::vector<torch::Tensor>;
+  class OldWeights;
+
+  void execute(const OptimizerStep& optimizer_step, bool alone);
+  void run_instruction(size_t& at, const OptimizerStep& optimizer_step);
+  void run_forward(const Instruction& instruction);
+  torch::Tensor compute(const Instruction& instruction, const torch::Tensor& input, const torch::Tensor& values);
+  void recompute(const Instruction& instruction);
+  void run_backward(size_t at);
+  void run_backward_input(const Instruction& instruction);
+  void run_weight_grad(size_t at);
+  void fill_slot(size_t at, const torch::Tensor& values, const std::function<void()>& backward);
   void run_group_instruction(const Instruction& instruction);
-  size_t end_of_group_instructions(size_t after) const;
-  std::vector<torch::Tensor> slots_of(int group) const;
-  bool is_values(int group) const { return group == program_.num_groups - 1; }
+  void run_optimizer(const Instruction& instruction, const OptimizerStep& optimizer_step);
+  void stash(const Instruction& instruction);
+  torch::Tensor take(const PipelineMessage& message);
+  torch::Tensor take_output_gradient(const Instruction& instruction);
+  void give_input_gradient(const Instruction& instruction, const torch::Tensor& input, torch::Tensor gradient);
+  void check_form(const Instruction& instruction, const torch::Tensor& output);
+  bool is_first(int stage) const { return stage <= 0; }
+  bool is_last(int stage) const { return stage < 0 || stage == program_.num_stages() - 1; }
+  bool is_values(int stage, int group) const;
 
   const Program program_;
-  GradientStore& store_;
-  GroupReducer reducer_;
+  const std::map<int, Stage> stages_;
+  const torch::Device device_;
   const bool overlap_;
-  std::vector<torch::Tensor> values_;  ///< one for each slot
-  torch::Tensor micro_batch_values_;
+  std::optional<PipelineMessages> messages_;
+  GroupReducer reducer_;
+  std::map<int, std::vector<torch::Tensor>> values_;  ///< of each stage, one for each slot
+  std::map<int, int> first_group_;                    ///< of each stage, numbered through the rank
+  std::set<Place> recomputed_;                        ///< forward passes that keep nothing
+  std::map<int, TensorForm> outputs_;                 ///< what each stage gives
+
+  // Of the step under way.
   bool alone_ = false;
+  int micro_batch_ = -1;
   StepTimes times_;
+  std::map<Place, Work> works_;
+  std::map<PipelineMessage, torch::Tensor> made_;  ///< to be sent, or to be used on this rank
+  std::map<std::pair<int, int>, Stash> stashed_;   ///< by stage and version
+  std::map<int, int> restored_;                    ///< of a stage: the version that its next computation uses
 };
 
 }  // namespace trireme

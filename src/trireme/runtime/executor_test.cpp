@@ -48,26 +48,31 @@ class Toy {
         comm, sources,
         GradientStoreOptions{
             .num_slots = num_slots, .num_shared_slots = 1, .group_bytes = 40, .first_group_bytes = 40});
-    executor_ = std::make_unique<Executor>(lower_data_parallel(shape(store_->num_groups() + 1), rank), *store_, comm, 3,
-                                           torch::kFloat32, overlap);
+    const Stage model{
+        [this](const torch::Tensor&, int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
+        store_.get(), /*num_values=*/3};
+    executor_ = std::make_unique<Executor>(lower_data_parallel(shape(store_->num_groups() + 1), rank),
+                                           std::map<int, Stage>{{-1, model}},
+                                           ExecutorOptions{.replicas = comm, .overlap = overlap});
   }
 
   Outcome train() {
     Outcome outcome;
-    for (int step = 0; step < kSteps; ++step) {
-      const StepActions actions{
-          [&](int micro_batch, torch::Tensor values) { return forward(step, micro_batch, values); },
-          [&] { descend(); }};
-      executor_->run(actions);
-      outcome.values.push_back(executor_->values().clone());
+    for (step_ = 0; step_ < kSteps; ++step_) {
+      executor_->run([this](int) { descend(); });
+      outcome.values.push_back(executor_->values(-1).clone());
     }
     for (const torch::Tensor& weight : weights_) outcome.weights.push_back(weight.detach().clone());
     return outcome;
   }
   Executor& executor() { return *executor_; }
   GradientStore& store() { return *store_; }
-  torch::Tensor forward(int step, int micro_batch, torch::Tensor values) {
-    const int seed = 100 * (step * num_ + micro_batch);
+  int fails_at = -1;  ///< micro-batch
+
+ private:
+  torch::Tensor forward(int micro_batch, torch::Tensor values) {
+    if (micro_batch == fails_at) throw Error("no more data");
+    const int seed = 100 * (step_ * num_ + micro_batch);
     const torch::Tensor x = random_values({5, 4}, seed), y = random_values({5, 2}, seed + 1);
     const torch::Tensor hidden = torch::tanh(torch::addmm(weights_[1], x, weights_[0].t()));
     const torch::Tensor loss = torch::mse_loss(torch::matmul(hidden, weights_[3].t()), y);
@@ -75,13 +80,13 @@ class Toy {
     return loss;
   }
 
- private:
   void descend() {
     torch::NoGradGuard no_grad;
     for (size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(store_->gradient(0, i), 0.1 / num_);
   }
 
   const int num_;
+  int step_ = 0;
   std::vector<torch::Tensor> weights_;
   std::unique_ptr<GradientStore> store_;
   std::unique_ptr<Executor> executor_;
@@ -137,12 +142,7 @@ TEST(Executor, AnotherSplitIntoLeavesIsAnotherSum) {
 TEST(Executor, ReplayTouchesNobody) {
   run_as_threads(2, [](World& world) {
     Toy toy(&world.comm(), 2, world.rank(), 1, true);
-    int num_steps = 0;
-    const StepActions actions{
-        [&](int micro_batch, torch::Tensor values) { return toy.forward(0, micro_batch, values); },
-        [&] { ++num_steps; }};
-    if (world.rank() == 0) toy.executor().replay(actions);  // rank 1 does not come, and need not
-    EXPECT_EQ(num_steps, 0);
+    if (world.rank() == 0) toy.executor().replay();  // rank 1 does not come, and need not
     EXPECT_EQ(toy.executor().reducer().bytes_reduced(), 0u);
   });
 }
@@ -150,18 +150,15 @@ TEST(Executor, ReplayTouchesNobody) {
 TEST(Executor, RefusesAProgramOfAnotherModel) {
   const torch::Tensor weight = torch::zeros({2}).set_requires_grad(true);
   GradientStore store(nullptr, {{"weight", weight}}, {});
-  EXPECT_THROW(Executor(lower_data_parallel({1, 1, 1, 3}, 0), store, nullptr, 1), Error);
+  const Stage stage{{}, &store, 1};
+  EXPECT_THROW(Executor(lower_data_parallel({1, 1, 1, 3}, 0), {{-1, stage}}, {}), Error);
 }
 
 TEST(Executor, AFailedForwardLeavesTheWeights) {
   Toy toy(nullptr, 1, 0, 1, true);
   int num_steps = 0;
-  const StepActions actions{[&](int micro_batch, torch::Tensor values) {
-                              if (micro_batch == 5) throw Error("no more data");
-                              return toy.forward(0, micro_batch, values);
-                            },
-                            [&] { ++num_steps; }};
-  EXPECT_THROW(toy.executor().run(actions), Error);
+  toy.fails_at = 5;
+  EXPECT_THROW(toy.executor().run([&](int) { ++num_steps; }), Error);
   EXPECT_EQ(num_steps, 0);
 }
 

@@ -28,7 +28,26 @@ TensorForm unpack(const torch::Tensor& values) {
   return {{data + 2, data + 2 + data[1]}, static_cast<torch::ScalarType>(data[0])};
 }
 
+constexpr uint32_t kFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
+
 }  // namespace
+
+void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to) {
+  const torch::Tensor contiguous = tensor.contiguous(), form = pack(form_of(tensor));
+  const CallOptions options = call_options(tensor.device());
+  comm.start_send(data_of(form), to, kFormTag).wait();
+  comm.start_send(data_of(contiguous), to, kTensorTag, options).wait_on(options.stream);
+}
+
+torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device) {
+  const torch::Tensor form = torch::zeros({kFormLength}, torch::kInt64);
+  comm.start_recv(data_of(form), from, kFormTag).wait();
+  const TensorForm known = unpack(form);
+  torch::Tensor tensor = torch::empty(known.sizes, torch::TensorOptions().dtype(known.type).device(device));
+  const CallOptions options = call_options(device);
+  comm.start_recv(data_of(tensor), from, kTensorTag, options).wait_on(options.stream);
+  return tensor;
+}
 
 std::string TensorForm::to_string() const {
   std::string text;

@@ -13,7 +13,6 @@
 
 #include <torch/torch.h>
 
-#include <compare>
 #include <deque>
 #include <map>
 #include <string>
@@ -21,16 +20,9 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/program/instruction.h"
 
 namespace trireme {
-
-/// What is sent: the input of a stage, or the gradient of its output. The stage is the one that receives it.
-struct PipelineMessage {
-  bool is_gradient = false;
-  int stage = 0;
-  int micro_batch = 0;
-  auto operator<=>(const PipelineMessage&) const = default;
-};
 
 /// Shape and type of a tensor.
 struct TensorForm {
@@ -41,6 +33,10 @@ struct TensorForm {
   std::string to_string() const;
 };
 TensorForm form_of(const torch::Tensor& tensor);
+
+/// Outside of a program: a tensor that says its own form. They block until it has gone, or come.
+void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to);
+torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device);
 
 class PipelineMessages {
  public:

@@ -24,8 +24,10 @@ class DeviceUpdate {
 
   /// Before the step: the optimizer's step number (from 0), its learning rate and the factor of the gradients.
   void prepare(int64_t step, double lr, double factor);
-  /// Where parameters are parts of a model: `sum_over_model` adds a double over the ranks that hold the others.
-  void set_sum_over_model(std::function<void(torch::Tensor&)> sum_over_model);
+  /// Where this rank holds a part of the model: adds over the ranks of the model what it has of parameters that it
+  /// holds whole, and of those that it has a part of; doubles.
+  using SumOverModel = std::function<void(torch::Tensor& whole, torch::Tensor& parts)>;
+  void set_sum_over_model(SumOverModel sum_over_model);
   /// Enqueues norm and update; nothing is updated where the norm is not finite. Also brings `values` to the host.
   void enqueue(const torch::Tensor& values);
   struct Outcome {

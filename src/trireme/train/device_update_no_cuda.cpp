@@ -11,7 +11,7 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig&, double, ParameterStore&, Opti
 }
 DeviceUpdate::~DeviceUpdate() = default;
 void DeviceUpdate::prepare(int64_t, double, double) {}
-void DeviceUpdate::set_sum_over_model(std::function<void(torch::Tensor&)>) {}
+void DeviceUpdate::set_sum_over_model(SumOverModel) {}
 void DeviceUpdate::enqueue(const torch::Tensor&) {}
 DeviceUpdate::Outcome DeviceUpdate::read() { return {}; }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "trireme/train/optimizer_kernels.h"
+#include "trireme/optimizer/rule.h"
 
 namespace trireme {
 namespace {
@@ -24,6 +24,20 @@ double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps)
 
 }  // namespace
 
+UpdateRule update_rule(const OptimizerConfig& config) {
+  UpdateRule rule;
+  rule.kind = config.kind == "sgd"     ? OptimizerKind::kSgd
+              : config.kind == "adamw" ? OptimizerKind::kAdamW
+                                       : OptimizerKind::kAdam;
+  rule.momentum = config.momentum;
+  rule.nesterov = config.nesterov;
+  rule.beta1 = config.beta1;
+  rule.beta2 = config.beta2;
+  rule.eps = config.eps;
+  rule.weight_decay = config.weight_decay;
+  return rule;
+}
+
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_steps, int64_t dp) {
   double lr = config.lr;
   if (config.scale_lr == "linear") lr *= static_cast<double>(dp);
@@ -32,41 +46,21 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_st
 }
 
 Optimizer::Optimizer(const OptimizerConfig& config, ParameterStore& parameters)
-    : config_(config), parameters_(parameters) {
-  const bool is_sgd = config.kind == "sgd";
-  if (!is_sgd || config.momentum != 0) first_ = torch::zeros_like(parameters.master());
-  if (!is_sgd) second_ = torch::zeros_like(parameters.master());
+    : config_(config), rule_(update_rule(config)), parameters_(parameters) {
+  if (rule_.has_first()) first_ = torch::zeros_like(parameters.master());
+  if (rule_.has_second()) second_ = torch::zeros_like(parameters.master());
 }
 
 void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, double factor, double lr, int64_t step) {
   torch::NoGradGuard no_grad;
   const auto& entries = parameters_.entries();
-  const auto t = static_cast<double>(step + 1);
-  const double correction1 = 1 - std::pow(config_.beta1, t), correction2 = 1 - std::pow(config_.beta2, t);
   for (size_t i = 0; i < entries.size(); ++i) {
     const ParameterStore::Entry& entry = entries[i];
     const torch::Tensor g = gradient(i);
-    const auto count = static_cast<size_t>(entry.master.numel());
-    auto* weight = entry.master.data_ptr<float>();
-    const bool decays = config_.decay == "all" || entry.is_matrix;
-    const double decay = decays ? config_.weight_decay : 0;
     const EntryState state = state_of(i);
-    if (config_.kind == "sgd") {
-      sgd_update(weight, g.const_data_ptr<float>(), state.first, count,
-                 {static_cast<float>(factor), static_cast<float>(lr), static_cast<float>(decay),
-                  static_cast<float>(config_.momentum), config_.nesterov});
-    } else {
-      AdamStep adam;
-      adam.factor = static_cast<float>(factor);
-      adam.lr = static_cast<float>(lr / correction1);
-      (config_.kind == "adamw" ? adam.keep : adam.decay) =
-          static_cast<float>(config_.kind == "adamw" ? 1 - lr * decay : decay);
-      adam.beta1 = static_cast<float>(config_.beta1);
-      adam.beta2 = static_cast<float>(config_.beta2);
-      adam.eps = static_cast<float>(config_.eps);
-      adam.inverse_root = static_cast<float>(1 / std::sqrt(correction2));
-      adam_update(weight, g.const_data_ptr<float>(), state.first, state.second, count, adam);
-    }
+    rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = config_.decay == "all" || entry.is_matrix},
+                entry.master.data_ptr<float>(), g.const_data_ptr<float>(), state.first, state.second,
+                static_cast<size_t>(entry.master.numel()));
   }
   parameters_.publish();
 }

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "trireme/config/config.h"
+#include "trireme/optimizer/rule.h"
 #include "trireme/runtime/parameter_store.h"
 
 namespace trireme {
+
+/// What the config asks for, without its schedule.
+UpdateRule update_rule(const OptimizerConfig& config);
 
 /// Of step `step` (from 0) of `num_steps`: warm-up, then the schedule.
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_steps, int64_t dp);
@@ -37,6 +41,7 @@ class Optimizer {
 
  private:
   const OptimizerConfig config_;
+  const UpdateRule rule_;
   ParameterStore& parameters_;
   torch::Tensor first_, second_;  ///< laid out like the master weights; undefined where not needed
 };

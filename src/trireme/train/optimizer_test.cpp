@@ -7,7 +7,7 @@
 #include <numeric>
 #include <string>
 
-#include "trireme/train/optimizer_kernels.h"
+#include "trireme/optimizer/kernels.h"
 
 namespace trireme {
 namespace {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
@@ -58,10 +59,11 @@ class PartSums {
     ++count_;
     const double forward = step.times.forward_s;
     const double known = step.data_s + step.enqueue_s + step.times.forward_s + step.times.backward_s +
-                         step.times.communication_s + step.times.optimizer_s;
+                         step.times.messages_s + step.times.communication_s + step.times.optimizer_s;
     const double parts[] = {step.data_s,
                             forward,
                             step.times.backward_s,
+                            step.times.messages_s,
                             step.times.communication_s,
                             step.times.optimizer_s,
                             step.enqueue_s,
@@ -77,9 +79,9 @@ class PartSums {
   }
 
  private:
-  static constexpr const char* kNames[] = {"data",      "forward",    "backward", "exposed communication",
-                                           "optimizer", "enqueueing", "other"};
-  double sums_[7] = {};
+  static constexpr const char* kNames[] = {
+      "data", "forward", "backward", "other stages", "exposed communication", "optimizer", "enqueueing", "other"};
+  double sums_[8] = {};
   int64_t count_ = 0;
 };
 
@@ -196,21 +198,34 @@ class Run {
     }
   }
 
+  /// "data, pipeline and tensor parallel"
+  std::string kinds_of_parallelism() const {
+    const RankGroups& groups = trainer_.groups();
+    std::vector<std::string> kinds;
+    if (groups.dp > 1 || !groups.model()) kinds.push_back("data");
+    if (groups.pp > 1) kinds.push_back("pipeline");
+    if (groups.tp > 1) kinds.push_back("tensor");
+    const std::string last = kinds.back();
+    kinds.pop_back();
+    return kinds.empty() ? last + " parallel" : fmt::format("{} and {} parallel", join(kinds, ", "), last);
+  }
+
   void introduce() {
     const BatchPlan& plan = trainer_.plan();
     result_.layout = fmt::format("dp={}", plan.dp);
+    if (config_.parallel.pp > 1) {
+      result_.layout += fmt::format(",pp={} ({})", config_.parallel.pp, config_.parallel.schedule);
+    }
     if (config_.parallel.tp > 1) result_.layout += fmt::format(",tp={}", config_.parallel.tp);
     if (config_.parallel.sequence) result_.layout += ",sequence";
-    result_.num_parameters = trainer_.parameters().num_parameters();
+    result_.num_parameters = trainer_.part().num_parameters();
     if (!leads_ || !options_.speaks) return;
     fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
                format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
-    const std::string workers = world_.size() == 1 ? "1 worker"
-                                                   : fmt::format("{} workers · {} ({}) over {}", world_.size(),
-                                                                 config_.parallel.tp == 1 ? "data parallel"
-                                                                 : plan.dp == 1           ? "tensor parallel"
-                                                                                          : "data and tensor parallel",
-                                                                 result_.layout, world_.transport());
+    const std::string workers = world_.size() == 1
+                                    ? "1 worker"
+                                    : fmt::format("{} workers · {} ({}) over {}", world_.size(), kinds_of_parallelism(),
+                                                  result_.layout, world_.transport());
     fmt::print("{} · {} {} a step in {} micro-batches\n\n", workers, format_count(static_cast<int64_t>(units_a_step_)),
                unit(), plan.num_micro_batches);
     std::fflush(stdout);
@@ -286,6 +301,7 @@ class Run {
                            {"data_s", step.data_s},
                            {"forward_s", step.times.forward_s},
                            {"backward_s", step.times.backward_s},
+                           {"stages_s", step.times.messages_s},
                            {"exposed_comm_s", step.times.communication_s},
                            {"optimizer_s", step.times.optimizer_s},
                            {"skipped", step.skipped}});
@@ -309,7 +325,7 @@ class Run {
 
   /// Loss, averaged gradients and weights of a step, for `trireme verify`. Every rank has the same; the first writes.
   void record(const StepReport& step) {
-    if (!leads_ && config_.parallel.tp == 1) return;  // with tensor parallelism all ranks gather, one writes
+    if (!leads_ && !trainer_.groups().model()) return;  // the ranks of a model gather, one writes
     std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
     std::vector<TensorView> views;
     const auto add = [&](const std::string& name, torch::Tensor tensor) {
@@ -318,9 +334,9 @@ class Run {
       views.push_back({{name, data.type, tensor.sizes().vec()}, {data.bytes, data.num_bytes()}});
     };
     add("loss", kept[0]);
-    const auto& entries = trainer_.parameters().entries();
-    for (size_t i = entries.size(); i-- > 0;) add("gradient." + entries[i].name, trainer_.gradient(i));
-    for (const auto& entry : entries) add("weight." + entry.name, full(ParameterStore::as_whole(entry, entry.master)));
+    const auto& weights = trainer_.part().weights();
+    for (size_t i = weights.size(); i-- > 0;) add("gradient." + weights[i].name, trainer_.gradient(i));
+    for (size_t i = 0; i < weights.size(); ++i) add("weight." + weights[i].name, trainer_.weight(i));
     if (!leads_) return;
     write_safetensors(options_.record / fmt::format("step-{:06}.safetensors", step.step), views);
   }
@@ -357,8 +373,8 @@ class Run {
       result_.step_ms = *middle * 1000;
       result_.units_per_second = units_a_step_ / *middle;
     }
-    // With tensor parallelism a prediction takes all ranks of a model.
-    if ((leads_ || config_.parallel.tp > 1) && data_.is_generated_text && options_.keeps_run_folder &&
+    // A prediction takes all ranks of a model.
+    if ((leads_ || trainer_.groups().model()) && data_.is_generated_text && options_.keeps_run_folder &&
         !result_.stopped) {
       const SumsScore score = ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text).cpu(); },
                                        data_.generated, kMostSums);

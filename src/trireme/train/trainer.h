@@ -7,6 +7,8 @@
 
 #include <torch/torch.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,15 +19,13 @@
 #include "trireme/config/config.h"
 #include "trireme/data/open_data.h"
 #include "trireme/models/fp8.h"
-#include "trireme/models/model.h"
 #include "trireme/runtime/executor.h"
-#include "trireme/runtime/gradient_store.h"
-#include "trireme/runtime/parameter_store.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/device_update.h"
 #include "trireme/train/loss_scale.h"
+#include "trireme/train/model_part.h"
 #include "trireme/train/optimizer.h"
+#include "trireme/train/rank_groups.h"
 #include "trireme/train/step_inputs.h"
 
 namespace trireme {
@@ -70,14 +70,18 @@ class Trainer {
   /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
   Evaluation evaluate(int64_t num_batches);
 
-  /// Logits of an input, in evaluation mode and the compute type, without gradients. On the training device.
+  /// Logits of an input, in evaluation mode and the compute type, without gradients. On the training device. Collective
+  /// over the ranks of a model.
   torch::Tensor predict(const torch::Tensor& input);
 
   int64_t steps_done() const { return steps_done_; }
   int64_t samples_done() const { return samples_done_; }
-  Model& model() { return *model_; }
+  Model& model() { return part_->model(); }
   const BatchPlan& plan() const { return plan_; }
-  const ParameterStore& parameters() const { return *parameters_; }
+  const RankGroups& groups() const { return groups_; }
+  const ModelPart& part() const { return *part_; }
+  /// Of this rank's part of the model.
+  const ParameterStore& parameters() const { return part_->parameters(); }
   const Executor& executor() const { return *executor_; }
   const torch::Device& device() const { return device_; }
   size_t bytes_reduced() { return executor_->reducer().bytes_reduced(); }
@@ -85,17 +89,18 @@ class Trainer {
   size_t state_bytes() const;
   int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }
 
-  /// A parameter's averaged gradient of the last step, unclipped, whole; for comparisons. With tensor parallelism
-  /// collective, like predict() and evaluate().
-  torch::Tensor gradient(size_t entry) const;
+  /// Of a parameter of the whole model (part().weights()), whole, for comparisons: its averaged gradient of the last
+  /// step, unclipped; its value. Collective over the ranks of a model.
+  torch::Tensor gradient(size_t weight) const;
+  torch::Tensor weight(size_t weight) const;
 
   struct NamedTensor {
     std::string name;
     std::string group;  ///< "weights" or "optimizer"
     torch::Tensor tensor;
   };
-  /// All that a checkpoint holds, as views: master weights, buffers, optimizer state. Whole tensors and equal on all
-  /// ranks, or mesh tensors.
+  /// All that a checkpoint holds of this rank's stages, as views: master weights, buffers, optimizer state. Whole
+  /// tensors and equal on all ranks that hold them, or mesh tensors.
   std::vector<NamedTensor> state() const;
   /// Position, counters and config as JSON.
   std::string meta() const;
@@ -104,50 +109,51 @@ class Trainer {
   void restore(const std::string& meta, bool keep_position = false);
 
  private:
-  torch::Tensor forward(int micro_batch, torch::Tensor values);
+  /// What all ranks of a model must know before the update.
+  struct Totals {
+    double norm = 0;  ///< of the gradients' sums
+    double loss = 0;  ///< of the micro-batches' losses
+    bool stop = false;
+  };
+  std::map<int, Stage> make_stages();
+  torch::Tensor forward(const ModelPart::StagePart& stage, const torch::Tensor& x, int micro_batch,
+                        torch::Tensor values);
+  /// predict(), but only the last stage has the result.
+  torch::Tensor run_forward(const torch::Tensor& input);
   void run_on_host(StepReport& report);
   void run_on_device(StepReport& report);
   bool can_capture() const;
   void update_fp8_scales();
+  Totals totals() const;
   void apply_gradients(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
   std::optional<BadNumber> find_bad_number();
   [[noreturn]] void stop_for(const BadNumber& bad) const;
-  void add_shared_gradients();
-  double gradient_norm() const;
   void update_statistics();
   void start_reading();
   int64_t num_own_micro_batches() const { return plan_.accumulation; }
-  void form_groups();
-  /// Over the ranks that hold the same part of the model; null where there is but one.
-  Communicator* replicas() { return plan_.dp == 1 ? nullptr : replicas_ ? replicas_.get() : &world_.comm(); }
   bool agree(bool flag);
+  torch::Tensor values_of(const ModelPart::StagePart& stage) const { return executor_->values(stage.number); }
+  torch::Tensor from_owner(size_t weight, const torch::Tensor& own) const;
 
   World& world_;
   const Config config_;
   const BatchPlan plan_;
   const OpenedData data_;
   const torch::Device device_;
-  // Ranks count through {dp, tp}: those of one model are neighbours.
-  int replica_ = 0;                                       ///< this rank's number along dp
-  std::unique_ptr<Communicator> replicas_, model_ranks_;  ///< with tensor parallelism
-  std::shared_ptr<DeviceMesh> tensor_mesh_;               ///< with tensor parallelism: the axis tp
-  std::shared_ptr<Model> model_;
-  torch::ScalarType compute_type_;
-  std::unique_ptr<ParameterStore> parameters_;
-  std::unique_ptr<GradientStore> gradients_;
-  std::vector<std::pair<size_t, size_t>> shared_sources_;  ///< source of a second use, source of its parameter
-  std::vector<size_t> source_of_entry_;
+  const torch::ScalarType compute_type_;
+  const RankGroups groups_;
+  std::unique_ptr<ModelPart> part_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<Statistic> statistics_;
   LossScale loss_scale_;
-  std::unique_ptr<StepInputs> inputs_;
+  std::unique_ptr<StepInputs> inputs_;  ///< null between the first and the last stage
   // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.
   std::unique_ptr<DeviceUpdate> device_update_;
   torch::Tensor device_scale_;
   std::unique_ptr<Fp8Products> fp8_;  ///< null: products are in the compute type
   std::unique_ptr<DeviceGraph> graph_;
+  std::function<void(const torch::Tensor& loss)> on_loss_;
   int64_t steps_here_ = 0;  ///< of this trainer, for the graph's warm-up
   int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;
   bool stop_ = false;

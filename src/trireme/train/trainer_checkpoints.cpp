@@ -14,6 +14,7 @@
 #include "trireme/checkpoint/hugging_face.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
+#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
@@ -77,21 +78,30 @@ void TrainerCheckpoints::problem(const std::string& text) const {
   if (callbacks_.on_problem) callbacks_.on_problem(text);
 }
 
-/// This worker's share: large tensors first, each to the worker with the least so far.
+/// All workers write, or the first of those that hold a stage.
+int TrainerCheckpoints::num_shards() const { return config_.spread ? world_.size() : trainer_.groups().pp; }
+
+/// The number of this worker's shard; num_shards() or more where it writes none.
+int TrainerCheckpoints::own_shard() const {
+  const RankGroups& groups = trainer_.groups();
+  return config_.spread ? world_.rank() : groups.holder() == 0 ? groups.pipeline_rank : num_shards();
+}
+
+/// This worker's share of what its stage has: large tensors first, each to the worker with the least so far.
 std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
   const std::vector<Trainer::NamedTensor> all = trainer_.state();
-  const int num_shards = config_.spread ? world_.size() : 1;
+  const RankGroups& groups = trainer_.groups();
   std::vector<size_t> order(all.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return all[a].tensor.nbytes() > all[b].tensor.nbytes(); });
-  std::vector<size_t> load(static_cast<size_t>(num_shards), 0);
+  std::vector<size_t> load(static_cast<size_t>(config_.spread ? groups.num_holders() : 1), 0);
   std::vector<SnapshotTensor> own;
   for (const size_t i : order) {
     const auto least = std::min_element(load.begin(), load.end());
     *least += all[i].tensor.nbytes() + 1;
     const torch::Tensor whole = full(all[i].tensor);  // a mesh tensor is gathered by all, kept by one
-    if (least - load.begin() != world_.rank()) continue;
+    if (least - load.begin() != groups.holder()) continue;
     const torch::Tensor on_host = whole.cpu();
     const auto bytes = bytes_of(on_host);
     own.push_back({{info_of(all[i].name, on_host), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
@@ -103,7 +113,9 @@ bool TrainerCheckpoints::save() {
   finish();  // the folder takes one save at a time
   std::string bad;
   for (const Trainer::NamedTensor& tensor : trainer_.state()) {
-    if (!torch::isfinite(local_part(tensor.tensor)).all().item<bool>()) bad = tensor.name;
+    if (torch::isfinite(local_part(tensor.tensor)).all().item<bool>()) continue;
+    bad = tensor.name;
+    break;
   }
   if (!all_agree(bad.empty())) {
     problem(fmt::format("step {} was not saved: {} is not finite", trainer_.steps_done(),
@@ -125,21 +137,22 @@ bool TrainerCheckpoints::save() {
     problem(fmt::format("step {} was not saved: {}", step, error.what()));
     return false;
   }
-  const int num_shards = config_.spread ? world_.size() : 1;
-  if (world_.rank() < num_shards) start_writing({root_, step, token}, num_shards, std::move(pending), start);
+  start_writing({root_, step, token}, std::move(pending), start);
   return config_.async || finish();
 }
 
 /// This worker's share, in the background. On worker 0 the save is then committed.
-void TrainerCheckpoints::start_writing(const SavePlace& place, int num_shards,
-                                       std::shared_ptr<PendingCheckpoint> pending, Clock::time_point start) {
+void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<PendingCheckpoint> pending,
+                                       Clock::time_point start) {
   SaveRequest request;
   request.place = place;
-  request.shard = world_.rank();
-  request.num_shards = num_shards;
-  request.tensors = snapshot();
+  request.shard = own_shard();
+  request.num_shards = num_shards();
+  request.tensors = snapshot();  // collective with tensor parallelism
+  if (request.shard >= request.num_shards) return;
   if (world_.rank() == 0) {
-    request.completion = [this, pending, num_shards, start, meta = trainer_.meta()](std::exception_ptr failure) {
+    request.completion = [this, pending, num_shards = num_shards(), start,
+                          meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
       wait_for_shares(*pending, num_shards);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
@@ -205,13 +218,19 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
       ++found;
     }
   }
+  // What no stage has.
+  std::vector<int32_t> known;
   for (const TensorInfo& theirs : reader.tensors()) {
     const auto same = [&](const Trainer::NamedTensor& item) { return item.name == theirs.name; };
-    if (std::none_of(state.begin(), state.end(), same)) {
-      faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
-    }
+    known.push_back(std::any_of(state.begin(), state.end(), same) ? 1 : 0);
   }
-  if (!faults.empty()) {
+  if (world_.size() > 1) world_.comm().all_reduce(known, ReduceOp::kMax);
+  for (size_t i = 0; i < known.size(); ++i) {
+    const TensorInfo& theirs = reader.tensors()[i];
+    if (known[i] == 0) faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
+  }
+  if (!all_agree(faults.empty())) {
+    if (faults.empty()) faults.push_back("another worker's layers do not");
     std::string list;
     for (size_t i = 0; i < std::min(faults.size(), kMostListed); ++i) list += "\n  " + faults[i];
     if (faults.size() > kMostListed) list += fmt::format("\n  and {} more", faults.size() - kMostListed);

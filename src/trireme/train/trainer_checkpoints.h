@@ -38,7 +38,7 @@ class TrainerCheckpoints {
   bool finish();
   /// Loads the newest whole checkpoint; nothing where there is none. Damaged ones are set aside and told. Collective.
   std::optional<std::filesystem::path> load_newest(bool keep_position = false);
-  /// Loads this one. Throws UsageError that lists the tensors that do not fit the model.
+  /// Loads this one; collective. Throws UsageError that lists the tensors that do not fit the model.
   void load(const std::filesystem::path& path, bool keep_position = false);
   /// Weights from a file in the names of Hugging Face; the optimizer begins anew.
   void start_from(const std::filesystem::path& file, const ModelConfig& model);
@@ -46,9 +46,10 @@ class TrainerCheckpoints {
  private:
   /// Whether it is so on every worker; collective.
   bool all_agree(bool good);
+  int num_shards() const;
+  int own_shard() const;
   std::vector<SnapshotTensor> snapshot() const;
-  void start_writing(const SavePlace& place, int num_shards, std::shared_ptr<PendingCheckpoint> pending,
-                     Clock::time_point start);
+  void start_writing(const SavePlace& place, std::shared_ptr<PendingCheckpoint> pending, Clock::time_point start);
   void problem(const std::string& text) const;
 
   World& world_;

@@ -5,6 +5,7 @@
 
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
+#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -17,7 +18,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
   // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
   std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
-  for (int64_t block = replica_; block < blocks; block += plan_.dp) {
+  for (int64_t block = groups_.replica; block < blocks; block += plan_.dp) {
     const int64_t first = block * plan_.micro_batch;
     const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
@@ -26,14 +27,16 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const int64_t together = device_.is_cuda() ? 1 : inputs.input.size(0);
     const auto some_inputs = inputs.input.split(together), some_targets = inputs.target.split(together);
     for (size_t i = 0; i < some_inputs.size(); ++i) {
-      const torch::Tensor logits = predict(some_inputs[i]), target = some_targets[i].to(device_);
+      const torch::Tensor logits = run_forward(some_inputs[i]), target = some_targets[i].to(device_);
+      if (!logits.defined()) continue;  // the last stage counts
       const auto predictions = static_cast<double>(target.numel());
-      sums[at] += model_->loss(logits, target).item<double>() * predictions;
+      sums[at] += part_->model().loss(logits, target).item<double>() * predictions;
       sums[at + 1] += static_cast<double>(count_correct(logits, target));
       sums[at + 2] += predictions;
     }
   }
-  if (replicas() != nullptr) replicas()->all_reduce(sums);
+  if (groups_.replicas()) groups_.replicas()->all_reduce(sums);
+  if (groups_.pipeline()) groups_.pipeline()->all_reduce(sums);
   double loss = 0, correct = 0, predictions = 0;
   for (size_t at = 0; at < sums.size(); at += 3) {
     loss += sums[at];
@@ -45,19 +48,38 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
 }
 
 size_t Trainer::state_bytes() const {
-  return parameters_->num_bytes() + gradients_->num_bytes() + optimizer_->num_bytes() + (fp8_ ? fp8_->num_bytes() : 0);
+  return parameters().num_bytes() + part_->gradient_bytes() + optimizer_->num_bytes() + (fp8_ ? fp8_->num_bytes() : 0);
 }
 
-torch::Tensor Trainer::gradient(size_t entry) const {
-  const torch::Tensor part = gradients_->gradient(0, source_of_entry_[entry]).to(torch::kFloat32) * gradient_factor_;
-  return full(ParameterStore::as_whole(parameters_->entries()[entry], part));
+/// `own` is what the owner of a parameter has of it.
+torch::Tensor Trainer::from_owner(size_t weight, const torch::Tensor& own) const {
+  const ModelPart::Weight& known = part_->weights()[weight];
+  torch::Tensor whole =
+      own.defined()
+          ? full(ParameterStore::as_whole(parameters().entries()[static_cast<size_t>(known.entry)], own)).contiguous()
+          : torch::empty(known.sizes, torch::TensorOptions().device(device_));
+  if (groups_.pipeline()) groups_.pipeline()->broadcast(data_of(whole), known.owner, call_options(device_));
+  return whole;
+}
+
+torch::Tensor Trainer::gradient(size_t weight) const {
+  const int entry = part_->weights()[weight].entry;
+  return from_owner(weight, entry < 0
+                                ? torch::Tensor()
+                                : part_->gradient(static_cast<size_t>(entry)).to(torch::kFloat32) * gradient_factor_);
+}
+
+torch::Tensor Trainer::weight(size_t weight) const {
+  const int entry = part_->weights()[weight].entry;
+  return from_owner(weight,
+                    entry < 0 ? torch::Tensor() : parameters().entries()[static_cast<size_t>(entry)].master.clone());
 }
 
 std::vector<Trainer::NamedTensor> Trainer::state() const {
   std::vector<NamedTensor> all;
-  for (const ParameterStore::Entry& entry : parameters_->entries())
+  for (const ParameterStore::Entry& entry : parameters().entries())
     all.push_back({entry.name, "weights", ParameterStore::as_whole(entry, entry.master)});
-  for (const auto& buffer : model_->named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
+  for (const auto& buffer : part_->model().named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
   for (auto& [name, tensor] : optimizer_->state()) all.push_back({name, "optimizer", tensor});
   return all;
 }
@@ -88,7 +110,8 @@ void Trainer::restore(const std::string& meta, bool keep_position) {
   }
   loss_scale_.num_skipped = json.at("steps_skipped").get<int64_t>();
   if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured anew
-  parameters_->publish();
+  part_->parameters().publish();
+  part_->share_weights();
   start_reading();
 }
 

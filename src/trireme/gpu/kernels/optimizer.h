@@ -1,7 +1,7 @@
 // Optimizer steps over all parameters in one launch, and the norm of all gradients.
 //
 // What changes from step to step lies in device memory (StepValues), so that a captured graph can be run again. The
-// arithmetic is that of train/optimizer_kernels.h, element by element, without contraction, the sum of squares in the
+// arithmetic is that of optimizer/kernels.h, element by element, without contraction, the sum of squares in the
 // same tree, and the scalars in double as in train/optimizer.cpp: the same bits as on a CPU for the same gradients.
 // Threads: one at a time. Nothing blocks but the constructor. Errors: those of CUDA's calls, as Error.
 #pragma once

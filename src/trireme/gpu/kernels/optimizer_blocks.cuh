@@ -7,7 +7,7 @@
 
 namespace trireme::gpu {
 
-/// Elements of a block: the blocks of sum_of_squares() in train/optimizer_kernels.cpp.
+/// Elements of a block: the blocks of sum_of_squares() in optimizer/kernels.cpp.
 inline constexpr int kBlockElements = 4096;
 
 /// At most kBlockElements of one parameter.

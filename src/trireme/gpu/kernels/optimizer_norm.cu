@@ -1,6 +1,6 @@
 // The norm of all gradients in two launches: a sum of squares for each block, then one block of threads for the tree.
 //
-// The order is that of sum_of_squares() in train/optimizer_kernels.cpp: sixteen lanes by element number modulo 16, a
+// The order is that of sum_of_squares() in optimizer/kernels.cpp: sixteen lanes by element number modulo 16, a
 // tree of the lanes, a tree of a parameter's blocks, and the parameters one after another.
 #include "trireme/gpu/kernels/launch.cuh"
 #include "trireme/gpu/kernels/optimizer_blocks.cuh"

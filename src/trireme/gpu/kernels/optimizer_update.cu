@@ -14,7 +14,7 @@ constexpr int kVector = 4;
 
 enum class Rule { kPlainSgd, kMomentumSgd, kAdam };
 
-/// The scalars of AdamStep and SgdStep in train/optimizer_kernels.h, prepared as train/optimizer.cpp does.
+/// The scalars of AdamStep and SgdStep in optimizer/kernels.h, prepared as optimizer/rule.cpp does.
 struct Scalars {
   float factor;
   float lr;

@@ -47,11 +47,10 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
   split_ranks();
   make_stages(num_slots);
   shape_.groups = groups_of_stages();
-  const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
-  report_ =
-      check_programs(lower_pipeline_all(shape_), options_.num_leaves > 0 ? options_.num_leaves : num_micro_batches);
-  executor_ = std::make_unique<PipelineExecutor>(lower_pipeline(shape_, pipeline_rank_, replica_), stages_, *along_,
-                                                 replicas_.get(), device_);
+  report_ = check_programs(lower_pipeline_all(shape_), shape_.leaves());
+  executor_ = std::make_unique<Executor>(
+      lower_pipeline(shape_, pipeline_rank_, replica_), stages_,
+      ExecutorOptions{.replicas = replicas_.get(), .pipeline = along_.get(), .device = device_});
 }
 
 Pipeline::~Pipeline() {
@@ -166,12 +165,9 @@ void Pipeline::make_stages(int num_slots) {
   for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
     if (!owns(stage)) continue;
     const LayerRange range = partition_[static_cast<size_t>(stage)];
-    PipelineStage& made = stages_[stage];
-    made.forward = [this, range](const torch::Tensor& x, int micro_batch) {
-      const RandomScope random({options_.seed, num_steps_, static_cast<uint64_t>(micro_batch)});
-      torch::Tensor y = x;
-      for (int i = range.first; i < range.last; ++i) y = layers_[static_cast<size_t>(i)].forward<torch::Tensor>(y);
-      return y;
+    Stage& made = stages_[stage];
+    made.forward = [this, range](const torch::Tensor& x, int micro_batch, const torch::Tensor&) {
+      return forward(range, x, micro_batch);
     };
     for (int i = range.first; i < range.last; ++i) {
       for (const torch::Tensor& buffer : layers_[static_cast<size_t>(i)].ptr()->buffers()) {
@@ -218,21 +214,32 @@ torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& ba
   return batch.narrow(0, (micro_batch - replica_ * count) * size, size);
 }
 
+/// Of one stage; with the loss after the last.
+torch::Tensor Pipeline::forward(LayerRange range, const torch::Tensor& x, int micro_batch) {
+  const RandomScope random({options_.seed, num_steps_, static_cast<uint64_t>(micro_batch)});
+  torch::Tensor y = x.defined() ? x : micro_batch_of("input", input_, micro_batch);
+  for (int i = range.first; i < range.last; ++i) y = layers_[static_cast<size_t>(i)].forward<torch::Tensor>(y);
+  if (range.last < static_cast<int>(layers_.size())) return y;
+  const torch::Tensor value = (*loss_)(y, micro_batch_of("target", target_, micro_batch));
+  const torch::Tensor loss = options_.average ? value / (options_.num_micro_batches * options_.num_replicas) : value;
+  losses_[micro_batch] = loss.detach();
+  return loss;
+}
+
 double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss) {
   const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
-  PipelineActions actions;
-  actions.input = [&](int micro_batch) { return micro_batch_of("input", input, micro_batch); };
-  actions.loss = [&](int micro_batch, const torch::Tensor& output) {
-    const torch::Tensor value = loss(output, micro_batch_of("target", target, micro_batch));
-    return options_.average ? value / num_micro_batches : value;
-  };
-  actions.optimizer_step = [this] { give_gradients(); };
-  const std::vector<double> own = executor_->run(actions);
+  input_ = input;
+  target_ = target;
+  loss_ = &loss;
+  losses_.clear();
+  executor_->run([this](int) { give_gradients(); });
+  input_.reset();
+  target_.reset();
   ++num_steps_;
 
   // Each replica's losses at their places, summed by everybody in the same order.
   std::vector<double> losses(static_cast<size_t>(num_micro_batches));
-  std::copy(own.begin(), own.end(), losses.begin() + replica_ * options_.num_micro_batches);
+  for (const auto& [micro_batch, value] : losses_) losses[static_cast<size_t>(micro_batch)] = value.item<double>();
   comm_.all_reduce(Data(losses.data(), losses.size(), DataType::kDouble));
   double sum = 0;
   for (const double value : losses) sum += value;

@@ -29,7 +29,7 @@
 #include "trireme/program/check.h"
 #include "trireme/program/partition.h"
 #include "trireme/program/pipeline.h"
-#include "trireme/runtime/pipeline_executor.h"
+#include "trireme/runtime/executor.h"
 
 namespace trireme {
 
@@ -88,6 +88,7 @@ class Pipeline {
   void make_stages(int num_slots);
   std::vector<int> groups_of_stages();
   torch::Tensor micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const;
+  torch::Tensor forward(LayerRange range, const torch::Tensor& x, int micro_batch);
   void give_gradients();
   bool owns(int stage) const;
 
@@ -100,10 +101,15 @@ class Pipeline {
   CheckReport report_;
   int pipeline_rank_ = 0, replica_ = 0;
   uint64_t num_steps_ = 0;
+  // Of the step under way.
+  torch::Tensor input_, target_;
+  const Loss* loss_ = nullptr;
+  std::map<int, torch::Tensor> losses_;  ///< by micro-batch
+
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;
   std::map<int, std::unique_ptr<GradientStore>> stores_;
-  std::map<int, PipelineStage> stages_;
-  std::unique_ptr<PipelineExecutor> executor_;
+  std::map<int, Stage> stages_;
+  std::unique_ptr<Executor> executor_;
   // Last, so that they end first: messages may be under way where a step has failed.
   std::unique_ptr<Communicator> replicas_;
   std::unique_ptr<Communicator> along_;

@@ -53,7 +53,7 @@ struct DeviceUpdate::Inside {
     for (const auto& [gradient, is_part] : gradients) {
       (is_part ? parts : whole).add_(torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).square());
     }
-    sum_over_model(parts);
+    sum_over_model(whole, parts);
     const torch::Tensor doubles = values.view(torch::kFloat64);
     torch::Tensor norm = doubles[offsetof(gpu::StepValues, norm) / sizeof(double)];
     norm.copy_((whole + parts).sqrt() * doubles[offsetof(gpu::StepValues, factor) / sizeof(double)]);
@@ -70,7 +70,7 @@ struct DeviceUpdate::Inside {
   torch::Tensor step_values;            ///< of the executor, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
   std::vector<std::pair<torch::Tensor, bool>> gradients;  ///< where they lie, and whether they are parts
-  std::function<void(torch::Tensor&)> sum_over_model;
+  SumOverModel sum_over_model;
 };
 
 DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
@@ -102,7 +102,7 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
 
 DeviceUpdate::~DeviceUpdate() = default;
 
-void DeviceUpdate::set_sum_over_model(std::function<void(torch::Tensor&)> sum_over_model) {
+void DeviceUpdate::set_sum_over_model(SumOverModel sum_over_model) {
   inside_->sum_over_model = std::move(sum_over_model);
 }
 

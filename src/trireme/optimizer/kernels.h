@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace trireme {
 
@@ -30,5 +32,11 @@ void sgd_update(float* weight, const float* gradient, float* velocity, size_t co
 
 /// Σ x², over fixed blocks by element number whose sums meet in a tree: the same wherever the array is cut into blocks.
 double sum_of_squares(const float* values, size_t count);
+
+/// The two halves of sum_of_squares, for an array whose parts lie on several machines: the sums of its blocks of this
+/// many elements, appended part by part (each but the last a whole number of blocks), and what they add up to.
+inline constexpr size_t kSquaresBlock = 4096;
+void append_block_squares(const float* values, size_t count, std::vector<double>& sums);
+double add_block_squares(std::span<const double> sums);
 
 }  // namespace trireme

@@ -1,16 +1,18 @@
-#include "trireme/train/optimizer_kernels.h"
+#include "trireme/optimizer/kernels.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <vector>
 
+// The choice between clones is made while the program is loaded, before a sanitizer is ready to watch it.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TRIREME_VECTORIZED
+#else
 #define TRIREME_VECTORIZED __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
 
 namespace trireme {
 namespace {
-
-constexpr size_t kBlock = 4096;
 
 TRIREME_VECTORIZED double block_sum(const float* values, size_t count) {
   double lanes[16] = {};
@@ -65,13 +67,18 @@ TRIREME_VECTORIZED void sgd_update(float* __restrict weight, const float* __rest
   }
 }
 
-double sum_of_squares(const float* values, size_t count) {
-  if (count == 0) return 0;
-  std::vector<double> sums;
-  for (size_t first = 0; first < count; first += kBlock) {
-    sums.push_back(block_sum(values + first, std::min(kBlock, count - first)));
+void append_block_squares(const float* values, size_t count, std::vector<double>& sums) {
+  for (size_t first = 0; first < count; first += kSquaresBlock) {
+    sums.push_back(block_sum(values + first, std::min(kSquaresBlock, count - first)));
   }
-  return tree_sum(sums.data(), sums.size());
+}
+
+double add_block_squares(std::span<const double> sums) { return sums.empty() ? 0 : tree_sum(sums.data(), sums.size()); }
+
+double sum_of_squares(const float* values, size_t count) {
+  std::vector<double> sums;
+  append_block_squares(values, count, sums);
+  return add_block_squares(sums);
 }
 
 }  // namespace trireme

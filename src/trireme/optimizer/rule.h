@@ -1,0 +1,35 @@
+// What an optimizer does to weights in one step, apart from where they lie: shared by workers and parameter servers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme {
+
+enum class OptimizerKind : uint8_t { kSgd, kAdam, kAdamW };
+
+/// A plain value. Threads: all; nothing here blocks or fails.
+struct UpdateRule {
+  OptimizerKind kind = OptimizerKind::kSgd;
+  double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;
+
+  bool operator==(const UpdateRule&) const = default;
+
+  /// Velocity, or Adam's first moment; Adam's second moment: each as large as the weights.
+  bool has_first() const { return kind != OptimizerKind::kSgd || momentum != 0; }
+  bool has_second() const { return kind != OptimizerKind::kSgd; }
+
+  struct Step {
+    double factor = 1;  ///< applied to the gradient: average, clipping, loss scale
+    double lr = 0;
+    int64_t step = 0;    ///< from 0, for Adam's bias corrections
+    bool decays = true;  ///< whether weight decay applies to these weights
+  };
+  /// `first` and `second` may be null where there is none. The same bits in one call or in parts.
+  void apply(const Step& step, float* weight, const float* gradient, float* first, float* second, size_t count) const;
+};
+
+}  // namespace trireme

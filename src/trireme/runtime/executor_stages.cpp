@@ -1,0 +1,213 @@
+// The computations of a program: forward and backward passes of a stage, what they keep, and with which weights.
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include "trireme/base/error.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/runtime/stopwatch.h"
+
+namespace trireme {
+namespace {
+
+torch::Tensor random_state(const torch::Device& device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(const torch::Device& device, const torch::Tensor& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+/// What a stage changes beside its output is as before when this ends: it has happened once already.
+class Repetition {
+ public:
+  Repetition(const torch::Device& device, const torch::Tensor& random, const std::vector<torch::Tensor>& buffers)
+      : device_(device), buffers_(buffers) {
+    for (const torch::Tensor& buffer : buffers) values_.push_back(buffer.detach().clone());
+    if (!random.defined()) return;
+    random_ = random_state(device);
+    set_random_state(device, random);
+  }
+  ~Repetition() {
+    // The graph may refer to the buffers; variable_data() keeps their changes from it, as layers do.
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < values_.size(); ++i) buffers_[i].variable_data().copy_(values_[i]);
+    if (random_.defined()) set_random_state(device_, random_);
+  }
+  Repetition(const Repetition&) = delete;
+
+ private:
+  const torch::Device device_;
+  const std::vector<torch::Tensor>& buffers_;
+  std::vector<torch::Tensor> values_;
+  torch::Tensor random_;
+};
+
+std::vector<torch::Tensor> as_list(const torch::Tensor& tensor) {
+  return tensor.defined() ? std::vector{tensor} : std::vector<torch::Tensor>{};
+}
+
+}  // namespace
+
+/// While it lives, the stage has the weights that were restored for it, if any were; then the newest again. A graph
+/// refers to the parameters themselves, so a backward pass needs what its forward pass had.
+class Executor::OldWeights {
+ public:
+  OldWeights(Executor& executor, int stage) {
+    const auto restored = executor.restored_.find(stage);
+    if (restored == executor.restored_.end()) return;
+    sources_ = &executor.stages_.at(stage).store->sources();
+    const Stash& old = executor.stashed_.at({stage, restored->second});
+    for (size_t i = 0; i < old.size(); ++i) {
+      torch::Tensor leaf = (*sources_)[i].leaf;
+      newest_.push_back(leaf.detach());
+      leaf.set_data(old[i]);
+    }
+    executor.restored_.erase(restored);
+  }
+  ~OldWeights() {
+    for (size_t i = 0; i < newest_.size(); ++i) torch::Tensor((*sources_)[i].leaf).set_data(newest_[i]);
+  }
+  OldWeights(const OldWeights&) = delete;
+
+ private:
+  const std::vector<GradientSource>* sources_ = nullptr;
+  Stash newest_;
+};
+
+void Executor::stash(const Instruction& instruction) {
+  const GradientStore* store = stages_.at(instruction.stage).store;
+  Stash& kept = stashed_[{instruction.stage, instruction.version}];
+  if (!store) return;
+  const torch::NoGradGuard no_grad;
+  for (const GradientSource& source : store->sources()) kept.push_back(source.leaf.detach().clone());
+}
+
+/// From the stage before or after, on this rank or another.
+torch::Tensor Executor::take(const PipelineMessage& message) {
+  const Stopwatch watch(times_.messages_s);
+  const auto here = made_.find(message);
+  if (here == made_.end()) return messages_->take(message);
+  torch::Tensor tensor = std::move(here->second);
+  made_.erase(here);
+  return tensor;
+}
+
+void Executor::run_forward(const Instruction& instruction) {
+  const int stage = instruction.stage, micro_batch = instruction.micro_batch;
+  Work& work = works_[{stage, micro_batch}];
+  if (!is_first(stage)) work.input = take({false, stage, micro_batch}).detach();
+  const Stopwatch watch(times_.forward_s);
+  work.values = torch::empty({stages_.at(stage).num_values}, torch::TensorOptions().device(device_));
+  torch::Tensor output;
+  if (recomputed_.contains({stage, micro_batch})) {
+    const torch::Tensor before = random_state(device_);
+    const uint32_t version = work.input.defined() ? work.input._version() : 0;
+    const torch::NoGradGuard keeps_nothing;
+    output = compute(instruction, work.input, work.values);
+    if (work.input.defined() && work.input._version() != version) {
+      throw UsageError("the stage changes its input, from which it is to be computed again",
+                       "let its first layer not work in place, or turn recomputation off");
+    }
+    if (!at::equal(before, random_state(device_))) work.random_before = before;
+  } else {
+    if (!is_first(stage)) work.input.requires_grad_();
+    output = work.output = compute(instruction, work.input, work.values);
+  }
+  if (is_last(stage)) return;
+  check_form(instruction, output);
+  made_[{false, stage + 1, micro_batch}] = output.detach();
+}
+
+torch::Tensor Executor::compute(const Instruction& instruction, const torch::Tensor& input,
+                                const torch::Tensor& values) {
+  const OldWeights weights(*this, instruction.stage);
+  torch::Tensor output = stages_.at(instruction.stage).forward(input, instruction.micro_batch, values);
+  if (is_last(instruction.stage) && output.dim() != 0) {
+    throw UsageError(fmt::format("the loss is {}, and must be a scalar", form_of(output).to_string()),
+                     "return the mean or the sum over the micro-batch");
+  }
+  return output;
+}
+
+void Executor::recompute(const Instruction& instruction) {
+  const Stopwatch watch(times_.forward_s);
+  Work& work = works_.at({instruction.stage, instruction.micro_batch});
+  if (work.input.defined()) work.input.requires_grad_();
+  const Repetition repetition(device_, work.random_before, stages_.at(instruction.stage).buffers);
+  work.output = compute(instruction, work.input, torch::empty_like(work.values));
+}
+
+/// [Note: Shapes in a pipeline]
+void Executor::check_form(const Instruction& instruction, const torch::Tensor& output) {
+  const TensorForm form = form_of(output);
+  const auto [known, is_new] = outputs_.try_emplace(instruction.stage, form);
+  if (is_new) {
+    if (!output.is_floating_point()) {
+      throw UsageError(fmt::format("stage {} gives {}, which has no gradients", instruction.stage, form.to_string()),
+                       "cut the model where floating-point numbers cross");
+    }
+    messages_->set_gradient_form(instruction.stage, form);
+  } else if (form != known->second) {
+    throw UsageError(
+        fmt::format("stage {} gives {} for micro-batch {}, and gave {} for those before", instruction.stage,
+                    form.to_string(), instruction.micro_batch, known->second.to_string()),
+        "shapes between stages are fixed: give all micro-batches the same shape");
+  }
+}
+
+torch::Tensor Executor::take_output_gradient(const Instruction& instruction) {
+  return is_last(instruction.stage) ? torch::Tensor() : take({true, instruction.stage, instruction.micro_batch});
+}
+
+/// To the stage before. What does not matter for the output has gradients of zero.
+void Executor::give_input_gradient(const Instruction& instruction, const torch::Tensor& input, torch::Tensor gradient) {
+  if (is_first(instruction.stage)) return;
+  made_[{true, instruction.stage - 1, instruction.micro_batch}] =
+      gradient.defined() ? std::move(gradient) : torch::zeros_like(input).detach();
+}
+
+void Executor::run_backward(size_t at) {
+  const Instruction& instruction = program_.instructions[at];
+  const torch::Tensor gradient = take_output_gradient(instruction);
+  const Stopwatch watch(times_.backward_s);
+  Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
+  const OldWeights weights(*this, instruction.stage);
+  fill_slot(at, work.values, [&] {
+    if (work.output.requires_grad()) torch::autograd::backward({work.output}, as_list(gradient));
+  });
+  if (!work.input.defined()) return;
+  give_input_gradient(instruction, work.input, std::exchange(work.input.mutable_grad(), torch::Tensor()));
+}
+
+void Executor::run_backward_input(const Instruction& instruction) {
+  const torch::Tensor gradient = take_output_gradient(instruction);
+  const Stopwatch watch(times_.backward_s);
+  Work& work = works_.at({instruction.stage, instruction.micro_batch});
+  work.split = std::make_unique<SplitBackward>(std::exchange(work.output, torch::Tensor()), work.input);
+  const torch::Tensor input = std::exchange(work.input, torch::Tensor());
+  const OldWeights weights(*this, instruction.stage);
+  give_input_gradient(instruction, input, work.split->run_input(gradient));
+  const GradientStore* store = stages_.at(instruction.stage).store;
+  if (store == nullptr) return;
+  for (const GradientSource& source : store->sources()) {
+    if (!source.leaf.grad().defined()) continue;
+    throw UsageError(fmt::format("the gradient of {} comes with the gradients of inputs: a part of stage {} "
+                                 "differentiates inside its backward pass",
+                                 source.name, instruction.stage),
+                     "take a schedule that does not split the backward pass, such as 1f1b; or recompute by stages");
+  }
+}
+
+void Executor::run_weight_grad(size_t at) {
+  const Instruction& instruction = program_.instructions[at];
+  const Stopwatch watch(times_.backward_s);
+  const Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
+  const OldWeights weights(*this, instruction.stage);
+  fill_slot(at, work.values, [&] { work.split->run_weights(); });
+}
+
+}  // namespace trireme

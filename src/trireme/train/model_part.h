@@ -1,0 +1,115 @@
+// What of a model this worker holds: all of it, or the layers of its stages of a pipeline, and of these with tensor
+// parallelism a part; with the gradients, the program that fills them, and the weights that two stages share.
+//
+// [Note: Shared weights]
+// A weight with two uses, such as the embedding of a language model that is also its output layer, belongs to the stage
+// of its first use. Each use has gradients of its own, summed apart over micro-batches and replicas; then they meet in
+// the owner's. Where the second use is on another rank, that one has a copy: it sends its gradient, the owner updates,
+// and sends the weights back. So the sum is the same wherever the model is cut, and nobody else needs the optimizer's
+// state.
+//
+// Owner: the trainer. Threads: one. The constructor is collective, and so is what says it.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/config/check.h"
+#include "trireme/models/model.h"
+#include "trireme/program/partition.h"
+#include "trireme/program/pipeline.h"
+#include "trireme/runtime/executor.h"
+#include "trireme/runtime/gradient_store.h"
+#include "trireme/runtime/parameter_store.h"
+#include "trireme/train/rank_groups.h"
+
+namespace trireme {
+
+class ModelPart {
+ public:
+  ModelPart(const Config& config, const BatchPlan& plan, const RankGroups& groups, const torch::Device& device,
+            torch::ScalarType compute_type);
+
+  /// Layers that are computed one after another.
+  struct StagePart {
+    int number = -1;  ///< of the pipeline; -1: the whole model
+    LayerRange layers;
+    std::unique_ptr<GradientStore> gradients;
+    std::vector<Statistic> statistics;
+  };
+  /// A parameter of the whole model.
+  struct Weight {
+    std::string name;
+    std::vector<int64_t> sizes;
+    int owner = 0;   ///< along the pipeline
+    int entry = -1;  ///< in parameters(); -1: on another rank
+  };
+
+  Model& model() { return *model_; }
+  const Model& model() const { return *model_; }
+  ParameterStore& parameters() { return *parameters_; }
+  const ParameterStore& parameters() const { return *parameters_; }
+  const std::vector<StagePart>& stages() const { return stages_; }
+  const std::vector<Weight>& weights() const { return weights_; }
+  int64_t num_parameters() const;
+  const Partition& partition() const { return partition_; }
+  bool is_first(const StagePart& stage) const { return stage.layers.first == 0; }
+  bool is_last(const StagePart& stage) const { return stage.layers.last == partition_.back().last; }
+  bool has_first() const;
+  bool has_last() const;
+  int rank_of_last() const { return rank_of_layer_.back(); }  ///< along the pipeline
+
+  /// The program of this rank; every stage has values beside its gradients. Collective.
+  Program program(const BatchPlan& plan) const;
+
+  /// Where the sum of an entry's gradients lies.
+  torch::Tensor gradient(size_t entry) const;
+  torch::ScalarType travel_type() const { return travel_type_; }
+  /// [Note: Shared weights]: after the sums over replicas; and after the weights have changed. Both collective.
+  void add_shared_gradients() const;
+  void share_weights() const;
+
+  /// What a stage makes of the output of the one before, or of the input: plain tensors, of mesh tensors this rank's
+  /// part. Of the last stage the loss where there is a target, else logits; both may be mesh tensors. `seq` is the
+  /// length of the samples, for language models.
+  torch::Tensor forward(const StagePart& stage, const torch::Tensor& x, int64_t seq,
+                        const torch::Tensor& target = {}) const;
+  /// All stages in evaluation, without gradients: the logits where the last stage is, elsewhere an undefined tensor.
+  /// Collective along the pipeline.
+  torch::Tensor predict(const torch::Tensor& input) const;
+
+  size_t gradient_bytes() const;
+
+ private:
+  struct Shared {
+    std::string name;          ///< of the parameter
+    int use = -1, owner = -1;  ///< pipeline ranks
+    int entry = -1;            ///< where it is owned here
+    torch::Tensor leaf = {};   ///< where it is used here
+    size_t stage = 0, source = 0;
+  };
+  void cut(const Config& config, const BatchPlan& plan);
+  void list_weights();
+  void distribute_parameters(const Config& config);
+  void make_stores(const Config& config, const BatchPlan& plan);
+  void send(const torch::Tensor& tensor, int to) const;
+  void receive(const torch::Tensor& tensor, int from) const;
+
+  const RankGroups& groups_;
+  const torch::Device device_;
+  torch::ScalarType travel_type_;
+  std::shared_ptr<Model> model_;
+  PipelineShape shape_;  ///< without its groups; unused where pp is 1
+  Partition partition_;
+  std::vector<int> rank_of_layer_;
+  std::vector<Weight> weights_;
+  std::unique_ptr<ParameterStore> parameters_;
+  std::vector<StagePart> stages_;
+  std::vector<std::pair<size_t, size_t>> source_of_entry_;  ///< stage of stages(), source
+  std::vector<Shared> shared_;
+};
+
+}  // namespace trireme
