@@ -52,6 +52,15 @@ class Layouts(unittest.TestCase):
         self.check("dp=1", "dp=1,tp=2", "ipc", exact, ["--model", "llama-tiny"], verdict="noise")
         self.check("dp=1,tp=2", "dp=2,tp=2", "ipc", ["--precision.compute=bfloat16"])
 
+    def test_pipelines(self):
+        deep = GPT + ["--model.layers=6"]
+        for layout, backend in (("dp=1,pp=2", "ipc"), ("dp=1,pp=2,schedule=zb-h1", "ipc"), ("dp=1,pp=4", "ipc"),
+                                ("dp=1,pp=4,schedule=gpipe", "ipc"), ("dp=1,pp=2,schedule=interleaved", "ipc"),
+                                ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl")):
+            with self.subTest(layout=layout, backend=backend):
+                self.check("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"], deep)
+        self.check("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)
+
     def test_llama(self):
         self.check("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])
 

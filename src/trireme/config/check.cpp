@@ -160,6 +160,25 @@ void check_pipeline(const Config& config) {
   }
 }
 
+/// Each stage is updated by itself, so nothing can depend on all gradients of a step.
+void check_asynchronous(const Config& config) {
+  const auto demand = [&](bool holds, std::string_view key, const std::string& cure) {
+    if (!holds) contradict(config, key, "needs all stages at each update, and there is none such with", "parallel.schedule", cure);
+  };
+  if (!config.parallel.is_asynchronous()) {
+    if (config.parallel.update_every == 0) return;
+    contradict(config, "parallel.update_every", "is for pipedream and pipedream-2bw, not", "parallel.schedule",
+               "leave it at 0");
+  }
+  demand(config.train.clip == 0, "train.clip", "set train.clip = 0");
+  demand(config.precision.compute != "float16", "precision.compute", "use bfloat16, which needs no loss scale");
+  demand(config.train.on_nan != "skip", "train.on_nan", "set train.on_nan to stop or rollback");
+  demand(!config.model.is_language() || !config.model.tied, "model.tied", "set model.tied = false");
+  if (config.train.device == "cuda") {
+    contradict(config, "train.device", "does not run", "parallel.schedule", "take a synchronous one, such as 1f1b");
+  }
+}
+
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   // A preset's warm-up may be longer than a run that was cut short on the command line.
@@ -249,6 +268,7 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_run(config);
   check_parallel(config);
   check_pipeline(config);
+  check_asynchronous(config);
   return plan_batch(config, resolve_dp(config, world_size));
 }
 

@@ -79,11 +79,14 @@ struct ParallelConfig {
   bool sequence = false;
   std::string schedule = "1f1b";
   int64_t interleave = 1;
+  int64_t update_every = 0;             ///< 0: the schedule's own
   std::string split;                    ///< empty: by the layers' costs
   std::string plan;                     ///< empty: none
   std::string aggregation = "average";  ///< average, sum
   double bucket_mb = 4;                 ///< MiB
   bool overlap = true;
+  /// Weights change while micro-batches are under way.
+  bool is_asynchronous() const { return pp > 1 && schedule.starts_with("pipedream") && schedule != "pipedream-flush"; }
   bool operator==(const ParallelConfig&) const = default;
 };
 
@@ -121,6 +124,7 @@ struct ObserveConfig {
   std::string name;     ///< empty: derived from preset or file
   bool tensorboard = true;
   bool report = true;
+  int64_t trace_steps = 0;
   bool operator==(const ObserveConfig&) const = default;
 };
 

@@ -98,9 +98,12 @@ std::vector<Key> make_keys() {
       {KEY(parallel, zero), range(0, 3), "replicas share 1: optimizer state, 2: and gradients, 3: and weights"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
       {KEY(parallel, schedule),
-       one_of({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream-flush"}),
+       one_of({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",
+               "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"}),
        "order of a pipeline's work"},
       {KEY(parallel, interleave), range(1, 1000), "stages of a worker, for interleaved (1: two) and 1f1b"},
+      {KEY(parallel, update_every), range(0, kMaxSteps, "micro-batches"),
+       "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
       {KEY(parallel, split), kAny, "layers of each stage, \"4,4\" or \"0-3,4-7\"; empty: stages of equal cost"},
       {KEY(parallel, plan), kAny, "a plan file, or \"auto\" to ask the planner; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum"}), "of gradients over micro-batches"},
@@ -130,6 +133,7 @@ std::vector<Key> make_keys() {
       {KEY(observe, name), kAny, "of the run; empty: that of the file or preset"},
       {KEY(observe, tensorboard), kAny, "write files for TensorBoard"},
       {KEY(observe, report), kAny, "write report.html"},
+      {KEY(observe, trace_steps), range(0, 1000, "steps"), "times of every instruction, for trireme trace"},
   };
 }
 

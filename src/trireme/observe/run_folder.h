@@ -1,6 +1,6 @@
 // The folder of a run: where its files are, and that one job at a time uses it.
 //
-//   runs/default-1/   config.toml  events.jsonl  report.html  checkpoints/  tensorboard/  lock
+//   runs/default-1/   config.toml  events.jsonl  report.html  checkpoints/  tensorboard/  traces/  lock
 //   runs/latest       a link to the newest
 #pragma once
 
@@ -18,6 +18,7 @@ struct RunPaths {
   std::filesystem::path report() const { return folder / "report.html"; }
   std::filesystem::path checkpoints() const { return folder / "checkpoints"; }
   std::filesystem::path tensorboard() const { return folder / "tensorboard"; }
+  std::filesystem::path traces() const { return folder / "traces"; }
   std::filesystem::path lock() const { return folder / "lock"; }
   bool operator==(const RunPaths&) const = default;
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/clock_offset.h"
 #include "trireme/runtime/stopwatch.h"
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
@@ -74,18 +76,21 @@ void Executor::execute(const OptimizerStep& optimizer_step, bool alone) {
     if (!stage.store) continue;
     for (const GradientSource& source : stage.store->sources()) source.leaf.mutable_grad().reset();
   }
+  if (tracing_) trace_.assign(program_.instructions.size(), {});
   for (size_t at = 0; at < program_.instructions.size(); ++at) {
-    const Instruction& instruction = program_.instructions[at];
+    const size_t number = at;
+    const Instruction& instruction = program_.instructions[number];
     micro_batch_ = instruction.micro_batch;
-    if (!messages_) {
-      run_instruction(at, optimizer_step);
-      continue;
-    }
+    const double start = ready_ = tracing_ ? clock_seconds() : 0;
     try {
       run_instruction(at, optimizer_step);
     } catch (...) {
+      if (!messages_) throw;
       rethrow_at(fmt::format("rank {} of the pipeline, {}", program_.pipeline_rank, instruction.to_string()));
     }
+    if (!tracing_) continue;
+    synchronize(device_);
+    trace_[number] = {start, ready_, clock_seconds()};
   }
   if (messages_) messages_->finish();
 }

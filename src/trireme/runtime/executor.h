@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "trireme/program/instruction.h"
+#include "trireme/program/trace.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
 #include "trireme/runtime/pipeline_messages.h"
@@ -71,6 +72,10 @@ class Executor {
 
   /// Of the instruction under way; -1 where it has none.
   int micro_batch() const { return micro_batch_; }
+  /// From the next run on: when each instruction ran. On a GPU every instruction is then waited for.
+  void set_tracing(bool on) { tracing_ = on; }
+  /// Of the last run that was traced.
+  const std::vector<InstructionTimes>& trace() const { return trace_; }
   torch::Tensor values(int stage) const { return values_.at(stage)[0]; }
   const Program& program() const { return program_; }
   GroupReducer& reducer() { return reducer_; }
@@ -115,6 +120,8 @@ class Executor {
   const std::map<int, Stage> stages_;
   const torch::Device device_;
   const bool overlap_;
+  bool tracing_ = false;
+  std::vector<InstructionTimes> trace_;
   std::optional<PipelineMessages> messages_;
   GroupReducer reducer_;
   std::map<int, std::vector<torch::Tensor>> values_;  ///< of each stage, one for each slot
@@ -125,6 +132,7 @@ class Executor {
   // Of the step under way.
   bool alone_ = false;
   int micro_batch_ = -1;
+  double ready_ = 0;  ///< when the instruction under way had its message
   StepTimes times_;
   std::map<Place, Work> works_;
   std::map<PipelineMessage, torch::Tensor> made_;  ///< to be sent, or to be used on this rank

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/comm/clock_offset.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/stopwatch.h"
 
@@ -88,11 +89,11 @@ void Executor::stash(const Instruction& instruction) {
 
 /// From the stage before or after, on this rank or another.
 torch::Tensor Executor::take(const PipelineMessage& message) {
-  const Stopwatch watch(times_.messages_s);
   const auto here = made_.find(message);
-  if (here == made_.end()) return messages_->take(message);
-  torch::Tensor tensor = std::move(here->second);
-  made_.erase(here);
+  if (here != made_.end()) return std::move(made_.extract(here).mapped());
+  const Stopwatch watch(times_.messages_s);
+  torch::Tensor tensor = messages_->take(message);
+  if (tracing_) ready_ = clock_seconds();
   return tensor;
 }
 

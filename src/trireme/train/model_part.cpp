@@ -27,7 +27,8 @@ Schedule schedule_of(const ParallelConfig& parallel, const BatchPlan& plan) {
   return make_schedule({.kind = schedule_kind(interleaves ? "interleaved" : parallel.schedule),
                         .num_ranks = static_cast<int>(parallel.pp),
                         .num_micro_batches = static_cast<int>(plan.accumulation),
-                        .interleave = parallel.interleave > 1 ? static_cast<int>(parallel.interleave) : 0});
+                        .interleave = parallel.interleave > 1 ? static_cast<int>(parallel.interleave) : 0,
+                        .update_every = static_cast<int>(parallel.update_every)});
 }
 
 /// Which layer has a parameter.
@@ -80,7 +81,7 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
   if (!by_stages) model_->set_recompute(recompute);
   shape_ = {.schedule = schedule_of(config.parallel, plan),
             .num_replicas = groups_.dp,
-            .num_leaves = static_cast<int>(plan.leaves),
+            .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
             .recompute = {by_stages}};
   const int num_stages = shape_.schedule.num_stages();
   const std::string& split = config.parallel.split;

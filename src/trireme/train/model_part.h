@@ -67,6 +67,8 @@ class ModelPart {
 
   /// Where the sum of an entry's gradients lies.
   torch::Tensor gradient(size_t entry) const;
+  /// Which of stages() an entry belongs to.
+  const StagePart& stage_of(size_t entry) const { return stages_[source_of_entry_[entry].first]; }
   torch::ScalarType travel_type() const { return travel_type_; }
   /// [Note: Shared weights]: after the sums over replicas; and after the weights have changed. Both collective.
   void add_shared_gradients() const;

@@ -57,6 +57,7 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
   for (size_t i = 0; i < entries.size(); ++i) {
     const ParameterStore::Entry& entry = entries[i];
     const torch::Tensor g = gradient(i);
+    if (!g.defined()) continue;
     const EntryState state = state_of(i);
     rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = config_.decay == "all" || entry.is_matrix},
                 entry.master.data_ptr<float>(), g.const_data_ptr<float>(), state.first, state.second,

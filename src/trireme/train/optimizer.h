@@ -26,7 +26,8 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, ParameterStore& parameters);
 
-  /// `gradient(i)` is the float32 gradient of entry i; `factor` is applied to it. `step` counts from 0.
+  /// `gradient(i)` is the float32 gradient of entry i, undefined where that is to stay as it is; `factor` is applied to
+  /// it. `step` counts from 0.
   void update(const std::function<torch::Tensor(size_t entry)>& gradient, double factor, double lr, int64_t step);
 
   struct EntryState {

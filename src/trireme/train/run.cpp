@@ -245,7 +245,10 @@ class Run {
     int64_t rollbacks = 0;
     while (trainer_.steps_done() < config_.train.steps) {
       const bool enough = options_.stop_after > 0 && trainer_.steps_done() + 1 - first_step_ >= options_.stop_after;
+      const bool traced = is_traced();
+      trainer_.set_tracing(traced);
       const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
+      if (traced) write_trace();
       if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
       if (!step.bad.empty() && config_.train.on_nan == "rollback") {
         roll_back(++rollbacks);
@@ -274,6 +277,20 @@ class Run {
     }
     if (line) line->finish();
     if (checkpoints_) is_saved_ = checkpoints_->finish() && is_saved_;
+  }
+
+  /// Not the first steps, in which memory is found and messages learn their shapes.
+  bool is_traced() const {
+    constexpr int64_t kUntraced = 2;
+    const int64_t number = trainer_.steps_done() - first_step_ - kUntraced;
+    return options_.keeps_run_folder && number >= 0 && number < config_.observe.trace_steps;
+  }
+
+  void write_trace() const {
+    std::filesystem::create_directories(paths_.traces());
+    const StepTrace trace = trainer_.trace();
+    replace_file(paths_.traces() / fmt::format("step-{:06}-rank-{:05}.json", trace.step, trace.rank),
+                 trace_to_json(trace));
   }
 
   void roll_back(int64_t times) {

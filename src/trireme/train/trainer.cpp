@@ -1,10 +1,12 @@
 #include "trireme/train/trainer.h"
 
 #include <ATen/autocast_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/models/batch_norm.h"
 #include "trireme/models/functions.h"
@@ -89,7 +91,8 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
     if (config.precision.matmul == "fp8") fp8_ = std::make_unique<Fp8Products>(part_->model());
     graph_ = std::make_unique<DeviceGraph>(device_);
   }
-  gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / static_cast<double>(plan_.num_micro_batches);
+  const auto averaged = static_cast<double>(plan_.num_micro_batches / num_updates());
+  gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / averaged;
   start_reading();
 }
 
@@ -117,14 +120,24 @@ bool Trainer::agree(bool flag) {
   return said[0] != 0;
 }
 
+int64_t Trainer::number_of(int64_t own) const {
+  const int64_t in_update = plan_.accumulation / num_updates();
+  return (own / in_update * plan_.dp + groups_.replica) * in_update + own % in_update;
+}
+
+int64_t Trainer::own_number_of(int64_t micro_batch) const {
+  const int64_t in_update = plan_.accumulation / num_updates();
+  return micro_batch / (in_update * plan_.dp) * in_update + micro_batch % in_update;
+}
+
 void Trainer::start_reading() {
   if (!part_->has_first() && !part_->has_last()) return;
-  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches(), first = groups_.replica * own;
+  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches();
   auto reader = std::make_unique<ReadAhead>(
       SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed)),
-      [micro, own, first, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
+      [this, micro, own, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
         const int64_t number = next++;
-        return std::optional(BatchRange{start + number / own * batch + (first + number % own) * micro, micro});
+        return std::optional(BatchRange{start + number / own * batch + number_of(number % own) * micro, micro});
       },
       ReadAheadOptions{.depth = static_cast<int>(std::max<int64_t>(1, config_.data.read_ahead * own))});
   if (inputs_) {  // a graph reads where the earlier inputs lie
@@ -136,9 +149,7 @@ void Trainer::start_reading() {
 
 torch::Tensor Trainer::forward(const ModelPart::StagePart& stage, const torch::Tensor& x, int micro_batch,
                                torch::Tensor values) {
-  const Inputs inputs = !inputs_ ? Inputs()
-                                 : inputs_->at(static_cast<size_t>(micro_batch) -
-                                               static_cast<size_t>(groups_.replica * num_own_micro_batches()));
+  const Inputs inputs = inputs_ ? inputs_->at(static_cast<size_t>(own_number_of(micro_batch))) : Inputs();
   const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
                            static_cast<uint64_t>(micro_batch)});
   const bool is_last = part_->is_last(stage);
@@ -197,7 +208,14 @@ StepReport Trainer::step(bool stop) {
 }
 
 void Trainer::run_on_host(StepReport& report) {
-  report.times = executor_->run([this, &report](int) { apply_gradients(report); });
+  if (num_updates() == 1) {
+    report.times = executor_->run([this, &report](int) { apply_gradients(report); });
+    return;
+  }
+  updates_.clear();
+  loss_sum_ = 0;
+  report.times = executor_->run([this, &report](int stage) { update_stage(stage, report); });
+  finish_updates(report);
 }
 
 /// The host only enqueues, then waits once. After some steps the whole step is one graph.
@@ -248,7 +266,7 @@ bool Trainer::can_capture() const {
 }
 
 /// Sums follow the order of the whole model's parameters, wherever they are: so no cut changes a bit.
-Trainer::Totals Trainer::totals() const {
+Trainer::Totals Trainer::totals(double own_loss) const {
   const std::vector<ModelPart::Weight>& weights = part_->weights();
   const size_t count = weights.size();
   // Of each parameter the square of its gradient: of what every rank of a stage has whole, then of what it has a part
@@ -263,7 +281,7 @@ Trainer::Totals Trainer::totals() const {
         sum_of_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(gradient.numel()));
   }
   const float* values = values_of(part_->stages().back()).const_data_ptr<float>();
-  if (part_->has_last()) numbers.back() = values[kLoss];
+  if (part_->has_last()) numbers.back() = own_loss;
   if (groups_.pipeline()) groups_.pipeline()->all_reduce(numbers);
   std::vector<double> parts = {0};
   double sum = 0;
@@ -278,7 +296,7 @@ Trainer::Totals Trainer::totals() const {
 void Trainer::apply_gradients(StepReport& report) {
   part_->add_shared_gradients();
   const double factor = gradient_factor_ / loss_scale_.scale;
-  const Totals totals = this->totals();
+  const Totals totals = this->totals(values_of(part_->stages().back()).const_data_ptr<float>()[kLoss]);
   report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
   report.stop_wanted = totals.stop;
   report.gradient_norm = totals.norm * factor;
@@ -294,6 +312,35 @@ void Trainer::apply_gradients(StepReport& report) {
   conclude(report, loss_is_finite);
 }
 
+/// One of several updates in a step, while micro-batches are under way in other stages.
+void Trainer::update_stage(int number, StepReport& report) {
+  const auto& stages = part_->stages();
+  const auto stage = std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
+  const int64_t update = updates_[number]++;
+  if (part_->is_last(*stage)) loss_sum_ += values_of(*stage).const_data_ptr<float>()[kLoss];
+  optimizer_->update(
+      [&](size_t entry) {
+        return &part_->stage_of(entry) == &*stage ? part_->gradient(entry).to(torch::kFloat32) : torch::Tensor();
+      },
+      gradient_factor_, report.learning_rate, steps_done_ * num_updates() + update);
+  update_statistics(*stage);
+}
+
+/// The norm is that of the last update.
+void Trainer::finish_updates(StepReport& report) {
+  const Totals totals = this->totals(loss_sum_);
+  report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
+  report.stop_wanted = totals.stop;
+  report.gradient_norm = totals.norm * gradient_factor_;
+  if (std::isfinite(totals.loss) && std::isfinite(totals.norm)) return;
+  report.skipped = true;
+  ++bad_steps_;
+  report.bad = fmt::format("step {}: the {} not finite, and the weights have been updated with it", steps_done_,
+                           std::isfinite(totals.loss) ? "gradients are" : "loss is");
+  if (config_.train.on_nan != "stop") return;
+  throw Error(report.bad, "go back to the newest checkpoint with a lower optimizer.lr");
+}
+
 /// After the update, or after it was skipped: counts, blames, and adapts the loss scale.
 void Trainer::conclude(StepReport& report, bool loss_is_finite) {
   if (report.skipped && (compute_type_ != torch::kFloat16 || !loss_is_finite || loss_scale_.scale <= 1)) {
@@ -306,20 +353,19 @@ void Trainer::conclude(StepReport& report, bool loss_is_finite) {
   if (compute_type_ == torch::kFloat16) {
     loss_scale_.update(!report.skipped, config_.precision.loss_scale_growth_every);
   }
-  if (!report.skipped) update_statistics();
+  if (report.skipped) return;
+  for (const ModelPart::StagePart& stage : part_->stages()) update_statistics(stage);
 }
 
-void Trainer::update_statistics() {
-  torch::NoGradGuard no_grad;
-  for (const ModelPart::StagePart& stage : part_->stages()) {
-    int64_t at = kNumValues;
-    for (const Statistic& statistic : stage.statistics) {
-      const int64_t count = statistic.running.numel();
-      const torch::Tensor mean = values_of(stage).narrow(0, at, count).view(statistic.running.sizes()) *
-                                 (1.0 / static_cast<double>(plan_.num_micro_batches));
-      statistic.running.lerp_(mean, statistic.momentum);
-      at += count;
-    }
+void Trainer::update_statistics(const ModelPart::StagePart& stage) {
+  const torch::NoGradGuard no_grad;
+  const double share = static_cast<double>(num_updates()) / static_cast<double>(plan_.num_micro_batches);
+  int64_t at = kNumValues;
+  for (const Statistic& statistic : stage.statistics) {
+    const int64_t count = statistic.running.numel();
+    const torch::Tensor mean = values_of(stage).narrow(0, at, count).view(statistic.running.sizes()) * share;
+    statistic.running.lerp_(mean, statistic.momentum);
+    at += count;
   }
 }
 

@@ -74,6 +74,11 @@ class Trainer {
   /// over the ranks of a model.
   torch::Tensor predict(const torch::Tensor& input);
 
+  /// From the next step on: when each instruction ran. The first call is collective.
+  void set_tracing(bool on);
+  /// Of the last step that was traced.
+  StepTrace trace() const;
+
   int64_t steps_done() const { return steps_done_; }
   int64_t samples_done() const { return samples_done_; }
   Model& model() { return part_->model(); }
@@ -124,14 +129,20 @@ class Trainer {
   void run_on_device(StepReport& report);
   bool can_capture() const;
   void update_fp8_scales();
-  Totals totals() const;
+  Totals totals(double own_loss) const;
   void apply_gradients(StepReport& report);
+  void update_stage(int number, StepReport& report);
+  void finish_updates(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
   std::optional<BadNumber> find_bad_number();
   [[noreturn]] void stop_for(const BadNumber& bad) const;
-  void update_statistics();
+  void update_statistics(const ModelPart::StagePart& stage);
   void start_reading();
   int64_t num_own_micro_batches() const { return plan_.accumulation; }
+  int64_t num_updates() const { return executor_->program().num_updates; }
+  /// Micro-batches of a step count update by update, and in each replica by replica: the global number of an own one.
+  int64_t number_of(int64_t own) const;
+  int64_t own_number_of(int64_t micro_batch) const;
   bool agree(bool flag);
   torch::Tensor values_of(const ModelPart::StagePart& stage) const { return executor_->values(stage.number); }
   torch::Tensor from_owner(size_t weight, const torch::Tensor& own) const;
@@ -158,6 +169,10 @@ class Trainer {
   int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;
   bool stop_ = false;
   double gradient_factor_ = 1;  ///< from sums to averages, without clipping
+  std::optional<double> clock_offset_;
+  // Where a step has several updates.
+  std::map<int, int64_t> updates_;  ///< of each stage
+  double loss_sum_ = 0;
 };
 
 }  // namespace trireme

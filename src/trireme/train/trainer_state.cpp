@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "trireme/comm/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
 #include "trireme/tensor/mesh_tensor.h"
@@ -45,6 +46,16 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   }
   loss /= predictions;
   return {loss, std::exp(loss), correct / predictions, samples};
+}
+
+void Trainer::set_tracing(bool on) {
+  if (on && !clock_offset_) clock_offset_ = world_.size() > 1 ? clock_offset(world_.comm()) : 0.0;
+  executor_->set_tracing(on);
+}
+
+StepTrace Trainer::trace() const {
+  return {world_.rank(),          groups_.replica,     groups_.place,     steps_done_,
+          clock_offset_.value_or(0), executor_->program(), executor_->trace()};
 }
 
 size_t Trainer::state_bytes() const {

@@ -1,0 +1,89 @@
+#include "trireme/program/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/error.h"
+#include "trireme/program/pipeline.h"
+
+namespace trireme {
+namespace {
+
+/// What ranks would write whose clocks differ and whose computations take exactly the times of `times`.
+std::vector<StepTrace> perfect_traces(const std::vector<Program>& programs, const StageTimes& times) {
+  const Timeline timeline = make_timeline(programs, times);
+  std::vector<StepTrace> traces;
+  for (size_t rank = 0; rank < programs.size(); ++rank) {
+    StepTrace trace{.rank = static_cast<int>(rank), .step = 4, .clock_offset = 100.0 * static_cast<double>(rank)};
+    trace.program = programs[rank];
+    size_t next = 0;
+    double now = 1000 - trace.clock_offset;
+    for (const Instruction& instruction : programs[rank].instructions) {
+      if (!is_compute(instruction.op)) {
+        trace.times.push_back({now, now, now});
+        continue;
+      }
+      const Span& span = timeline.ranks[rank].spans[next++];
+      const double zero = 1000 - trace.clock_offset;
+      trace.times.push_back({now, zero + span.start_ms / 1000, zero + span.end_ms / 1000});
+      now = trace.times.back().end;
+    }
+    traces.push_back(trace);
+  }
+  return traces;
+}
+
+std::vector<Program> programs_of(const char* kind, int ranks, int micro_batches) {
+  return lower_pipeline_ranks({.schedule = make_schedule({.kind = schedule_kind(kind),
+                                                          .num_ranks = ranks,
+                                                          .num_micro_batches = micro_batches})});
+}
+
+TEST(Trace, PerfectRunsAreAsPredicted) {
+  for (const char* kind : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
+    const std::vector<Program> programs = programs_of(kind, 3, 6);
+    const StageTimes times = StageTimes::equal(programs[0].num_stages(), 2, 1.5, 1.5, 0);
+    const std::vector<TraceReport> reports = report_traces(perfect_traces(programs, times));
+    ASSERT_EQ(reports.size(), 1u);
+    EXPECT_NEAR(reports[0].measured_ms, make_timeline(programs, times).makespan_ms, 1e-6) << kind;
+    EXPECT_NEAR(reports[0].measured_ms, reports[0].predicted_ms, 1e-6) << kind;
+    EXPECT_NEAR(reports[0].measured_bubble, reports[0].predicted_bubble, 1e-9) << kind;
+    EXPECT_NEAR(reports[0].times.forward[0], 2, 1e-6);
+  }
+}
+
+TEST(Trace, TextComesBack) {
+  for (const StepTrace& trace : perfect_traces(programs_of("1f1b", 2, 3), StageTimes::equal(2, 1, 1, 1, 0))) {
+    EXPECT_EQ(trace_from_json(trace_to_json(trace)), trace);
+  }
+}
+
+TEST(Trace, MistakesAreSaid) {
+  std::vector<StepTrace> traces = perfect_traces(programs_of("1f1b", 3, 3), StageTimes::equal(3, 1, 1, 1, 0));
+  const std::string text = trace_to_json(traces[0]);
+  traces.pop_back();
+  EXPECT_THROW(report_traces(traces), UsageError);
+  EXPECT_THROW(trace_from_json("{"), UsageError);
+  EXPECT_THROW(trace_from_json("{}"), UsageError);
+  EXPECT_THROW(trace_from_json(text.substr(0, text.size() / 2)), UsageError);
+  traces[0].times.pop_back();
+  EXPECT_THROW(trace_from_json(trace_to_json(traces[0])), UsageError);
+}
+
+TEST(Trace, ChromeHasAProcessForEachRank) {
+  const std::vector<StepTrace> traces = perfect_traces(programs_of("1f1b", 2, 3), StageTimes::equal(2, 1, 1, 1, 0));
+  const auto json = nlohmann::json::parse(traces_to_chrome(traces, report_traces(traces)));
+  int measured = 0, predicted = 0;
+  for (const auto& event : json.at("traceEvents")) {
+    if (event.at("ph") == "M") continue;
+    EXPECT_GE(event.at("ts").get<double>(), -1e-3);
+    if (event.at("cat") == "predicted") ++predicted;
+    if (event.at("cat") == "measured" && event.at("name").get<std::string>().starts_with("Forward")) ++measured;
+  }
+  EXPECT_EQ(measured, 6);
+  EXPECT_EQ(predicted, 12);
+}
+
+}  // namespace
+}  // namespace trireme

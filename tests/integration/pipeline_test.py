@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# ctest: timeout=300
+"""Pipelines in real processes: every layout trains the same bits, goes on with another's checkpoints, and refuses what
+cannot be before anything runs."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.environ["TRIREME_BIN_DIR"]
+TRIREME = os.path.join(BIN, "trireme")
+# Four layers to cut between: embedding, two blocks, output. Its weights are tied, so first and last stage share one.
+SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
+         "--train.global_batch=8", "--train.micro_batch=2", "--data.generated_size=20000",
+         "--optimizer.schedule=constant", "--optimizer.warmup_steps=0", "--observe.tensorboard=false"]
+STEPS = 6
+
+
+def run(*arguments, cwd):
+    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd)
+
+
+def words_of(layout):
+    """dp=2,pp=2 as keys."""
+    return [f"--parallel.{word}" for word in layout.split(",")]
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
+class PipelineTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme-pipeline-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_json(self, *arguments):
+        done = run(*arguments, "--json", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return json.loads(done.stdout)
+
+    def train(self, name, layout, *more, steps=STEPS):
+        return self.run_json("train", *SMALL, *words_of(layout), f"--train.steps={steps}",
+                             f"--observe.run_dir={name}", *more)
+
+    def resume(self, name, layout, *more):
+        return self.run_json("train", "--resume", name, *words_of(layout), f"--train.steps={STEPS}", *more)
+
+    def assert_same_bits(self, a, b):
+        """Weights and optimizer of the newest checkpoints."""
+        done = run("checkpoint", "diff", a, b, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"equal: \d+ tensors, bit for bit")
+
+    def files(self, run_name, start):
+        newest = os.path.join(self.folder, run_name, "checkpoints", f"step-{STEPS:06}")
+        return sorted(name for name in os.listdir(newest) if name.startswith(start))
+
+
+class Layouts(PipelineTest):
+    def setUp(self):
+        super().setUp()
+        self.whole = self.train("whole", "dp=1")
+
+    def test_train_the_same_bits(self):
+        for number, (layout, more, name) in enumerate([
+                ("dp=1,pp=2", [], "dp=1,pp=2 (1f1b)"),
+                ("dp=1,pp=4,schedule=zb-h2", ["--train.recompute=full"], "dp=1,pp=4 (zb-h2)"),
+                ("dp=2,pp=2,schedule=zb-v", ["--checkpoint.spread=false"], "dp=2,pp=2 (zb-v)"),
+                ("dp=1,pp=2,interleave=2", ["--train.recompute=selective"], None),
+                ("dp=1,pp=2,schedule=gpipe", ["--parallel.split=1,3"], "dp=1,pp=2 (gpipe)"),
+                ("dp=1,pp=3,schedule=naive", ["--parallel.split=0-0,1-2,3-3"], "dp=1,pp=3 (naive)")]):
+            with self.subTest(layout=layout, more=more):
+                result = self.train(f"run-{number}", layout, *more)
+                if name:
+                    self.assertEqual(result["layout"], name)
+                for key in ("final_loss", "held_out_loss", "held_out_accuracy", "parameters"):
+                    self.assertEqual(result[key], self.whole[key], key)
+                self.assertGreater(result["parts_ms"]["other stages"], 0)
+                self.assert_same_bits("whole", f"run-{number}")
+        self.assertEqual(self.whole["parts_ms"]["other stages"], 0)
+
+    def test_go_on_in_each_other(self):
+        for number, (first, then) in enumerate([("dp=1,pp=2", "dp=2,pp=1"),
+                                                ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=4,schedule=1f1b"),
+                                                ("dp=2,pp=1", "dp=2,pp=2,schedule=zb-h1")]):
+            with self.subTest(first=first, then=then):
+                name = f"run-{number}"
+                self.train(name, first, steps=STEPS // 2)
+                self.assertEqual(self.resume(name, then)["steps"], STEPS)
+                self.assert_same_bits("whole", name)
+
+    def test_each_stage_is_written_by_those_who_hold_it(self):
+        self.train("spread", "dp=2,pp=2")
+        self.train("few", "dp=2,pp=2", "--checkpoint.spread=false")
+        self.assertEqual(len(self.files("spread", "weights-")), 4)
+        self.assertEqual(self.files("few", "weights-"), [f"weights-0000{i}-of-00002.safetensors" for i in range(2)])
+        done = run("checkpoint", "verify", "few", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assert_same_bits("spread", "few")
+
+    def test_together_with_tensor_parallelism(self):
+        self.train("tp", "dp=1,tp=2", steps=STEPS // 2)
+        all_three = self.train("all", "dp=2,pp=2,tp=2,schedule=zb-h1", steps=STEPS // 2)
+        self.assertEqual(all_three["layout"], "dp=2,pp=2 (zb-h1),tp=2")
+        self.assert_same_bits("tp", "all")  # pipelines and replicas change no bit of it
+        resumed = self.resume("all", "dp=1,pp=1,tp=1")
+        self.assertEqual(resumed["layout"], "dp=1")
+        self.assertAlmostEqual(resumed["final_loss"], self.whole["final_loss"], delta=1e-5 * self.whole["final_loss"])
+
+
+class Commands(PipelineTest):
+    def test_verify_says_equal(self):
+        for a, b in [("dp=1", "dp=1,pp=4,schedule=zb-h1"), ("dp=2", "dp=2,pp=2,schedule=pipedream-flush"),
+                     ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=2,schedule=interleaved"), ("dp=1,tp=2", "dp=1,pp=2,tp=2")]:
+            with self.subTest(a=a, b=b):
+                verdict = self.run_json("verify", "--a", a, "--b", b, "--steps", "2", *SMALL)
+                self.assertEqual(verdict["verdict"], "equal", verdict)
+
+    def test_bench_compares_schedules(self):
+        result = self.run_json("bench", "train", *SMALL, "--steps", "2", "--warmup", "1", "--repeats", "1",
+                               "--layouts", "dp=1;dp=1,pp=2;dp=1,pp=2,schedule=zb-v")
+        self.assertEqual([each["ranks"] for each in result["results"]], [1, 2, 2])
+        self.assertIs(result["losses_agree"], True)
+
+    def test_mistakes_cost_nothing(self):
+        for words, answer in [
+                (["pp=5"], "needs 5 stages, but the model has 4 layers"),
+                (["pp=3", "schedule=zb-v"], "needs 6 stages, but the model has 4 layers"),
+                (["pp=2", "split=3,3"], "split.*3,3"),
+                (["pp=2", "split=1,2,1"], "1,2,1.*3 stages"),
+                (["pp=2", "split=two,two"], "two,two"),
+                (["split=2,2"], r"parallel\.split.*parallel\.pp = 1"),
+                (["pp=2", "schedule=zb-h3"], r'parallel\.schedule = "zb-h3".*\n.*did you mean "zb-h1"'),
+                (["pp=2", "schedule=gpipe", "interleave=2"], r"parallel\.interleave = 2.*parallel\.schedule")]:
+            with self.subTest(words=words):
+                done = run("train", *SMALL, "--parallel.dp=1", *(f"--parallel.{word}" for word in words),
+                           cwd=self.folder)
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertRegex(done.stderr, answer)
+        done = run("train", *SMALL, "--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective",
+                   cwd=self.folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r'train\.recompute = "selective".*\n.*set train\.recompute to full')
+        done = run("train", *SMALL, "--parallel.pp=2", "--nproc", "3", cwd=self.folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("3 workers cannot be split by parallel.pp = 2", done.stderr)
+        self.assertEqual(os.listdir(self.folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,220 @@
+"""`trireme simulate`: what it prints, writes and refuses."""
+# ctest: timeout=120
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+TRIREME = os.path.join(os.environ["TRIREME_BIN_DIR"], "trireme")
+FIELDS = ["step_seconds", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu",
+          "memory_bytes_per_gpu", "bubble_fraction", "fits"]
+# Megatron's 7.5B on 128 A100: 142 TFLOP/s with recomputation.
+MEGATRON = ("--model.kind gpt --model.layers 36 --model.hidden 4096 --model.heads 32 --model.seq 2048 "
+            "--model.vocab 51200 --cluster a100-80gb --gpus 128 --parallel.tp 4 --parallel.pp 1 --parallel.dp 32 "
+            "--parallel.interleave 1 --parallel.schedule 1f1b --parallel.zero 0 --parallel.sequence false "
+            "--train.micro_batch 16 --train.global_batch 512 --train.recompute full --precision.compute fp16").split()
+LLAMA_405B = ("--model.kind llama --model.layers 126 --model.hidden 16384 --model.heads 128 --model.kv_heads 8 "
+              "--model.ffn 53248 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --parallel.tp 8 "
+              "--parallel.pp 16 --train.micro_batch 1 --train.global_batch 2048 --precision.compute bf16").split()
+SMALL = "--model.layers 8 --model.hidden 1024 --model.heads 16 --model.seq 512 --precision.compute fp16".split()
+
+
+def trireme(*arguments, code=0):
+    result = subprocess.run([TRIREME, "simulate", *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                            env={**os.environ, "COLUMNS": "120"})
+    assert result.returncode == code, (arguments, result)
+    return result.stdout if code == 0 else result.stdout + result.stderr
+
+
+def numbers(*arguments):
+    return json.loads(trireme(*arguments, "--json"))
+
+
+def changed(arguments, **keys):
+    """The arguments with other values of some keys: parallel_tp=2 for --parallel.tp 2."""
+    words = list(arguments)
+    for key, value in keys.items():
+        flag = "--" + key.replace("_", ".", 1)
+        if flag in words:
+            words[words.index(flag) + 1] = str(value)
+        else:
+            words += [flag, str(value)]
+    return words
+
+
+class Numbers(unittest.TestCase):
+    def test_the_promised_fields(self):
+        found = numbers(*MEGATRON)
+        self.assertLessEqual(set(FIELDS), set(found))
+        self.assertAlmostEqual(found["hardware_tflops_per_gpu"], 142, delta=7)
+        self.assertTrue(found["fits"])
+        self.assertEqual(found["gpus"], 128)
+        self.assertAlmostEqual(found["parameters"], 7.5e9, delta=0.1e9)
+        tokens = 512 * 2048 / found["step_seconds"] / 128
+        self.assertAlmostEqual(found["tokens_per_second_per_gpu"], tokens, delta=1e-6 * tokens)
+
+    def test_both_spellings_of_a_value(self):
+        joined = [f"{a}={b}" for a, b in zip(MEGATRON[::2], MEGATRON[1::2])]
+        self.assertEqual(numbers(*MEGATRON), numbers(*joined))
+        short, long = changed(MEGATRON, model_kind="gpt"), changed(MEGATRON, model_kind="gpt2",
+                                                                   precision_compute="float16")
+        self.assertEqual(numbers(*short), numbers(*long))
+
+    def test_dp_is_the_rest_of_the_gpus(self):
+        rest = changed(MEGATRON, parallel_dp=-1)
+        self.assertEqual(numbers(*rest)["layout"]["dp"], 32)
+
+    def test_every_degree_and_schedule(self):
+        base = [*SMALL, "--cluster", "a100-80gb", "--train.micro_batch", 1, "--train.global_batch", 64]
+        for schedule in ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream-2bw"]:
+            with self.subTest(schedule):
+                found = numbers(*base, "--gpus", 8, "--parallel.pp", 4, "--parallel.schedule", schedule)
+                self.assertEqual(found["layout"]["dp"], 2)
+                self.assertGreater(found["bubble_fraction"], 0)
+        for zero in range(4):
+            numbers(*base, "--gpus", 8, "--parallel.zero", zero)
+        numbers(*base, "--gpus", 8, "--parallel.cp", 2, "--parallel.tp", 2, "--parallel.sequence")
+        numbers(*base, "--gpus", 8, "--parallel.ep", 4, "--experts", 8, "--active-experts", 2)
+        for method in ["float16", "topk", "powersgd"]:
+            numbers(*base, "--gpus", 16, "--compression.method", method)
+        numbers(*base, "--gpus", 8, "--train.recompute", "0-3")
+
+    def test_a_mix_is_as_slow_as_its_slowest(self):
+        base = [*SMALL, "--train.micro_batch", 1, "--train.global_batch", 64, "--gpus", 16]
+        mix = numbers(*base, "--cluster", "a100-80gb+v100-16gb")
+        self.assertGreaterEqual(mix["step_seconds"], numbers(*base, "--cluster", "a100-80gb")["step_seconds"])
+        self.assertEqual(mix["memory_limit_bytes"], 16 * 1024**3)
+
+    def test_compression_helps_where_links_are_slow(self):
+        base = [*SMALL, "--cluster", "v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64, "--gpus", 64]
+        plain, sparse = numbers(*base), numbers(*base, "--compression.method", "topk")
+        self.assertLess(sparse["step_seconds"], 0.7 * plain["step_seconds"])
+
+    def test_other_models(self):
+        found = numbers("--model.kind", "resnet", "--model.depth", 50, "--model.channels", 3, "--model.image", 224,
+                        "--model.classes", 1000, "--cluster", "v100-16gb", "--gpus", 8, "--train.micro_batch", 32,
+                        "--train.global_batch", 256)
+        self.assertAlmostEqual(found["step_seconds"], 0.104, delta=0.02)
+        numbers("--model.kind", "mlp", "--cluster", "laptop", "--train.global_batch", 8)
+        self.assertTrue(numbers("--model", "gpt2-124m", "--cluster", "h200-141gb")["fits"])
+
+    def test_tokens(self):
+        gpt3 = ("--model.kind gpt --model.layers 96 --model.hidden 12288 --model.heads 96 --model.seq 2048 "
+                "--model.vocab 50257 --cluster a100-80gb --gpus 1 --train.micro_batch 1 --train.global_batch 16 "
+                "--train.recompute full --precision.compute fp16 --tokens 300e9").split()
+        found = numbers(*gpt3)
+        self.assertFalse(found["fits"])
+        self.assertGreater(found["gpu_hours"], 5e5)
+        self.assertLess(found["gpu_hours"], 3.1e6)  # the lecture notes' number, at a V100's speed
+        self.assertAlmostEqual(found["total_seconds"], found["gpu_hours"] * 3600, delta=1)
+        self.assertIn("300B tokens", trireme(*gpt3))
+
+    def test_many_devices(self):
+        found = numbers(*LLAMA_405B, "--gpus", 16384)
+        self.assertEqual(found["layout"]["dp"], 128)
+        self.assertTrue(150 < found["model_tflops_per_gpu"] < 600, found)
+        more = numbers(*changed(LLAMA_405B, train_global_batch=16384), "--gpus", 131072)
+        self.assertEqual(more["gpus"], 131072)
+
+
+class Memory(unittest.TestCase):
+    def test_zero_is_the_table_of_the_paper(self):
+        arguments = changed(MEGATRON, parallel_tp=1, parallel_dp=64, train_micro_batch=1)
+        arguments[arguments.index("--gpus") + 1] = "64"
+        found = numbers(*arguments, "--memory")
+        accounting, psi = found["memory_accounting"], found["parameters"]
+        self.assertEqual(accounting["bytes_per_parameter"], 16)
+        for row, bytes_each in zip(accounting["zero"], [16, 4 + 12 / 64, 2 + 14 / 64, 16 / 64]):
+            self.assertAlmostEqual(row["bytes"] / psi, bytes_each)
+        self.assertAlmostEqual(accounting["zero"][0]["bytes_with_float32_gradients"] / psi, 20)
+        for zero in range(4):
+            memory = numbers(*arguments, "--parallel.zero", zero)["memory"]
+            states = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+            self.assertAlmostEqual(states / psi, [16, 4 + 12 / 64, 2 + 14 / 64, 16 / 64][zero], places=6)
+        twenty = numbers(*arguments, "--precision.gradients", "float32", "--memory")
+        self.assertEqual(twenty["memory_accounting"]["bytes_per_parameter"], 20)
+
+    def test_kinds_add_up(self):
+        found = numbers(*LLAMA_405B, "--gpus", 16384, "--memory")
+        self.assertAlmostEqual(found["memory"]["total"], found["memory_bytes_per_gpu"])
+        self.assertEqual(len(found["memory_accounting"]["ranks"]), 16)
+        self.assertEqual({layer["layer"] for layer in found["memory_accounting"]["layers"]},
+                         {"embedding", "block", "output"})
+        self.assertIn("Model states: 16 bytes a parameter", trireme(*LLAMA_405B, "--gpus", 16384, "--memory"))
+
+    def test_what_would_fit(self):
+        arguments = changed(MEGATRON, parallel_tp=1, parallel_dp=128, train_micro_batch=4)
+        found = numbers(*arguments)
+        self.assertFalse(found["fits"])
+        self.assertGreater(found["missing_bytes"], 0)
+        self.assertTrue(any("parallel.zero" in way for way in found["would_fit"]), found["would_fit"])
+        text = trireme(*arguments)
+        self.assertIn("does not fit", text)
+        self.assertIn("would fit:", text)
+
+
+class Files(unittest.TestCase):
+    def test_timeline(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg, html, trace = (Path(folder) / name for name in ["a.svg", "a.html", "a.json"])
+            trireme(*SMALL, "--cluster", "a100-80gb", "--gpus", 8, "--parallel.pp", 4, "--train.micro_batch", 1,
+                    "--train.global_batch", 16, "--svg", svg, "--html", html, "--trace", trace)
+            xml.etree.ElementTree.parse(svg)
+            self.assertIn("<svg", html.read_text())
+            events = json.loads(trace.read_text())["traceEvents"]
+            spans = [event for event in events if event["ph"] == "X"]
+            self.assertEqual({event["pid"] for event in spans}, {0, 1, 2, 3})
+            self.assertTrue(any(event["name"].startswith("AllReduce") for event in spans))
+            self.assertTrue(all(event["dur"] >= 0 for event in spans))
+
+    def test_cluster_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "mine.json"
+            base = [*SMALL, "--gpus", 16, "--train.micro_batch", 1, "--train.global_batch", 16, "--cluster", file]
+            steps = []
+            for speed in [1, 10, 100]:
+                file.write_text(json.dumps({"preset": "a100-80gb", "between": {"gb_s": speed}}))
+                steps.append(numbers(*base)["step_seconds"])
+            self.assertGreater(steps[0], steps[1])
+            self.assertGreater(steps[1], steps[2])
+            file.write_text(json.dumps({"devices_per_host": 4}))
+            self.assertIn('"device" is missing', trireme(*base, code=2))
+            file.write_text(json.dumps({"device": {"peak_tflops": {"float16": 100}}}))
+            text = trireme(*base, code=2)
+            for hole in ["device.memory_gb", "between.gb_s"]:
+                self.assertIn(hole, text)
+            file.write_text("{")
+            self.assertIn("not JSON", trireme(*base, code=2))
+
+
+class BadInput(unittest.TestCase):
+    def test_is_named(self):
+        for arguments, words in [
+            (["--cluster", "a100-80g"], "did you mean a100-80gb"),
+            (["--cluster", "cloud"], "known: v100-16gb"),
+            ([*MEGATRON[:-2], "--gpus", 100], "--gpus"),
+            (changed(MEGATRON, parallel_tp=5, parallel_dp=-1), "cannot be split"),
+            (changed(MEGATRON, model_heads=31), "heads"),
+            (changed(MEGATRON, train_global_batch=500), "global batch of 500"),
+            (changed(MEGATRON, parallel_schedule="1f2b"), "1f1b"),
+            (changed(MEGATRON, parallel_zero=4), "parallel.zero"),
+            (changed(MEGATRON, parallel_ep=2), "--experts"),
+            (changed(MEGATRON, parallel_plan="auto"), "parallel.plan"),
+            (changed(MEGATRON, model_kin="gpt"), "model.kind"),
+            (["--gpus", 0], "--gpus"),
+            (["--attention", "slow"], "attention"),
+            ([*SMALL[:-1], "bf16", "--cluster", "v100-16gb", "--train.global_batch", 8], "bfloat16"),
+            (["--cluster", "laptop", "--gpus", 64, "--train.global_batch", 512], "laptop"),
+        ]:
+            with self.subTest(arguments=arguments):
+                text = trireme(*arguments, code=2)
+                self.assertTrue(text.startswith("error: "), text)
+                self.assertIn(words, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

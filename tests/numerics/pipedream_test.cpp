@@ -1,0 +1,182 @@
+// Asynchronous pipelines against their papers' update rules, computed one micro-batch after another on one worker:
+//
+//   PipeDream       stage s of n computes micro-batch m with the weights after max(0, m − (n − 1 − s)) updates,
+//   vertical sync   all stages with those after max(0, m − (n − 1)),
+//   2BW             all stages with those after max(0, ⌊m / k⌋ − 1), updated after every k micro-batches;
+//
+// forward and backward with the same weights, and each gradient changes the newest ones. A step begins with an empty
+// pipeline and drains at its end. Not a bit may differ.
+#include <gtest/gtest.h>
+
+#include "numerics/training.h"
+#include "trireme/base/error.h"
+#include "trireme/data/sample_stream.h"
+#include "trireme/models/model.h"
+#include "trireme/train/optimizer.h"
+#include "trireme/train/step_inputs.h"
+
+namespace trireme {
+namespace {
+
+constexpr int kSteps = 3;
+
+struct Rule {
+  std::string schedule;
+  int pp;
+  int every;  ///< micro-batches in an update
+
+  /// The version that a stage uses for a micro-batch.
+  int version(int stage, int micro_batch) const {
+    if (schedule == "pipedream") return std::max(0, micro_batch - (pp - 1 - stage));
+    if (schedule == "pipedream-vertical-sync") return std::max(0, micro_batch - (pp - 1));
+    return std::max(0, micro_batch / every - 1);
+  }
+};
+
+/// Six layers, two a stage for three stages.
+Config config_for(const Rule& rule, const Words& more) {
+  Words words = {"--model.layers=5",
+                 "--train.clip=0",
+                 "--train.global_batch=12",
+                 "--train.leaves=12",
+                 "--optimizer.warmup_steps=0",
+                 fmt::format("--parallel.pp={}", rule.pp),
+                 "--parallel.dp=1",
+                 "--parallel.schedule=" + rule.schedule,
+                 "--parallel.split=" + std::string(rule.pp == 3 ? "2,2,2" : "3,3"),
+                 fmt::format("--parallel.update_every={}", rule.every)};
+  words.insert(words.end(), more.begin(), more.end());
+  return config_of("mlp", words);
+}
+
+/// Weights of all entries, by the number of updates that they have had in this step.
+using Versions = std::vector<std::vector<torch::Tensor>>;
+
+class Reference {
+ public:
+  Reference(const Config& config, const Rule& rule)
+      : config_(config),
+        rule_(rule),
+        data_(open_data(data_options_of(config))),
+        model_(make_model(config.model, static_cast<uint64_t>(config.train.seed))),
+        store_(*model_, torch::kFloat32),
+        optimizer_(config.optimizer, store_) {
+    torch::set_num_threads(static_cast<int>(config.train.threads));
+    for (const ParameterStore::Entry& entry : store_.entries()) {
+      const int layer = entry.name.starts_with("head") ? 5 : entry.name[std::string("layers.").size()] - '0';
+      stage_of_.push_back(layer / (6 / rule.pp));
+    }
+  }
+
+  void step(int number) {
+    const SampleStream stream(data_.train, static_cast<uint64_t>(config_.train.seed));
+    const int count = static_cast<int>(config_.train.global_batch / config_.train.micro_batch);
+    const int num_updates = count / rule_.every;
+    const double lr = learning_rate(config_.optimizer, number, config_.train.steps, 1);
+    Versions versions{newest()};
+    std::vector<std::vector<torch::Tensor>> gradients;  // of the update's micro-batches
+    for (int m = 0; m < count; ++m) {
+      const torch::NoGradGuard no_grad;
+      set([&](size_t i) { return versions[static_cast<size_t>(rule_.version(stage_of_[i], m))][i]; });
+      gradients.push_back(gradients_of(stream, number * count + m));
+      if ((m + 1) % rule_.every != 0) continue;
+      const int update = m / rule_.every;
+      set([&](size_t i) { return versions[static_cast<size_t>(update)][i]; });
+      optimizer_.update([&](size_t i) { return sum(gradients, 0, gradients.size(), i); }, 1.0 / rule_.every, lr,
+                        number * num_updates + update);
+      versions.push_back(newest());
+      gradients.clear();
+    }
+  }
+  const ParameterStore& store() const { return store_; }
+
+ private:
+  /// Along the binary tree; of a power of two.
+  static torch::Tensor sum(const std::vector<std::vector<torch::Tensor>>& gradients, size_t first, size_t last,
+                           size_t entry) {
+    if (last - first == 1) return gradients[first][entry];
+    const size_t middle = (first + last) / 2;
+    return sum(gradients, first, middle, entry) + sum(gradients, middle, last, entry);
+  }
+  std::vector<torch::Tensor> newest() const {
+    std::vector<torch::Tensor> all;
+    for (const ParameterStore::Entry& entry : store_.entries()) all.push_back(entry.master.clone());
+    return all;
+  }
+  void set(const std::function<torch::Tensor(size_t)>& value) {
+    for (size_t i = 0; i < store_.entries().size(); ++i) store_.entries()[i].master.copy_(value(i));
+  }
+  std::vector<torch::Tensor> gradients_of(const SampleStream& stream, int64_t micro_batch) {
+    const torch::AutoGradMode with_gradient(true);
+    const int64_t size = config_.train.micro_batch;
+    const Inputs inputs =
+        tensors_of(std::make_shared<Batch>(stream.read(micro_batch * size, size)), data_.train->shape());
+    std::vector<torch::Tensor> parameters;
+    for (const ParameterStore::Entry& entry : store_.entries()) parameters.push_back(entry.parameter);
+    model_->train();
+    return torch::autograd::grad({model_->forward_loss(inputs.input, inputs.target)}, parameters);
+  }
+
+  const Config config_;
+  const Rule rule_;
+  const OpenedData data_;
+  std::shared_ptr<Model> model_;
+  ParameterStore store_;
+  Optimizer optimizer_;
+  std::vector<int> stage_of_;
+};
+
+class PipeDream : public testing::TestWithParam<Rule> {};
+
+TEST_P(PipeDream, FollowsItsRuleToTheBit) {
+  const Rule& rule = GetParam();
+  for (const Words& optimizer : {Words{"--optimizer.kind=sgd", "--optimizer.momentum=0.9", "--optimizer.lr=0.05"},
+                                 Words{"--optimizer.kind=adamw", "--optimizer.lr=0.003"}}) {
+    const Config config = config_for(rule, optimizer);
+    Reference reference(config, rule);
+    for (int step = 0; step < kSteps; ++step) reference.step(step);
+    const Outcome outcome = train(config, rule.pp, kSteps);
+    for (const auto& [name, tensor] : outcome.state) {
+      const int entry = reference.store().find(name);
+      if (entry < 0) continue;  // of the optimizer
+      EXPECT_TRUE(same_bits(tensor, reference.store().entries()[static_cast<size_t>(entry)].master)) << name;
+    }
+  }
+}
+
+TEST_P(PipeDream, IsAnotherRuleThanTheSynchronousOne) {
+  const Config asynchronous = config_for(GetParam(), {});
+  Config synchronous = asynchronous;
+  synchronous.parallel.schedule = "1f1b";
+  synchronous.parallel.update_every = 0;
+  const Outcome a = train(asynchronous, GetParam().pp, 1), b = train(synchronous, GetParam().pp, 1);
+  EXPECT_FALSE(same_bits(a.state[0].second, b.state[0].second));
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, PipeDream,
+                         testing::Values(Rule{"pipedream", 2, 1}, Rule{"pipedream", 3, 1},
+                                         Rule{"pipedream-vertical-sync", 2, 1}, Rule{"pipedream-vertical-sync", 3, 1},
+                                         Rule{"pipedream-2bw", 2, 2}, Rule{"pipedream-2bw", 2, 4}));
+
+TEST(PipeDream, ReplicasSumTheirGradients) {
+  Words words = {"--parallel.dp=2"};
+  const Config config = config_for({"pipedream", 2, 1}, words);
+  const Outcome outcome = train(config, 4, kSteps);
+  for (const double loss : outcome.losses) EXPECT_TRUE(std::isfinite(loss));
+}
+
+TEST(PipeDream, WhatNeedsAllStagesAtOnceIsRefused) {
+  const auto fails = [](const Words& words) {
+    EXPECT_THROW(train(config_for({"pipedream", 2, 1}, words), 2, 1), UsageError) << words[0];
+  };
+  fails({"--train.clip=1"});
+  fails({"--precision.compute=float16"});
+  fails({"--train.on_nan=skip"});
+  fails({"--parallel.schedule=1f1b"});  // with update_every
+  const Config tied = config_of("gpt2", {"--train.clip=0", "--parallel.pp=2", "--parallel.dp=1",
+                                         "--parallel.schedule=pipedream", "--optimizer.warmup_steps=0"});
+  EXPECT_THROW(train(tied, 2, 1), UsageError);
+}
+
+}  // namespace
+}  // namespace trireme
