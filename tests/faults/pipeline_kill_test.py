@@ -68,6 +68,13 @@ class PipelineKillTest(TrainTest):
 class Words(PipelineKillTest):
     """The victim stops, so that the others wait for it inside the step; then it is killed."""
 
+    def test_a_save_under_way_holds_nobody(self):
+        # Rank 0 is writing step 3 in the background and waits for the share of a worker that dies.
+        process = self.begin("run", "dp=1,pp=2", TRIREME_FAULT="rank=1,point=checkpoint.before_record,kind=kill")
+        _, errors = process.communicate(timeout=60)
+        self.assertNotIn("stopped by the launcher", errors)
+        self.assertRegex(errors, r"rank 0 of the pipeline, .*: rank 1 \(.*\) died")
+
     def kill_inside_step_five(self, layout, victim):
         process = self.begin("run", layout, "--checkpoint.async=false",
                              TRIREME_FAULT=f"rank={victim},step=5,point=train.step,kind=stop")

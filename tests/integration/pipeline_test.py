@@ -63,12 +63,12 @@ class Layouts(PipelineTest):
 
     def test_train_the_same_bits(self):
         for number, (layout, more, name) in enumerate([
-                ("dp=1,pp=2", [], "dp=1,pp=2 (1f1b)"),
-                ("dp=1,pp=4,schedule=zb-h2", ["--train.recompute=full"], "dp=1,pp=4 (zb-h2)"),
-                ("dp=2,pp=2,schedule=zb-v", ["--checkpoint.spread=false"], "dp=2,pp=2 (zb-v)"),
+                ("dp=1,pp=2", [], "dp=1,pp=2,schedule=1f1b"),
+                ("dp=1,pp=4,schedule=zb-h2", ["--train.recompute=full"], "dp=1,pp=4,schedule=zb-h2"),
+                ("dp=2,pp=2,schedule=zb-v", ["--checkpoint.spread=false"], "dp=2,pp=2,schedule=zb-v"),
                 ("dp=1,pp=2,interleave=2", ["--train.recompute=selective"], None),
-                ("dp=1,pp=2,schedule=gpipe", ["--parallel.split=1,3"], "dp=1,pp=2 (gpipe)"),
-                ("dp=1,pp=3,schedule=naive", ["--parallel.split=0-0,1-2,3-3"], "dp=1,pp=3 (naive)")]):
+                ("dp=1,pp=2,schedule=gpipe", ["--parallel.split=1,3"], "dp=1,pp=2,schedule=gpipe"),
+                ("dp=1,pp=3,schedule=naive", ["--parallel.split=0-0,1-2,3-3"], "dp=1,pp=3,schedule=naive")]):
             with self.subTest(layout=layout, more=more):
                 result = self.train(f"run-{number}", layout, *more)
                 if name:
@@ -101,7 +101,7 @@ class Layouts(PipelineTest):
     def test_together_with_tensor_parallelism(self):
         self.train("tp", "dp=1,tp=2", steps=STEPS // 2)
         all_three = self.train("all", "dp=2,pp=2,tp=2,schedule=zb-h1", steps=STEPS // 2)
-        self.assertEqual(all_three["layout"], "dp=2,pp=2 (zb-h1),tp=2")
+        self.assertEqual(all_three["layout"], "dp=2,pp=2,schedule=zb-h1,tp=2")
         self.assert_same_bits("tp", "all")  # pipelines and replicas change no bit of it
         resumed = self.resume("all", "dp=1,pp=1,tp=1")
         self.assertEqual(resumed["layout"], "dp=1")

@@ -12,6 +12,7 @@
 #include "trireme/cli/bench_comm_fit.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_report.h"
+#include "trireme/cli/bench_comm_server.h"
 #include "trireme/cli/bench_comm_worker.h"
 #include "trireme/cli/bench_tensor.h"
 #include "trireme/cli/bench_train.h"
@@ -29,6 +30,7 @@ void run(const BenchCommFlags& flags) {
   const Interrupts interrupts;
   Guardian guardian(kMostProcesses);
   const bool colour = has_colour(STDOUT_FILENO);
+  if (options.server) return run_bench_comm_server(options, guardian, colour);
 
   nlohmann::ordered_json json;
   std::string text;
@@ -79,7 +81,7 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
   const auto add = [command](const char* name, std::string& value, const char* type, const char* help) {
     return command->add_option(name, value, help)->type_name(type);
   };
-  add("--ranks", flags->ranks, "N,…", "worlds to measure")->capture_default_str();
+  add("--ranks", flags->ranks, "N,…", "worlds to measure")->default_str("2");
   add("--sizes", flags->sizes, "SIZES", "bytes of the whole vector: a list, or a range in steps of 4")
       ->default_str("4KiB:64MiB");
   add("--operations", flags->operations, "NAMES", "all-reduce, reduce-scatter, all-gather, broadcast, all-to-all")
@@ -91,6 +93,8 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   add("--compare", flags->compare, "PEERS", "mpi, gloo: measured in alternation with ours");
   command->add_flag("--explain", flags->explain, "every all-reduce algorithm: what it sends, predicted, measured, why");
+  command->add_flag("--server", flags->server,
+                    "1, 2 and 4 parameter servers beside a ring; --ranks are workers (1,2,4)");
   CLI::Option* cluster =
       add("--write-cluster", flags->cluster_file, "[FILE]", "fits the costs of this machine first, and keeps them");
   cluster->expected(0, 1);
@@ -106,6 +110,7 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
       "  trireme bench comm --operations all-reduce\n"
       "  trireme bench comm --ranks 2,4 --sizes 4KiB,1MiB,64MiB --compare mpi,gloo --plot comm.html\n"
       "  trireme bench comm --explain --ranks 2,4,8 --sizes 16MiB\n"
+      "  trireme bench comm --server --sizes 16MiB            what parameter servers cost\n"
       "  trireme bench comm --write-cluster --ranks 2,4       predictions and the tuner then know this machine\n"
       "\n"
       "Gloo needs a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");

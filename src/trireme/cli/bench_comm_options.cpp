@@ -135,7 +135,8 @@ double bus_factor(Operation operation, int ranks) {
 
 BenchCommOptions check_flags(const BenchCommFlags& flags) {
   BenchCommOptions options;
-  options.ranks = parse_ranks(flags.ranks);
+  options.server = flags.server;
+  options.ranks = parse_ranks(!flags.ranks.empty() ? flags.ranks : flags.server ? "1,2,4" : "2");
   options.transport = kTransports[index_of(flags.transport, kTransports, "transport")];
   options.algorithms = parse_algorithms(flags.algorithm);
   options.explain = flags.explain;
@@ -143,6 +144,7 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
   options.bind = !flags.unbound;
   options.sizes = parse_sizes(!flags.sizes.empty() ? flags.sizes
                               : flags.explain      ? "4KiB, 256KiB, 16MiB"
+                              : flags.server       ? "16MiB"
                                                    : "4KiB:64MiB");
 
   const bool only_all_reduce = flags.explain || flags.write_cluster || options.algorithms[0] != Algorithm::kAuto;
@@ -168,6 +170,15 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
   if (alone && (flags.explain || flags.write_cluster)) {
     throw UsageError(fmt::format("--{} needs at least 2 ranks", flags.explain ? "explain" : "write-cluster"),
                      "such as --ranks 2,4");
+  }
+  if (flags.server && (flags.explain || flags.write_cluster || !flags.compare.empty() || !flags.plot.empty() ||
+                       !flags.operations.empty())) {
+    throw UsageError("--server is a measurement of its own: parameter servers beside a ring",
+                     "leave out --explain, --write-cluster, --compare, --plot and --operations");
+  }
+  if (flags.server && options.transport != "auto" && options.transport != "tcp") {
+    throw UsageError(fmt::format("--server needs processes, which --transport {} has not", options.transport),
+                     "give --transport auto or tcp");
   }
   if (flags.explain && !flags.compare.empty()) {
     throw UsageError("--explain shows Trireme's own algorithms side by side, without peers",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -65,10 +66,17 @@ ConfigSources ConfigArguments::sources(const std::string& default_preset) const 
 int ConfigArguments::num_workers(const Config& config) const {
   if (num_processes > 0) return num_processes;
   const ParallelConfig& p = config.parallel;
+  for (const auto& [key, degree] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
+    if (degree >= 1) continue;
+    throw UsageError(fmt::format("parallel.{} = {} is not a number of workers", key, degree),
+                     "1 or more; only parallel.dp may be -1");
+  }
   const int64_t others = p.tp * p.pp * p.cp * p.ep;
   if (p.dp > 0) return static_cast<int>(p.dp * others);
+  // A model over several workers is enough for one machine, unless more are asked for.
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  return static_cast<int>(std::min<int64_t>(2, cores) * others);
+  return static_cast<int>(others > 1 ? others : std::min<int64_t>(2, cores));
 }
 
 std::vector<std::string> ConfigArguments::to_words() const {

@@ -131,11 +131,13 @@ int run(int argc, char** argv) {
     app.set_version_flag(
         "--version", [] { return "trireme " + version_text(); }, "the version");
     app.require_subcommand(0, 1);
+    add_trace(app, exit_code);
     add_train(app, exit_code);
     add_launch(app, {argv + std::min(own_argc + 1, argc), argv + argc}, exit_code);
     add_bench(app, exit_code);
     add_checkpoint(app, exit_code);
     add_schedule(app, exit_code);
+    add_simulate(app, exit_code);
     add_verify(app, exit_code);
     add_doctor(app, exit_code);
     app.footer(

@@ -24,7 +24,6 @@ const std::vector<Absent>& list() {
       {"parallel.zero", 0, "ZeRO"},
       {"parallel.plan", std::string(), "running a plan"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
-      {"compression.method", std::string("none"), "compression of gradients"},
   };
   return all;
 }

@@ -179,6 +179,38 @@ void check_asynchronous(const Config& config) {
   }
 }
 
+void check_compression(const Config& config) {
+  const CompressionConfig& compression = config.compression;
+  if (compression.method == "none") return;
+  if (config.train.device == "cuda") {
+    contradict(config, "compression.method", "runs on the CPU, not with", "train.device",
+               "set compression.method = \"none\"; precision.gradients = \"compute\" halves what travels on GPUs");
+  }
+  if (config.precision.compute == "float16") {
+    contradict(config, "compression.method", "would keep what overflows with", "precision.compute", "use bfloat16");
+  }
+  if (config.precision.gradients == "compute") {
+    contradict(config, "compression.method", "says how gradients travel, and so does", "precision.gradients",
+               "set precision.gradients = \"float32\"");
+  }
+  if (!config.checkpoint.spread) {
+    contradict(config, "compression.method", "leaves every worker with what it has not sent, which is lost with",
+               "checkpoint.spread", "set checkpoint.spread = true");
+  }
+  if (config.parallel.is_asynchronous()) {
+    contradict(config, "compression.method", "does not go with", "parallel.schedule", "take a synchronous schedule");
+  }
+  if (compression.method == "dgc" && (config.optimizer.kind != "sgd" || config.optimizer.momentum != 0)) {
+    contradict(config, "compression.method", "brings its own momentum, for SGD without one, not", "optimizer.kind",
+               "set optimizer.kind = \"sgd\" and optimizer.momentum = 0; compression.momentum takes its place");
+  }
+  if (compression.method == "qsgd" && compression.bits != 1 && compression.bits != 2 && compression.bits != 4 &&
+      compression.bits != 8) {
+    throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs",
+                     "1, 2, 4 or 8");
+  }
+}
+
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
   // A preset's warm-up may be longer than a run that was cut short on the command line.
@@ -269,6 +301,7 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_parallel(config);
   check_pipeline(config);
   check_asynchronous(config);
+  check_compression(config);
   return plan_batch(config, resolve_dp(config, world_size));
 }
 

@@ -21,9 +21,10 @@ struct Part {
   const char* value;
   const char* name;
 };
-constexpr std::array<Part, 6> kParts = {{{"data_s", "data"},
+constexpr std::array<Part, 7> kParts = {{{"data_s", "data"},
                                          {"forward_s", "forward"},
                                          {"backward_s", "backward"},
+                                         {"stages_s", "other stages"},
                                          {"exposed_comm_s", "exposed communication"},
                                          {"optimizer_s", "optimizer"},
                                          {"other_s", "other"}}};

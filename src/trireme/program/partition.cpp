@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "trireme/base/error.h"
@@ -173,6 +174,38 @@ Partition partition_from_text(std::string_view text, int num_layers) {
                      "every layer belongs to a stage");
   }
   return partition;
+}
+
+Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage) {
+  Partition best = partition(problem);
+  if (problem.limit_bytes > 0) return best;  // cuts that keep it are few
+  // The slowest stage, then the squares of what ranks have: less of either is better.
+  const auto score = [&](const Partition& stages) {
+    std::map<int, double> of_rank;
+    double slowest = 0, squares = 0;
+    for (size_t i = 0; i < stages.size(); ++i) {
+      double cost = 0;
+      for (int layer = stages[i].first; layer < stages[i].last; ++layer) cost += problem.costs[at(layer)];
+      slowest = std::max(slowest, cost);
+      of_rank[rank_of_stage[i]] += cost;
+    }
+    for (const auto& [rank, cost] : of_rank) squares += cost * cost;
+    return std::pair(slowest, squares);
+  };
+  for (bool better = true; better;) {
+    better = false;
+    for (size_t cut = 1; cut < best.size(); ++cut) {
+      for (const int move : {-1, 1}) {
+        Partition tried = best;
+        tried[cut - 1].last = tried[cut].first += move;
+        if (tried[cut - 1].first >= tried[cut - 1].last || tried[cut].first >= tried[cut].last) continue;
+        if (score(tried) >= score(best)) continue;
+        best = std::move(tried);
+        better = true;
+      }
+    }
+  }
+  return best;
 }
 
 std::string partition_to_text(const Partition& partition) {

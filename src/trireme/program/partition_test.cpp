@@ -56,6 +56,16 @@ double squares(const Partition& stages, const std::vector<double>& costs) {
   return std::inner_product(sums.begin(), sums.end(), sums.begin(), 0.0);
 }
 
+TEST(Partition, RanksWithSeveralStagesHaveEqualShares) {
+  // Embedding, six blocks, output; down two ranks and up again.
+  const std::vector<double> costs{0, 1, 1, 1, 1, 1, 1, 0.1};
+  const Partition stages = partition_over_ranks({.num_stages = 4, .costs = costs}, {0, 1, 1, 0});
+  const std::vector<double> sums = costs_of(stages, costs);
+  EXPECT_LE(*std::max_element(sums.begin(), sums.end()), 2.1);
+  EXPECT_NEAR(sums[0] + sums[3], sums[1] + sums[2], 0.11);
+  EXPECT_EQ(partition_over_ranks({.num_stages = 2, .costs = costs}, {0, 1}), partition({.num_stages = 2, .costs = costs}));
+}
+
 TEST(Partition, IsAsGoodAsTryingEverything) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 400; ++trial) {

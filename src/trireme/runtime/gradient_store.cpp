@@ -83,6 +83,23 @@ void GradientStore::lay_out(const GradientStoreOptions& options) {
   }
 }
 
+std::vector<GroupLayout> GradientStore::group_layouts() const {
+  std::vector<GroupLayout> layouts;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    layouts.push_back({fmt::format("group {} of {}", i, sources_[0].name), static_cast<size_t>(groups_[i].size), {}});
+  }
+  for (size_t i = sources_.size(); i-- > 0;) {  // as they are laid out
+    const torch::Tensor& part = local_part(sources_[i].leaf);
+    const auto rows = static_cast<size_t>(part.dim() >= 2 ? part.size(0) : 1);
+    const auto count = static_cast<size_t>(part.numel());
+    if (count == 0) continue;
+    const auto group = static_cast<size_t>(places_[i].group);
+    layouts[group].parts.push_back(
+        {sources_[i].name, static_cast<size_t>(places_[i].offset - groups_[group].offset), rows, count / rows});
+  }
+  return layouts;
+}
+
 void GradientStore::begin(int slot, bool add, std::function<void(int)> ready) {
   slot_ = slot;
   add_ = add;

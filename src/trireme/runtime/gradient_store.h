@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/compress/group_layout.h"
 
 namespace trireme {
 
@@ -62,6 +63,8 @@ class GradientStore {
   torch::Tensor gradient(int slot, size_t source) const;
   const std::vector<GradientSource>& sources() const { return sources_; }
   int group_of(size_t source) const { return places_[source].group; }
+  /// Which sources lie where in each group.
+  std::vector<GroupLayout> group_layouts() const;
   /// Number of elements of a slot, with the gaps of alignment.
   int64_t size() const { return size_; }
   size_t num_bytes() const;

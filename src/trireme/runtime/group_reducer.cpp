@@ -24,6 +24,9 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
   if (hook_) {
     add_own_partials(slots);
     pending.handle = hook_(group, slots[0], *comm_);
+  } else if (compressor_ && may_shorten) {
+    add_own_partials(slots);
+    compressor_->start(group, {slots[0].data_ptr<float>(), static_cast<size_t>(slots[0].numel())}, step_);
   } else if (across_.direct) {
     torch::Tensor values = slots[0];
     const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
@@ -42,6 +45,7 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
 void GroupReducer::finish() {
   torch::NoGradGuard no_grad;
   std::vector<Pending> all = std::exchange(pending_, {});
+  if (compressor_) compressor_->finish();
   for (Pending& pending : all) {
     if (pending.handle.valid()) pending.handle.wait_on(current_stream(pending.slots[0].device()));
     if (pending.has_partials) sum_partials(pending.slots);
@@ -49,7 +53,7 @@ void GroupReducer::finish() {
   }
 }
 
-/// A hook gets one sum, so it gives up the tree where a rank has several.
+/// A hook or a compressor gets one sum, so it gives up the tree where a rank has several.
 void GroupReducer::add_own_partials(std::vector<torch::Tensor>& slots) const {
   if (across_.direct) return;
   const int count = across_.partials_of_rank[static_cast<size_t>(comm_->rank())];

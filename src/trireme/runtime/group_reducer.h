@@ -7,9 +7,11 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/compress/compressed_reducer.h"
 #include "trireme/program/instruction.h"
 #include "trireme/tensor/shared_tensor.h"
 
@@ -32,8 +34,14 @@ class GroupReducer {
   /// Waits for what was started, in order.
   void finish();
   void set_hook(ReduceHook hook) { hook_ = std::move(hook); }
-  /// Bytes of gradients handed to the communicator so far.
-  size_t bytes_reduced() const { return bytes_; }
+  /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start().
+  void set_compressor(std::unique_ptr<CompressedReducer> compressor) { compressor_ = std::move(compressor); }
+  /// Null where gradients travel whole.
+  CompressedReducer* compressor() { return compressor_.get(); }
+  /// Names the compressor's random numbers, and its place in the warm-up.
+  void set_step(uint64_t step) { step_ = step; }
+  /// Bytes of gradients handed to the communicator so far; compressed, those that this rank has sent.
+  size_t bytes_reduced() const { return bytes_ + (compressor_ ? compressor_->report().bytes_sent : 0); }
 
  private:
   struct Pending {
@@ -51,6 +59,8 @@ class GroupReducer {
   torch::ScalarType travel_type_;
   bool ordered_;
   ReduceHook hook_;
+  std::unique_ptr<CompressedReducer> compressor_;
+  uint64_t step_ = 0;
   std::vector<Pending> pending_;
   std::vector<torch::Tensor> travel_buffers_;
   size_t bytes_ = 0;

@@ -85,7 +85,8 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
             .recompute = {by_stages}};
   const int num_stages = shape_.schedule.num_stages();
   const std::string& split = config.parallel.split;
-  partition_ = split.empty() ? trireme::partition({.num_stages = num_stages, .costs = model_->layer_costs()})
+  partition_ = split.empty() ? partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
+                                                    shape_.schedule.rank_of_stage)
                              : partition_from_text(split, num_layers);
   if (static_cast<int>(partition_.size()) != num_stages) {
     throw UsageError(fmt::format("parallel.split = {} has {} stages, and {} on {} ranks has {}", split,

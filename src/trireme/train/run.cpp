@@ -214,7 +214,8 @@ class Run {
     const BatchPlan& plan = trainer_.plan();
     result_.layout = fmt::format("dp={}", plan.dp);
     if (config_.parallel.pp > 1) {
-      result_.layout += fmt::format(",pp={} ({})", config_.parallel.pp, config_.parallel.schedule);
+      result_.layout += fmt::format(",pp={},schedule={}", config_.parallel.pp, config_.parallel.schedule);
+      if (config_.parallel.interleave > 1) result_.layout += fmt::format(",interleave={}", config_.parallel.interleave);
     }
     if (config_.parallel.tp > 1) result_.layout += fmt::format(",tp={}", config_.parallel.tp);
     if (config_.parallel.sequence) result_.layout += ",sequence";

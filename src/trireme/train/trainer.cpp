@@ -13,6 +13,7 @@
 #include "trireme/optimizer/kernels.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/random_scope.h"
+#include "trireme/train/compression.h"
 
 namespace trireme {
 namespace {
@@ -71,6 +72,9 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
                                                          .device = device_,
                                                          .travel_type = part_->travel_type(),
                                                          .overlap = config.parallel.overlap});
+  std::vector<int64_t> num_values;
+  for (const ModelPart::StagePart& stage : part_->stages()) num_values.push_back(values_of(stage).numel());
+  executor_->reducer().set_compressor(make_compressor(config, *part_, groups_, num_values));
   optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
   if (device_.is_cuda()) {
     device_update_ =
@@ -185,6 +189,7 @@ StepReport Trainer::step(bool stop) {
   stop_ = agree(stop);
   world_.set_step(static_cast<uint64_t>(steps_done_));
   set_fault_step(static_cast<uint64_t>(steps_done_));
+  executor_->reducer().set_step(static_cast<uint64_t>(steps_done_));
   fault_point("train.step");
   part_->model().train();
   if (faults_armed()) {

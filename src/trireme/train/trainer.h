@@ -107,6 +107,8 @@ class Trainer {
   /// All that a checkpoint holds of this rank's stages, as views: master weights, buffers, optimizer state. Whole
   /// tensors and equal on all ranks that hold them, or mesh tensors.
   std::vector<NamedTensor> state() const;
+  /// What compression keeps on this rank; null where gradients travel whole.
+  CompressedReducer* compressor() { return executor_->reducer().compressor(); }
   /// Position, counters and config as JSON.
   std::string meta() const;
   /// After the tensors of state() were filled: takes counters from `meta`. `keep_position`: goes on with the data where

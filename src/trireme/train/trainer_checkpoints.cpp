@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <thread>
 
 #include "trireme/base/error.h"
@@ -15,6 +16,7 @@
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/tensor/mesh_tensor.h"
+#include "trireme/train/compression.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
@@ -43,16 +45,18 @@ std::filesystem::path failure_note(const SavePlace& place, int shard) {
   return place.temporary() / fmt::format("failed-{:05}", shard);
 }
 
-void leave_failure_note(const SavePlace& place, int shard, const std::exception_ptr& failure) {
+void leave_failure_note(const SavePlace& place, int shard, int worker, const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    File::create(failure_note(place, shard)).write(error.what());  // on a full disk an empty one
+    // On a full disk an empty one.
+    File::create(failure_note(place, shard))
+        .write(fmt::format("worker {} could not write its share: {}", worker, error.what()));
   }
 }
 
-/// Throws where a share did not come, with the words of its worker.
-void wait_for_shares(const PendingCheckpoint& pending, int num_shards) {
+/// Throws where a share did not come, with the words of its worker, and where nobody waits for it any more.
+void wait_for_shares(const PendingCheckpoint& pending, int num_shards, const std::atomic<bool>& ends) {
   const Deadline deadline = Deadline::after(kOthersTimeout);
   while (!pending.all_written(num_shards)) {
     for (int shard = 0; shard < num_shards; ++shard) {
@@ -60,9 +64,10 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards) {
       std::error_code ignored;
       if (!std::filesystem::exists(note, ignored)) continue;
       const std::string words = read_whole_file(note, 1 << 16);
-      throw Error(fmt::format("step {} was not saved: worker {} could not write its share: {}", pending.place().step,
-                              shard, words.empty() ? "its disk is full or fails" : words));
+      throw Error(fmt::format("step {} was not saved: {}", pending.place().step,
+                              words.empty() ? fmt::format("the disk of share {} is full or fails", shard) : words));
     }
+    if (ends) throw Error(fmt::format("step {} was not saved: a worker has gone", pending.place().step));
     if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // says whose share is missing
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -73,6 +78,8 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards) {
 TrainerCheckpoints::TrainerCheckpoints(World& world, Trainer& trainer, std::filesystem::path root,
                                        const CheckpointConfig& config, Callbacks callbacks)
     : world_(world), trainer_(trainer), root_(std::move(root)), config_(config), callbacks_(std::move(callbacks)) {}
+
+TrainerCheckpoints::~TrainerCheckpoints() { ends_ = true; }
 
 void TrainerCheckpoints::problem(const std::string& text) const {
   if (callbacks_.on_problem) callbacks_.on_problem(text);
@@ -106,7 +113,38 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
     const auto bytes = bytes_of(on_host);
     own.push_back({{info_of(all[i].name, on_host), {bytes.begin(), bytes.end()}}, all[i].group, 0, {}});
   }
+  add_residuals(own);
   return own;
+}
+
+/// What compression keeps is every worker's own, so every worker saves it.
+void TrainerCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
+  if (trainer_.compressor() == nullptr) return;
+  const RankGroups& groups = trainer_.groups();
+  for (const StatePiece& piece : trainer_.compressor()->save()) {
+    if (piece.values.empty() || (piece.kind == StateKind::kReplicated && groups.replica > 0)) continue;
+    const PieceName name{groups.replica, groups.place, piece.kind, piece.first, piece.total, piece.name};
+    const auto bytes = std::as_bytes(std::span(piece.values));
+    const TensorInfo info{name.to_string(), DataType::kFloat, {static_cast<int64_t>(piece.values.size())}};
+    own.push_back({{info, {bytes.begin(), bytes.end()}}, "compression", 0, {}});
+  }
+}
+
+/// From what all replicas of this worker's place have saved, however many they were.
+void TrainerCheckpoints::load_residuals(const CheckpointReader& reader) {
+  if (trainer_.compressor() == nullptr) return;
+  std::vector<StatePieces> by_rank;
+  for (const TensorInfo& theirs : reader.tensors()) {
+    if (!PieceName::is_one(theirs.name)) continue;
+    const PieceName name = PieceName::parse(theirs.name);
+    if (name.place != trainer_.groups().place) continue;
+    StatePiece piece{name.name, name.kind, name.first, name.total, {}};
+    piece.values.resize(static_cast<size_t>(theirs.shape.at(0)));
+    reader.read(theirs.name, std::as_writable_bytes(std::span(piece.values)));
+    if (by_rank.size() <= static_cast<size_t>(name.replica)) by_rank.resize(static_cast<size_t>(name.replica) + 1);
+    by_rank[static_cast<size_t>(name.replica)].push_back(std::move(piece));
+  }
+  trainer_.compressor()->load(by_rank);
 }
 
 bool TrainerCheckpoints::save() {
@@ -154,7 +192,7 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
     request.completion = [this, pending, num_shards = num_shards(), start,
                           meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
-      wait_for_shares(*pending, num_shards);
+      wait_for_shares(*pending, num_shards, ends_);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
       if (!result.warning.empty()) problem(result.warning);
       if (callbacks_.on_done) {
@@ -163,8 +201,8 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
       }
     };
   } else {
-    request.completion = [place = request.place, shard = request.shard](std::exception_ptr failure) {
-      if (failure) leave_failure_note(place, shard, failure);
+    request.completion = [place = request.place, shard = request.shard, worker = world_.rank()](std::exception_ptr failure) {
+      if (failure) leave_failure_note(place, shard, worker, failure);
     };
   }
   try {
@@ -222,7 +260,7 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
   std::vector<int32_t> known;
   for (const TensorInfo& theirs : reader.tensors()) {
     const auto same = [&](const Trainer::NamedTensor& item) { return item.name == theirs.name; };
-    known.push_back(std::any_of(state.begin(), state.end(), same) ? 1 : 0);
+    known.push_back(PieceName::is_one(theirs.name) || std::any_of(state.begin(), state.end(), same) ? 1 : 0);
   }
   if (world_.size() > 1) world_.comm().all_reduce(known, ReduceOp::kMax);
   for (size_t i = 0; i < known.size(); ++i) {
@@ -248,6 +286,7 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
       item.tensor.copy_(read);  // of a mesh tensor, this rank's part
     }
   }
+  load_residuals(reader);
   trainer_.restore(reader.meta(), keep_position);
 }
 

@@ -5,6 +5,7 @@
 // on.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -15,6 +16,8 @@
 #include "trireme/train/trainer.h"
 
 namespace trireme {
+
+class CheckpointReader;
 
 struct CheckpointDone {
   int64_t step = 0;
@@ -31,6 +34,8 @@ class TrainerCheckpoints {
   };
   TrainerCheckpoints(World& world, Trainer& trainer, std::filesystem::path root, const CheckpointConfig& config,
                      Callbacks callbacks);
+  /// A save under way whose other shares do not come is given up.
+  ~TrainerCheckpoints();
 
   /// Collective. False where this save could not begin.
   bool save();
@@ -46,6 +51,8 @@ class TrainerCheckpoints {
  private:
   /// Whether it is so on every worker; collective.
   bool all_agree(bool good);
+  void add_residuals(std::vector<SnapshotTensor>& own) const;
+  void load_residuals(const CheckpointReader& reader);
   int num_shards() const;
   int own_shard() const;
   std::vector<SnapshotTensor> snapshot() const;
@@ -57,6 +64,7 @@ class TrainerCheckpoints {
   const std::filesystem::path root_;
   const CheckpointConfig config_;
   const Callbacks callbacks_;
+  std::atomic<bool> ends_{false};
   AsyncSaver saver_;
 };
 

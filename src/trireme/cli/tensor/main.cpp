@@ -4,6 +4,7 @@
 #include <torch/version.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -35,7 +36,7 @@ struct Options {
 void print_words(const RunResult& result, const Config& config) {
   if (result.nothing_to_do) {
     fmt::print("Nothing left to do: step {} of {} is done. To go on: --train.steps={}\n", result.steps,
-               config.train.steps, 2 * config.train.steps);
+               config.train.steps, 2 * std::max(result.steps, config.train.steps));
     return;
   }
   if (result.stopped) {

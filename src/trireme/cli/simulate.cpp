@@ -1,0 +1,90 @@
+// `trireme simulate`: predicts step time, memory and bubble of a layout on a cluster, without the cluster.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <memory>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/simulate_job.h"
+#include "trireme/cli/simulate_report.h"
+
+namespace trireme::cli {
+namespace {
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.flush();
+  if (!file) throw Error(fmt::format("{} cannot be written", path), "is there such a folder, and room on the disk?");
+}
+
+int run(SimulateFlags flags) {
+  std::string schedule;
+  flags.config.words = translate_words(std::move(flags.config.words), schedule);
+  if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
+  const Config config = resolve(flags.config.sources(""));
+  const std::vector<Cluster> kinds = find_clusters(flags.cluster);
+  const Simulation simulation = simulate_mix(job_of(config, flags, schedule, kinds), kinds);
+  const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory};
+  if (!flags.svg.empty()) write_file(flags.svg, simulation_svg(simulation));
+  if (!flags.html.empty()) write_file(flags.html, simulation_html(simulation, options));
+  if (!flags.trace.empty()) write_file(flags.trace, simulation_trace(simulation));
+  fmt::print("{}{}", flags.json ? simulation_json(simulation, options) : simulation_text(simulation, options),
+             flags.json ? "\n" : "");
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<SimulateFlags>();
+  CLI::App* command = app.add_subcommand("simulate", "predicts time and memory of a layout, without the hardware");
+  flags->config.add_to(*command);
+  command->add_option("--cluster", flags->cluster, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--gpus", flags->gpus, "devices (default: the product of the degrees)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10'000'000));
+  command->add_option("--tokens", flags->tokens, "of a whole training, 300e9: total time and device-hours")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--memory", flags->memory, "where memory goes: by kind, rank, layer and ZeRO stage");
+  command->add_option("--attention", flags->attention, "flash, unfused; auto: what the cluster's software does")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"auto", "flash", "unfused"}))
+      ->capture_default_str();
+  command->add_option("--experts", flags->experts, "feed-forward parts of a block, shared over parallel.ep (1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--active-experts", flags->active_experts, "of them, used by each token (1)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 100'000));
+  command->add_option("--svg", flags->svg, "writes the timeline as a picture")->type_name("FILE");
+  command->add_option("--html", flags->html, "writes a page: the timeline and all numbers")->type_name("FILE");
+  command->add_option("--trace", flags->trace, "writes the timeline for Perfetto")->type_name("FILE");
+  command->add_flag("--json", flags->json, "one object on stdout: step_seconds, memory_bytes_per_gpu, fits, …");
+  std::vector<std::string> names;
+  for (const Cluster& cluster : cluster_presets()) names.push_back(cluster.name);
+  command->footer(fmt::format(
+      "Clusters: {}; or a file (docs/cost_model.md).\n"
+      "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show.\n"
+      "\n"
+      "Examples\n"
+      "  trireme simulate --model gpt2-124m --cluster h100-80gb --gpus 8 --train.micro_batch 32 "
+      "--train.global_batch 512\n"
+      "  trireme simulate --model.kind llama --model.layers 80 --model.hidden 8192 --model.heads 64 "
+      "--model.kv_heads 8 \\\n"
+      "    --model.ffn 28672 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --gpus 64 --parallel.tp 8 \\\n"
+      "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory",
+      join(names, ", ")));
+  command->callback([command, flags, &exit_code] {
+    flags->config.take(*command);
+    exit_code = run(*flags);
+  });
+}
+
+}  // namespace trireme::cli

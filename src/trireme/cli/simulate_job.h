@@ -1,0 +1,31 @@
+// From the command line of `trireme simulate` to a job and a cluster: the keys of `train`, and what it alone knows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/cli/config_arguments.h"
+#include "trireme/simulate/simulate.h"
+
+namespace trireme::cli {
+
+struct SimulateFlags {
+  ConfigArguments config;
+  std::string cluster = "h100-80gb";
+  std::string attention = "auto";  ///< auto, flash, unfused
+  std::string svg, html, trace;
+  int64_t gpus = 0;  ///< 0: the product of the degrees
+  int64_t experts = 1, active_experts = 1;
+  double tokens = 0;
+  bool json = false, memory = false;
+};
+
+/// Short names become those of the config ("gpt", "fp16"), and schedules that only the simulator plays are taken out.
+/// `schedule` is left alone where none is named.
+std::vector<std::string> translate_words(std::vector<std::string> words, std::string& schedule);
+
+/// Throws UsageError that names the key.
+Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule,
+           const std::vector<Cluster>& kinds);
+
+}  // namespace trireme::cli

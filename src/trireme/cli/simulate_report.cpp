@@ -1,0 +1,270 @@
+#include "trireme/cli/simulate_report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/observe/style.h"
+#include "trireme/observe/table.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string gigabytes(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+
+std::string stages_of(const Simulation& s, size_t rank) {
+  std::vector<std::string> names;
+  for (size_t stage = 0; stage < s.stages.size(); ++stage) {
+    if (s.schedule.rank_of_stage[stage] != static_cast<int>(rank)) continue;
+    const LayerRange& blocks = s.stages[stage].blocks;
+    names.push_back(fmt::format("{}-{}", blocks.first, blocks.last - 1));
+  }
+  if (names.size() > 3) return fmt::format("{}, … {}", names.front(), names.back());
+  return join(names, ", ");
+}
+
+struct Shares {
+  double computing = 0, communication = 0, bubble = 0, update = 0;  ///< seconds of the slowest rank
+};
+
+Shares shares_of(const Simulation& s) {
+  const PlayedRank& rank = s.ranks[static_cast<size_t>(s.slowest)].played;
+  Shares shares;
+  const double inside = s.exposed_seconds - rank.waited;
+  shares.computing = rank.busy - inside;
+  shares.communication = s.exposed_seconds;
+  shares.bubble = rank.idle;
+  shares.update = rank.update;
+  return shares;
+}
+
+Json layout_json(const JobLayout& l) {
+  return {{"dp", l.dp},
+          {"tp", l.tp},
+          {"pp", l.pp},
+          {"cp", l.cp},
+          {"ep", l.ep},
+          {"zero", l.zero},
+          {"sequence", l.sequence},
+          {"schedule", name_of(l.schedule)},
+          {"interleave", l.interleave},
+          {"micro_batch", l.micro_batch},
+          {"global_batch", l.global_batch},
+          {"micro_batches", l.num_micro_batches()}};
+}
+
+Json memory_json(const RankMemory& m) {
+  return {{"parameters", m.weights},      {"gradients", m.gradients}, {"optimizer", m.optimizer},
+          {"activations", m.activations}, {"buffers", m.buffers},     {"total", m.sum()}};
+}
+
+/// Bytes of model states a rank at each ZeRO stage, counted with 16 and with 20 bytes a parameter.
+Json zero_json(const Simulation& s) {
+  Json list = Json::array();
+  JobLayout layout = s.job.layout;
+  const double replicas = static_cast<double>(layout.dp * layout.cp);
+  const double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
+  for (int zero = 0; zero <= 3; ++zero) {
+    Json row = {{"zero", zero}};
+    for (const bool float32 : {false, true}) {
+      layout.float32_gradients = float32;
+      row[float32 ? "bytes_with_float32_gradients" : "bytes"] =
+          sharded(state_bytes(layout), zero, replicas).sum() * parameters;
+    }
+    list.push_back(row);
+  }
+  return list;
+}
+
+Json layers_json(const Simulation& s) {
+  Json list = Json::array();
+  const StateBytes bytes =
+      sharded(state_bytes(s.job.layout), s.job.layout.zero, static_cast<double>(s.job.layout.dp * s.job.layout.cp));
+  for (size_t first = 0; first < s.blocks.size();) {
+    size_t last = first;
+    const auto alike = [&](const BlockCost& a, const BlockCost& b) {
+      return a.name == b.name && a.parameters == b.parameters && a.activation_bytes == b.activation_bytes;
+    };
+    while (last + 1 < s.blocks.size() && alike(s.blocks[first], s.blocks[last + 1])) ++last;
+    const BlockCost& block = s.blocks[first];
+    list.push_back({{"layer", block.name},
+                    {"first", first},
+                    {"last", last},
+                    {"parameters", block.parameters},
+                    {"state_bytes", block.parameters * bytes.sum()},
+                    {"activation_bytes", block.activation_bytes},
+                    {"working_bytes", block.working_bytes}});
+    first = last + 1;
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string what_binds(const Simulation& s) {
+  const Shares shares = shares_of(s);
+  std::vector<std::pair<double, std::string>> parts = {{shares.computing, "computing"},
+                                                       {shares.communication, "communication that nothing hides"},
+                                                       {shares.bubble, "bubble"},
+                                                       {shares.update, "update"}};
+  std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> words;
+  for (const auto& [seconds, name] : parts) {
+    const double share = 100 * seconds / s.step_seconds;
+    if (share >= 0.5) words.push_back(fmt::format("{} {:.0f} %", name, share));
+  }
+  return join(words, ", ");
+}
+
+std::string simulation_text(const Simulation& s, const SimulateReportOptions& options) {
+  const JobLayout& l = s.job.layout;
+  const bool colour = has_colour(STDOUT_FILENO);
+  const RankMemory& full = s.ranks[static_cast<size_t>(s.fullest)].memory;
+  std::string text = emphasised(
+      fmt::format("{} parameters on {} x {} ({} a host): dp {}, tp {}, pp {}, cp {}{}, ZeRO-{}{}",
+                  format_short_count(s.parameters), l.num_devices(), s.cluster.device.name, s.cluster.devices_per_host,
+                  l.dp, l.tp, l.pp, l.cp, l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
+                  l.pp > 1
+                      ? fmt::format(", {} of {} micro-batches", name_of(s.job.layout.schedule), l.num_micro_batches())
+                      : ""),
+      Emphasis::kBold, colour);
+  text += "\n\n";
+  Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
+  const char* unit = s.job.model.is_language() ? "tokens" : "samples";
+  table.add_row({"step", format_duration(s.step_seconds), what_binds(s)});
+  table.add_row(
+      {"speed", fmt::format("{:.0f} {}/s", s.tokens_per_second_per_device(), unit),
+       fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
+  const double peak = s.cluster.device.peak(l.compute);
+  table.add_row({"model", fmt::format("{:.1f} TFLOP/s", s.model_flops_per_device() / 1e12),
+                 fmt::format("a device, {:.1f} % of its peak", 100 * s.model_flops_per_device() / peak)});
+  table.add_row(
+      {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
+  table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});
+  table.add_row({"memory", gigabytes(s.memory_bytes()),
+                 fmt::format("of {} on rank {} of the pipeline: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
+                             "activations {:.1f}, buffers {:.1f}",
+                             gigabytes(s.cluster.device.memory_bytes), s.fullest, full.weights / 1e9,
+                             full.gradients / 1e9, full.optimizer / 1e9, full.activations / 1e9, full.buffers / 1e9)});
+  if (options.tokens > 0) {
+    const double seconds = options.tokens / s.tokens_per_step * s.step_seconds;
+    table.add_row({"training", format_duration(seconds),
+                   fmt::format("for {} {}: {:.4g} device-hours", format_short_count(options.tokens), unit,
+                               seconds / 3600 * s.devices())});
+  }
+  // The table has no header: its first line is empty.
+  const std::string lines = table.to_text({.indent = 2});
+  text += lines.substr(lines.find('\n') + 1);
+  if (!s.fits()) {
+    text += emphasised(fmt::format("\ndoes not fit: {} more than a device has; the peak is at {}\n",
+                                   gigabytes(s.memory_bytes() - s.cluster.device.memory_bytes),
+                                   s.ranks[static_cast<size_t>(s.fullest)].played.peak_at.to_string()),
+                       Emphasis::kRed, colour);
+    const std::vector<std::string> ways = ways_to_fit(s);
+    text += ways.empty() ? "no single change of the layout makes it fit\n" : "would fit:\n";
+    for (const std::string& way : ways) text += fmt::format("  {}\n", way);
+  }
+  if (options.memory) text += "\n" + memory_text(s);
+  return text;
+}
+
+std::string memory_text(const Simulation& s) {
+  const bool colour = has_colour(STDOUT_FILENO);
+  Table ranks({"rank", "blocks", "weights", "gradients", "optimizer", "activations", "buffers", "GB", "peak at"});
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    const RankMemory& m = s.ranks[rank].memory;
+    const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes / 1e9); };
+    ranks.add_row({std::to_string(rank), stages_of(s, rank), gb(m.weights), gb(m.gradients), gb(m.optimizer),
+                   gb(m.activations), gb(m.buffers), gb(m.sum()), s.ranks[rank].played.peak_at.to_string()});
+  }
+  Table layers({"layer", "blocks", "parameters", "states GB", "activations GB", "while it computes GB"});
+  for (const Json& layer : layers_json(s)) {
+    layers.add_row({layer["layer"].get<std::string>(),
+                    fmt::format("{}-{}", layer["first"].get<size_t>(), layer["last"].get<size_t>()),
+                    format_short_count(layer["parameters"].get<double>()),
+                    fmt::format("{:.3f}", layer["state_bytes"].get<double>() / 1e9),
+                    fmt::format("{:.3f}", layer["activation_bytes"].get<double>() / 1e9),
+                    fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
+  }
+  const Json zero = zero_json(s);
+  Table stages({"ZeRO", "GB a rank", "with float32 gradients", "saving"});
+  for (const Json& row : zero) {
+    const double bytes = row["bytes"].get<double>();
+    stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
+                    fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / 1e9),
+                    fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
+  }
+  const StateBytes bytes = state_bytes(s.job.layout);
+  return fmt::format(
+      "Memory of each rank of the pipeline, GB\n{}\nEach layer, a rank's share of one micro-batch\n{}\n"
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas\n{}",
+      ranks.to_text({.bold_header = colour, .indent = 2}), layers.to_text({.bold_header = colour, .indent = 2}),
+      bytes.sum(), bytes.weights, bytes.gradients, bytes.optimizer, s.job.layout.dp * s.job.layout.cp,
+      stages.to_text({.bold_header = colour, .indent = 2}));
+}
+
+std::string simulation_json(const Simulation& s, const SimulateReportOptions& options) {
+  const Shares shares = shares_of(s);
+  const double limit = s.cluster.device.memory_bytes;
+  Json json = {{"step_seconds", s.step_seconds},
+               {"tokens_per_second_per_gpu", s.tokens_per_second_per_device()},
+               {"model_tflops_per_gpu", s.model_flops_per_device() / 1e12},
+               {"hardware_tflops_per_gpu", s.hardware_flops_per_device() / 1e12},
+               {"memory_bytes_per_gpu", s.memory_bytes()},
+               {"bubble_fraction", s.bubble_fraction},
+               {"fits", s.fits()},
+               {"gpus", s.job.layout.num_devices()},
+               {"parameters", s.parameters},
+               {"tokens_per_second", s.tokens_per_second_per_device() * s.devices()},
+               {"exposed_communication_seconds", s.exposed_seconds},
+               {"seconds",
+                {{"computing", shares.computing},
+                 {"communication", shares.communication},
+                 {"bubble", shares.bubble},
+                 {"update", shares.update}}},
+               {"binds", what_binds(s)},
+               {"memory", memory_json(s.ranks[static_cast<size_t>(s.fullest)].memory)},
+               {"memory_limit_bytes", limit},
+               {"memory_rank", s.fullest},
+               {"memory_peak_at", s.ranks[static_cast<size_t>(s.fullest)].played.peak_at.to_string()},
+               {"layout", layout_json(s.job.layout)},
+               {"cluster", s.cluster.name}};
+  Json stages = Json::array();
+  for (size_t stage = 0; stage < s.stages.size(); ++stage) {
+    const StageCost& cost = s.stages[stage];
+    stages.push_back({{"rank", s.schedule.rank_of_stage[stage]},
+                      {"first_block", cost.blocks.first},
+                      {"last_block", cost.blocks.last - 1},
+                      {"forward_seconds", cost.sum.forward},
+                      {"backward_seconds", cost.sum.backward_input},
+                      {"weight_seconds", cost.sum.backward_weight}});
+  }
+  json["stages"] = stages;
+  if (!s.fits()) {
+    json["missing_bytes"] = s.memory_bytes() - limit;
+    json["would_fit"] = ways_to_fit(s);
+  }
+  if (options.tokens > 0) {
+    const double seconds = options.tokens / s.tokens_per_step * s.step_seconds;
+    json["total_tokens"] = options.tokens;
+    json["total_seconds"] = seconds;
+    json["gpu_hours"] = seconds / 3600 * s.devices();
+  }
+  if (options.memory) {
+    Json ranks = Json::array();
+    for (const SimulatedRank& rank : s.ranks) ranks.push_back(memory_json(rank.memory));
+    const StateBytes bytes = state_bytes(s.job.layout);
+    json["memory_accounting"] = {
+        {"bytes_per_parameter", bytes.sum()}, {"ranks", ranks}, {"layers", layers_json(s)}, {"zero", zero_json(s)}};
+  }
+  return json.dump(2);
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,28 @@
+// What `trireme simulate` says of a simulation: for people, as JSON, as a timeline.
+#pragma once
+
+#include <string>
+
+#include "trireme/simulate/simulate.h"
+
+namespace trireme::cli {
+
+struct SimulateReportOptions {
+  double tokens = 0;  ///< of a whole training; 0: not asked
+  bool memory = false;
+};
+
+std::string simulation_text(const Simulation& simulation, const SimulateReportOptions& options);
+std::string simulation_json(const Simulation& simulation, const SimulateReportOptions& options);
+/// Where memory goes: by kind and rank, by layer, and at each ZeRO stage.
+std::string memory_text(const Simulation& simulation);
+
+std::string simulation_svg(const Simulation& simulation);
+std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options);
+/// For chrome://tracing and Perfetto: a process a rank, a thread a stream.
+std::string simulation_trace(const Simulation& simulation);
+
+/// What takes the time: "computing 81 %, communication 12 %, bubble 5 %, update 2 %".
+std::string what_binds(const Simulation& simulation);
+
+}  // namespace trireme::cli

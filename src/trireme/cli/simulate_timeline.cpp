@@ -1,0 +1,93 @@
+// The timeline of a simulation: as a picture, as a page, and for trace viewers.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/cli/simulate_report.h"
+#include "trireme/observe/table.h"
+#include "trireme/program/draw.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string headline(const Simulation& s) {
+  return fmt::format("{} on {} x {}: step {:.4g} s, bubble {:.1f} %", name_of(s.job.layout.schedule),
+                     s.job.layout.num_devices(), s.cluster.device.name, s.step_seconds, 100 * s.bubble_fraction);
+}
+
+Timeline timeline_of(const Simulation& s) {
+  Timeline timeline;
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    double whole = 0;  // activations are drawn in micro-batches
+    for (const int stage : s.programs[rank].own_stages())
+      whole += s.stages[static_cast<size_t>(stage)].activation_bytes;
+    const PlayedRank& played = s.ranks[rank].played;
+    RankTimeline own;
+    own.spans = played.spans;
+    for (Span& span : own.spans) span.activations = whole > 0 ? span.activations / whole : 0;
+    own.busy_ms = played.busy * 1e3;
+    own.peak = peak_memory(s.programs[rank]);
+    timeline.makespan_ms = std::max(timeline.makespan_ms, played.last * 1e3);
+    timeline.cost_ms = std::max(timeline.cost_ms, (played.last - played.first) * 1e3);
+    timeline.ideal_ms = std::max(timeline.ideal_ms, played.busy * 1e3);
+    timeline.ranks.push_back(std::move(own));
+  }
+  timeline.bubble_rate = s.bubble_fraction;
+  return timeline;
+}
+
+}  // namespace
+
+std::string simulation_svg(const Simulation& simulation) {
+  return draw_svg(timeline_of(simulation), simulation.programs, headline(simulation));
+}
+
+std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options) {
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
+      "<style>:root{{color-scheme:light dark}}body{{font:15px system-ui,sans-serif;margin:2em auto;max-width:1160px;"
+      "padding:0 1em}}svg{{max-width:100%;height:auto}}pre{{overflow-x:auto}}</style></head>\n<body>\n{1}\n"
+      "<pre>{2}</pre>\n</body></html>\n",
+      escape_html(headline(simulation)), simulation_svg(simulation),
+      escape_html(simulation_text(simulation, {.tokens = options.tokens, .memory = true})));
+}
+
+std::string simulation_trace(const Simulation& simulation) {
+  Json events = Json::array();
+  const auto add = [&](size_t rank, int stream, const Instruction& what, double start, double seconds) {
+    events.push_back({{"name", what.to_string()},
+                      {"ph", "X"},
+                      {"pid", rank},
+                      {"tid", stream},
+                      {"ts", start * 1e6},
+                      {"dur", seconds * 1e6}});
+  };
+  for (size_t rank = 0; rank < simulation.ranks.size(); ++rank) {
+    for (const int stream : {0, 1}) {
+      events.push_back({{"name", "thread_name"},
+                        {"ph", "M"},
+                        {"pid", rank},
+                        {"tid", stream},
+                        {"args", {{"name", stream == 0 ? "computing" : "communication and update"}}}});
+    }
+    events.push_back({{"name", "process_name"},
+                      {"ph", "M"},
+                      {"pid", rank},
+                      {"args", {{"name", fmt::format("pipeline rank {}", rank)}}}});
+    const PlayedRank& played = simulation.ranks[rank].played;
+    for (const Span& span : played.spans) {
+      add(rank, 0, span.instruction, span.start_ms / 1e3, (span.end_ms - span.start_ms) / 1e3);
+      events.push_back({{"name", "activations"},
+                        {"ph", "C"},
+                        {"pid", rank},
+                        {"ts", span.start_ms * 1e3},
+                        {"args", {{"bytes", span.activations}}}});
+    }
+    for (const CommSpan& span : played.comms) add(rank, 1, span.instruction, span.start, span.end - span.start);
+  }
+  return Json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+}  // namespace trireme::cli

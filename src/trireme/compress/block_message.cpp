@@ -1,0 +1,63 @@
+// Messages of packed blocks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/compress/message_encoders.h"
+
+namespace trireme {
+namespace {
+
+class BlockEncoder : public MessageEncoder {
+ public:
+  BlockEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size)
+      : options_(options),
+        format_(*block_format(options)),
+        layout_(std::move(layout)),
+        rank_(rank),
+        size_(size),
+        residual_(layout_.count, "residual/", keeps_residual(options)) {}
+
+  void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
+    if (options_.clip_deviations > 0) clip_to_deviations(layout_, options_.clip_deviations, values);
+    out.resize(encoded_bytes(format_, values.size()));
+    const RandomKey random = rounding_key(options_, layout_.name, rank_, step);
+    const std::span<float> from = residual_.with(values);
+    residual_.kept() ? encode_blocks_keeping_rest(format_, from, out, random)
+                     : encode_blocks(format_, from, out, random);
+  }
+  void save(StatePieces& pieces) const override { residual_.save(layout_, pieces); }
+  void load(std::span<const StatePieces> by_rank) override { residual_.load(layout_, by_rank, rank_, size_); }
+  void rescale(float factor) override { residual_.rescale(factor); }
+
+ private:
+  CompressionOptions options_;
+  BlockFormat format_;
+  GroupLayout layout_;
+  int rank_, size_;
+  Residual residual_;
+};
+
+}  // namespace
+
+void clip_to_deviations(const GroupLayout& layout, float deviations, std::span<float> values) {
+  for (const TensorPart& part : layout.parts) {
+    const auto tensor = values.subspan(part.offset, part.count());
+    const double square = dot_product(tensor, tensor) / std::max<double>(1, static_cast<double>(tensor.size()));
+    if (!std::isfinite(square)) continue;  // stays as it is, and becomes NaN on the way
+    const float limit = deviations * static_cast<float>(std::sqrt(square));
+    for (float& value : tensor) value = std::clamp(value, -limit, limit);
+  }
+}
+
+RandomKey rounding_key(const CompressionOptions& options, const std::string& group, int rank, uint64_t step) {
+  return random_key(options.seed, fmt::format("compress/{}/rank {}", group, rank), step);
+}
+
+std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                   int size) {
+  return std::make_unique<BlockEncoder>(options, std::move(layout), rank, size);
+}
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+// The choice of a family, and the sum that is not compressed.
+#include "trireme/compress/exchange.h"
+
+namespace trireme {
+namespace {
+
+class DenseExchange : public Exchange {
+ public:
+  explicit DenseExchange(Communicator& comm) : comm_(comm) {}
+
+  void sum(std::span<float> values, uint64_t) override {
+    comm_.all_reduce(values);
+    bytes_sent_ += dense_sum_bytes(values.size_bytes(), comm_.size());
+  }
+  uint64_t bytes_sent() const override { return bytes_sent_; }
+
+ private:
+  Communicator& comm_;
+  uint64_t bytes_sent_ = 0;
+};
+
+/// Dense for the first steps, then something else.
+class WarmExchange : public Exchange {
+ public:
+  WarmExchange(std::unique_ptr<Exchange> dense, std::unique_ptr<Exchange> later, uint64_t steps)
+      : dense_(std::move(dense)), later_(std::move(later)), steps_(steps) {}
+
+  void sum(std::span<float> values, uint64_t step) override { (step < steps_ ? dense_ : later_)->sum(values, step); }
+  void save(StatePieces& pieces) const override { later_->save(pieces); }
+  void load(std::span<const StatePieces> by_rank) override { later_->load(by_rank); }
+  void rescale(float factor) override { later_->rescale(factor); }
+  uint64_t bytes_sent() const override { return dense_->bytes_sent() + later_->bytes_sent(); }
+
+ private:
+  std::unique_ptr<Exchange> dense_, later_;
+  uint64_t steps_;
+};
+
+std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
+                                              double share) {
+  switch (options.method) {
+    case Method::kNone:
+      return make_dense_exchange(comm);
+    case Method::kTopK:
+    case Method::kThreshold:
+    case Method::kDgc:
+      return make_gather_exchange(comm, options, std::move(layout), share);
+    case Method::kRandomK:
+      return make_random_exchange(comm, options, std::move(layout));
+    case Method::kPowerSgd:
+      return make_low_rank_exchange(comm, options, std::move(layout));
+    default:
+      return make_block_exchange(comm, options, std::move(layout));
+  }
+}
+
+}  // namespace
+
+uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks) {
+  const auto p = static_cast<uint64_t>(num_ranks);
+  return 2 * num_bytes * (p - 1) / p;
+}
+
+std::unique_ptr<Exchange> make_dense_exchange(Communicator& comm) { return std::make_unique<DenseExchange>(comm); }
+
+std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
+                                        double share) {
+  check(options);
+  layout = checked(std::move(layout));
+  std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share);
+  if (options.warmup_steps == 0 || options.method == Method::kDgc) return exchange;
+  return std::make_unique<WarmExchange>(make_dense_exchange(comm), std::move(exchange), options.warmup_steps);
+}
+
+}  // namespace trireme

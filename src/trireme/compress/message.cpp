@@ -1,0 +1,102 @@
+#include "trireme/compress/message.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <limits>
+
+#include "trireme/base/error.h"
+#include "trireme/compress/arithmetic.h"
+#include "trireme/compress/message_encoders.h"
+#include "trireme/compress/sparse_format.h"
+
+namespace trireme {
+namespace {
+
+class DenseEncoder : public MessageEncoder {
+ public:
+  void encode(std::span<float> values, uint64_t, std::vector<uint8_t>& out) override {
+    out.resize(values.size_bytes());
+    if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
+  }
+};
+
+void add_dense(std::span<const uint8_t> message, std::span<float> out) {
+  if (message.size() != out.size_bytes()) {
+    throw Error(fmt::format("a dense message of {} bytes is not {} elements", message.size(), out.size()));
+  }
+  std::vector<float> values(out.size());
+  if (!values.empty()) std::memcpy(values.data(), message.data(), message.size());
+  add_into(out, values);
+}
+
+/// The first steps as they are, then by another encoder.
+class WarmEncoder : public MessageEncoder {
+ public:
+  WarmEncoder(std::unique_ptr<MessageEncoder> later, uint64_t steps) : later_(std::move(later)), steps_(steps) {}
+
+  void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
+    step < steps_ ? dense_.encode(values, step, out) : later_->encode(values, step, out);
+  }
+  bool same_size_everywhere() const override { return later_->same_size_everywhere(); }
+  void save(StatePieces& pieces) const override { later_->save(pieces); }
+  void load(std::span<const StatePieces> by_rank) override { later_->load(by_rank); }
+  void rescale(float factor) override { later_->rescale(factor); }
+
+ private:
+  DenseEncoder dense_;
+  std::unique_ptr<MessageEncoder> later_;
+  uint64_t steps_;
+};
+
+std::unique_ptr<MessageEncoder> make_without_warmup(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                    int size) {
+  switch (options.method) {
+    case Method::kNone:
+      return std::make_unique<DenseEncoder>();
+    case Method::kTopK:
+    case Method::kThreshold:
+      return make_sparse_encoder(options, std::move(layout), rank, size);
+    case Method::kRandomK:
+      return make_random_encoder(options, std::move(layout), rank, size);
+    case Method::kPowerSgd:
+    case Method::kOneBitAdam:
+      throw UsageError(fmt::format("compression by {} takes more than one message a step", name_of(options.method)),
+                       "parameter servers work with the other methods");
+    default:
+      return make_block_encoder(options, std::move(layout), rank, size);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                     int size, double share) {
+  check(options);
+  layout = checked(std::move(layout));
+  if (layout.count > std::numeric_limits<uint32_t>::max()) {
+    throw UsageError(fmt::format("group {} has {} elements, too many to choose from", layout.name, layout.count),
+                     "make groups of less than 4,294,967,296 elements");
+  }
+  if (options.method == Method::kDgc) return make_dgc_encoder(options, std::move(layout), rank, size, share);
+  std::unique_ptr<MessageEncoder> encoder = make_without_warmup(options, std::move(layout), rank, size);
+  if (options.warmup_steps == 0) return encoder;
+  return std::make_unique<WarmEncoder>(std::move(encoder), options.warmup_steps);
+}
+
+void add_message(const CompressionOptions& options, const std::string& group, uint64_t step,
+                 std::span<const uint8_t> message, std::span<float> out) {
+  const bool warm = step < options.warmup_steps && options.method != Method::kDgc;
+  if (warm || options.method == Method::kNone) return add_dense(message, out);
+  if (const auto format = block_format(options)) {
+    if (message.size() != encoded_bytes(*format, out.size())) {
+      throw Error(
+          fmt::format("a message of {} bytes is not {} elements as {}", message.size(), out.size(), name_of(*format)));
+    }
+    return add_blocks(*format, message, out);
+  }
+  if (options.method == Method::kRandomK) return add_random(options, group, step, message, out);
+  add_sparse(message, out);
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+// The encoders behind message.h, one a family. For this folder.
+#pragma once
+
+#include "trireme/compress/message.h"
+#include "trireme/compress/residual.h"
+#include "trireme/compress/select.h"
+
+namespace trireme {
+
+std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                   int size);
+std::unique_ptr<MessageEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                    int size);
+std::unique_ptr<MessageEncoder> make_dgc_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                 int size, double share);
+/// Only values: step and name of the group tell which elements they are.
+std::unique_ptr<MessageEncoder> make_random_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                    int size);
+void add_random(const CompressionOptions& options, const std::string& group, uint64_t step,
+                std::span<const uint8_t> message, std::span<float> out);
+
+/// What random-k chooses at a step.
+RandomChoice random_choice(const CompressionOptions& options, const std::string& group, size_t count, uint64_t step);
+/// The chosen values, taken out of the residual; with a NaN among them where the gradient is not finite.
+std::vector<float> take_chosen(const RandomChoice& choice, Residual& residual, std::span<float> gradient);
+
+/// Cuts off what lies further from 0 than so many standard deviations of its tensor.
+void clip_to_deviations(const GroupLayout& layout, float deviations, std::span<float> values);
+/// The random numbers with which a rank rounds a group.
+RandomKey rounding_key(const CompressionOptions& options, const std::string& group, int rank, uint64_t step);
+
+}  // namespace trireme

@@ -1,0 +1,182 @@
+#include "trireme/compress/method.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme {
+namespace {
+
+/// What error feedback is to a method.
+enum class Feedback { kWanted, kPossible, kHarmful, kAlways };
+
+struct Facts {
+  std::string_view name;
+  Feedback feedback;
+};
+
+constexpr Facts kFacts[kNumMethods] = {
+    {"none", Feedback::kHarmful},      {"topk", Feedback::kWanted},       {"randomk", Feedback::kWanted},
+    {"threshold", Feedback::kWanted},  {"dgc", Feedback::kAlways},        {"terngrad", Feedback::kHarmful},
+    {"qsgd", Feedback::kHarmful},      {"sign", Feedback::kWanted},       {"onebit_adam", Feedback::kAlways},
+    {"powersgd", Feedback::kWanted},   {"float16", Feedback::kPossible},  {"bfloat16", Feedback::kPossible},
+    {"fp8_e4m3", Feedback::kPossible}, {"fp8_e5m2", Feedback::kPossible}, {"int8", Feedback::kPossible},
+    {"int4", Feedback::kPossible},
+};
+
+const Facts& facts(Method method) { return kFacts[static_cast<size_t>(method)]; }
+
+[[noreturn]] void refuse(const CompressionOptions& options, std::string_view setting, const std::string& value,
+                         std::string_view allowed) {
+  throw UsageError(fmt::format("compression by {}: {} = {} is not possible", name_of(options.method), setting, value),
+                   fmt::format("allowed: {}", allowed));
+}
+
+void check_density(const CompressionOptions& options) {
+  if (options.density > 0 && options.density <= 1) return;  // false for a NaN, too
+  refuse(options, "density", fmt::format("{}", options.density),
+         "more than 0 (nothing would ever be sent) and at most 1 (everything); 0.01 sends one element in a hundred");
+}
+
+void check_feedback(const CompressionOptions& options) {
+  if (!options.error_feedback) return;
+  const bool on = *options.error_feedback;
+  const Feedback feedback = facts(options.method).feedback;
+  if (on && feedback == Feedback::kHarmful && options.method != Method::kNone) {
+    refuse(
+        options, "error_feedback", "true",
+        "false: stochastic rounding is right on average, and its error may be larger than the value, so that what is "
+        "kept would grow");
+  }
+  if (!on && feedback == Feedback::kAlways) {
+    refuse(options, "error_feedback", "false", "true: what was not sent is part of the method");
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Method method) { return facts(method).name; }
+
+std::vector<std::string_view> method_names() {
+  std::vector<std::string_view> names;
+  for (const Facts& fact : kFacts) names.push_back(fact.name);
+  return names;
+}
+
+Method method_named(std::string_view name) {
+  const std::vector<std::string_view> names = method_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<Method>(found - names.begin());
+  const std::optional<std::string> meant = nearest(name, names);
+  throw UsageError(
+      fmt::format("no method of compression is called \"{}\"", name),
+      meant ? fmt::format("did you mean \"{}\"?", *meant) : fmt::format("there are {}", join(names, ", ")));
+}
+
+void check(const CompressionOptions& options) {
+  check_feedback(options);
+  switch (options.method) {
+    case Method::kTopK:
+    case Method::kRandomK:
+      check_density(options);
+      break;
+    case Method::kDgc:
+      check_density(options);
+      if (!(options.momentum >= 0 && options.momentum < 1)) {
+        refuse(options, "momentum", fmt::format("{}", options.momentum), "from 0 to less than 1");
+      }
+      if (!(options.clip_norm >= 0))
+        refuse(options, "clip_norm", fmt::format("{}", options.clip_norm), "0 (off) or more");
+      break;
+    case Method::kThreshold:
+      if (!(options.threshold > 0 && std::isfinite(options.threshold))) {
+        refuse(options, "threshold", fmt::format("{}", options.threshold), "more than 0, and finite");
+      }
+      break;
+    case Method::kTernGrad:
+      if (!(options.clip_deviations >= 0)) {
+        refuse(options, "clip_deviations", fmt::format("{}", options.clip_deviations), "0 (off) or more; 2.5 is usual");
+      }
+      break;
+    case Method::kQsgd:
+      if (options.bits != 1 && options.bits != 2 && options.bits != 4 && options.bits != 8) {
+        refuse(options, "bits", fmt::format("{}", options.bits), "1, 2, 4 or 8, which fill bytes");
+      }
+      break;
+    case Method::kPowerSgd:
+      if (options.rank < 1 || options.rank > 256) {
+        refuse(options, "rank", fmt::format("{}", options.rank), "1 to 256; 1 to 4 is usual");
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+bool keeps_residual(const CompressionOptions& options) {
+  const Feedback feedback = facts(options.method).feedback;
+  if (feedback == Feedback::kAlways) return true;
+  return options.error_feedback.value_or(feedback == Feedback::kWanted);
+}
+
+std::optional<BlockFormat> block_format(const CompressionOptions& options) {
+  switch (options.method) {
+    case Method::kTernGrad:
+      return BlockFormat::kTernary;
+    case Method::kQsgd:
+      return options.bits == 8   ? BlockFormat::kQsgd8
+             : options.bits == 4 ? BlockFormat::kQsgd4
+             : options.bits == 2 ? BlockFormat::kQsgd2
+                                 : BlockFormat::kQsgd1;
+    case Method::kSign:
+    case Method::kOneBitAdam:
+      return BlockFormat::kSign;
+    case Method::kFloat16:
+      return BlockFormat::kHalf;
+    case Method::kBFloat16:
+      return BlockFormat::kBFloat16;
+    case Method::kFp8E4M3:
+      return BlockFormat::kFp8E4M3;
+    case Method::kFp8E5M2:
+      return BlockFormat::kFp8E5M2;
+    case Method::kInt8:
+      return BlockFormat::kInt8;
+    case Method::kInt4:
+      return BlockFormat::kInt4;
+    default:
+      return std::nullopt;
+  }
+}
+
+double bits_per_element(const CompressionOptions& options, size_t rows, size_t columns) {
+  if (const auto format = block_format(options)) return bits_per_element(*format);
+  constexpr double kPerReach = 32.0 / 65536;  // [Note: Sparse format]
+  switch (options.method) {
+    case Method::kTopK:
+    case Method::kThreshold:
+    case Method::kDgc:
+      return 48 * options.density + kPerReach;
+    case Method::kRandomK:
+      return 32 * options.density;
+    case Method::kPowerSgd: {
+      const auto r = static_cast<double>(options.rank), n = static_cast<double>(rows), m = static_cast<double>(columns);
+      return std::min(32.0, 32 * r * (n + m) / (n * m));
+    }
+    default:
+      return 32;
+  }
+}
+
+double dgc_density(const CompressionOptions& options, uint64_t step) {
+  if (step >= options.warmup_steps) return options.density;
+  // Equal shares of the warm-up for 1/4, 1/16, 1/64, … down to the last that is above the density itself.
+  const double stages = std::max(1.0, std::ceil(std::log(options.density) / std::log(0.25) - 1e-9) - 1);
+  const double stage = std::floor(static_cast<double>(step) * stages / static_cast<double>(options.warmup_steps));
+  return std::max(options.density, std::pow(0.25, stage + 1));
+}
+
+}  // namespace trireme

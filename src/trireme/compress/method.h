@@ -1,0 +1,71 @@
+// Methods of compression by name, with their settings: plain values that are checked before anything is built on them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/compress/block_format.h"
+
+namespace trireme {
+
+enum class Method : uint8_t {
+  kNone,
+  kTopK,
+  kRandomK,
+  kThreshold,
+  kDgc,
+  kTernGrad,
+  kQsgd,
+  kSign,
+  kOneBitAdam,
+  kPowerSgd,
+  kFloat16,
+  kBFloat16,
+  kFp8E4M3,
+  kFp8E5M2,
+  kInt8,
+  kInt4,
+};
+inline constexpr size_t kNumMethods = 16;
+
+std::string_view name_of(Method method);
+/// Throws UsageError, with the name that was probably meant.
+Method method_named(std::string_view name);
+std::vector<std::string_view> method_names();
+
+struct CompressionOptions {
+  Method method = Method::kNone;
+  double density = 0.01;    ///< top-k, random-k, dgc: the share of elements that travel
+  float threshold = 1e-3f;  ///< threshold: what travels is at least as large
+  int bits = 8;             ///< qsgd: 1, 2, 4 or 8
+  int rank = 4;             ///< powersgd
+  /// What was not sent is added to the next gradient. Unset: as the method wants it.
+  std::optional<bool> error_feedback = std::nullopt;
+  /// The first steps: dense, or, for dgc, of falling density.
+  uint64_t warmup_steps = 0;
+  float momentum = 0.9f;      ///< dgc
+  float clip_norm = 0;        ///< dgc: of the gradient of all ranks together; 0: no clipping
+  float clip_deviations = 0;  ///< terngrad: elements are cut off at so many standard deviations; 0: not at all
+  uint64_t seed = 0;
+};
+
+/// Throws UsageError that names the setting, its value and what is allowed. Settings of other methods are not looked
+/// at.
+void check(const CompressionOptions& options);
+
+/// Whether what was not sent is kept for the next step.
+bool keeps_residual(const CompressionOptions& options);
+/// The packed format of the methods that have one.
+std::optional<BlockFormat> block_format(const CompressionOptions& options);
+
+/// Bits an element of a long array that a rank hands over once, against 32 without compression. Low rank depends on the
+/// shape: rows × columns. Threshold depends on the values: the result is for `density` of them.
+double bits_per_element(const CompressionOptions& options, size_t rows = 1, size_t columns = 1);
+
+/// The density of dgc at a step: a quarter of the elements at first, then a quarter of that, … until `density`.
+double dgc_density(const CompressionOptions& options, uint64_t step);
+
+}  // namespace trireme

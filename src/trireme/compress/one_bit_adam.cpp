@@ -1,0 +1,55 @@
+#include "trireme/compress/one_bit_adam.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "trireme/base/error.h"
+
+namespace trireme {
+namespace {
+
+void check_sizes(size_t weight, size_t other) {
+  if (weight != other)
+    throw UsageError(fmt::format("1-bit Adam has {} weights, but {} values for them", weight, other));
+}
+
+}  // namespace
+
+void adam_step(const OneBitAdamSettings& s, uint64_t step, std::span<const float> gradient, std::span<float> weight,
+               std::span<float> first, std::span<float> second) {
+  check_sizes(weight.size(), gradient.size());
+  check_sizes(weight.size(), first.size());
+  check_sizes(weight.size(), second.size());
+  const double number = static_cast<double>(step) + 1;
+  const auto lr = static_cast<float>(s.lr / (1 - std::pow(static_cast<double>(s.beta1), number)));
+  const auto inverse_root = static_cast<float>(1 / std::sqrt(1 - std::pow(static_cast<double>(s.beta2), number)));
+  for (size_t i = 0; i < weight.size(); ++i) {
+    first[i] = s.beta1 * first[i] + (1 - s.beta1) * gradient[i];
+    second[i] = s.beta2 * second[i] + (1 - s.beta2) * (gradient[i] * gradient[i]);
+    weight[i] -= s.lr * s.weight_decay * weight[i] + lr * first[i] / (std::sqrt(second[i]) * inverse_root + s.eps);
+  }
+}
+
+void add_to_momentum(const OneBitAdamSettings& s, std::span<const float> gradient, std::span<float> momentum) {
+  check_sizes(momentum.size(), gradient.size());
+  for (size_t i = 0; i < momentum.size(); ++i) momentum[i] = s.beta1 * momentum[i] + (1 - s.beta1) * gradient[i];
+}
+
+void frozen_adam_step(const OneBitAdamSettings& s, uint64_t warmup_steps, std::span<const float> momentum,
+                      std::span<const float> second, std::span<float> weight) {
+  check_sizes(weight.size(), momentum.size());
+  check_sizes(weight.size(), second.size());
+  if (warmup_steps == 0) {
+    throw UsageError("1-bit Adam has no second moment: its warm-up has 0 steps", "give it warmup_steps of 1 or more");
+  }
+  const double correction = 1 - std::pow(static_cast<double>(s.beta2), static_cast<double>(warmup_steps));
+  const auto inverse_root = static_cast<float>(1 / std::sqrt(correction));
+  for (size_t i = 0; i < weight.size(); ++i) {
+    const float decayed = s.lr * s.weight_decay * weight[i];
+    const float move = second[i] > 0 ? s.lr * momentum[i] / (std::sqrt(second[i]) * inverse_root + s.eps) : 0.f;
+    weight[i] -= decayed + move;
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,74 @@
+#include "trireme/train/compression.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/compress/pairs.h"
+
+namespace trireme {
+
+CompressionOptions compression_options(const Config& config) {
+  const CompressionConfig& from = config.compression;
+  CompressionOptions options;
+  options.method = method_named(from.method);
+  options.density = from.density;
+  options.threshold = static_cast<float>(from.threshold);
+  options.bits = static_cast<int>(from.bits);
+  options.rank = static_cast<int>(from.rank);
+  if (from.error_feedback != "auto") options.error_feedback = from.error_feedback == "on";
+  options.warmup_steps = static_cast<uint64_t>(from.warmup_steps);
+  options.momentum = static_cast<float>(from.momentum);
+  options.clip_deviations = static_cast<float>(from.clip_deviations);
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  return options;
+}
+
+std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
+                                                   const RankGroups& groups,
+                                                   const std::vector<int64_t>& num_values) {
+  const CompressionOptions options = compression_options(config);
+  if (options.method == Method::kNone || groups.replicas() == nullptr) return nullptr;
+  check(Combination{.method = options.method,
+                    .zero = static_cast<int>(config.parallel.zero),
+                    .adam = config.optimizer.kind != "sgd",
+                    .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
+                    .clips_norm = config.train.clip > 0});
+  std::vector<GroupLayout> layouts;
+  for (size_t i = 0; i < part.stages().size(); ++i) {
+    for (GroupLayout& layout : part.stages()[i].gradients->group_layouts()) layouts.push_back(std::move(layout));
+    // Never started, but numbered.
+    layouts.push_back({fmt::format("values of stage {}", part.stages()[i].number), static_cast<size_t>(num_values[i]), {}});
+  }
+  return std::make_unique<CompressedReducer>(*groups.replicas(), options, std::move(layouts));
+}
+
+std::string PieceName::to_string() const {
+  return fmt::format("compression/{}/{}/{}/{}/{}/{}", replica, place, static_cast<int>(kind), first, total, name);
+}
+
+PieceName PieceName::parse(const std::string& text) {
+  const auto parts = split(text, '/');
+  const auto number = [&](size_t i) {
+    size_t value = 0;
+    const std::string_view part = i < parts.size() ? parts[i] : std::string_view();
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (part.empty() || error != std::errc() || end != part.data() + part.size()) {
+      throw Error(fmt::format("{} is not the name of what compression keeps", text), "the checkpoint is damaged");
+    }
+    return value;
+  };
+  PieceName name;
+  name.replica = static_cast<int>(number(1));
+  name.place = static_cast<int>(number(2));
+  name.kind = static_cast<StateKind>(std::min<size_t>(number(3), 2));
+  name.first = number(4);
+  name.total = number(5);
+  if (parts.size() < 7) throw Error(fmt::format("{} is not the name of what compression keeps", text));
+  name.name = text.substr(static_cast<size_t>(parts[6].data() - text.data()));
+  return name;
+}
+
+}  // namespace trireme

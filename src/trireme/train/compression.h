@@ -1,0 +1,35 @@
+// Compression of gradients as a config asks for it, and what it remembers as tensors of a checkpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trireme/compress/compressed_reducer.h"
+#include "trireme/config/config.h"
+#include "trireme/train/model_part.h"
+
+namespace trireme {
+
+CompressionOptions compression_options(const Config& config);
+
+/// For the groups of the executor that runs `part` with `num_values` values a stage. Null where gradients travel whole.
+/// Collective over the replicas.
+std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
+                                                   const RankGroups& groups,
+                                                   const std::vector<int64_t>& num_values);
+
+/// A checkpoint's name of a piece, and back: which replica and place saved it, and what it is of what.
+struct PieceName {
+  int replica = 0, place = 0;
+  StateKind kind = StateKind::kPerRank;
+  size_t first = 0, total = 0;
+  std::string name;
+
+  std::string to_string() const;
+  static bool is_one(const std::string& text) { return text.starts_with("compression/"); }
+  /// Throws Error for a text that is none.
+  static PieceName parse(const std::string& text);
+};
+
+}  // namespace trireme

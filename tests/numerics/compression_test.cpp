@@ -1,0 +1,105 @@
+// Trainings whose gradients travel compressed: all replicas stay alike, what travels is as long as the formula says,
+// and methods that round little end near the dense training.
+#include <gtest/gtest.h>
+
+#include "numerics/training.h"
+#include "trireme/base/error.h"
+#include "trireme/compress/method.h"
+#include "trireme/train/compression.h"
+
+namespace trireme {
+namespace {
+
+Config compressed(const std::string& method, const Words& more = {}) {
+  Words words = {"--compression.method=" + method, "--optimizer.warmup_steps=0"};
+  words.insert(words.end(), more.begin(), more.end());
+  return config_of("gpt2", words);
+}
+
+TEST(Compression, EveryMethodOfTheLibraryHasItsName) {
+  for (const std::string_view name : method_names()) {
+    if (name == "onebit_adam") continue;  // an optimizer of its own
+    EXPECT_EQ(compression_options(compressed(std::string(name))).method, method_named(name));
+  }
+}
+
+TEST(Compression, ReplicasStayAlike) {
+  // train() compares all ranks.
+  for (const char* method : {"topk", "randomk", "threshold", "terngrad", "qsgd", "sign", "powersgd", "float16",
+                             "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"}) {
+    SCOPED_TRACE(method);
+    for (const int workers : {2, 3}) {
+      for (const double loss : train(compressed(method), workers, 3).losses) EXPECT_TRUE(std::isfinite(loss));
+    }
+  }
+  train(compressed("dgc", {"--optimizer.kind=sgd", "--optimizer.momentum=0", "--optimizer.lr=0.01"}), 3, 3);
+}
+
+TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
+  const Outcome dense = train(compressed("none"), 2, 8);
+  for (const auto& [method, bound] : {std::pair{"float16", 1e-4}, {"bfloat16", 2e-3}, {"int8", 5e-3}, {"fp8_e4m3", 2e-2}}) {
+    const Outcome outcome = train(compressed(method), 2, 8);
+    EXPECT_NEAR(outcome.losses.back(), dense.losses.back(), bound * dense.losses.back()) << method;
+    EXPECT_NE(bits_of(outcome.losses), bits_of(dense.losses)) << method;
+  }
+}
+
+TEST(Compression, BytesAreThoseOfTheFormula) {
+  const Outcome dense = train(compressed("none"), 2, 2);
+  // A rank sends half of the packed group, and the sum of its half: together the group once.
+  for (const auto& [method, bits] : {std::pair{"int8", 8.06}, {"int4", 4.06}, {"fp8_e4m3", 8.06}, {"float16", 16.06}}) {
+    const double ratio =
+        static_cast<double>(train(compressed(method), 2, 2).bytes_reduced) / static_cast<double>(dense.bytes_reduced);
+    EXPECT_NEAR(ratio, bits / 32, 0.05 * bits / 32 + 0.01) << method;
+  }
+}
+
+TEST(Compression, WithPipelinesAndTensorParallelism) {
+  for (const Words& layout : {Words{"--parallel.pp=2", "--parallel.dp=2"}, Words{"--parallel.tp=2", "--parallel.dp=2"}}) {
+    for (const char* method : {"topk", "qsgd", "powersgd"}) {
+      for (const double loss : train(compressed(method, layout), 4, 3).losses) EXPECT_TRUE(std::isfinite(loss));
+    }
+  }
+}
+
+TEST(Compression, AnElementwiseMethodDoesNotSeeThePipeline) {
+  // Blocks of a group differ with the cut, so formats with a scale a block do; bfloat16 has none.
+  const Words cut = {"--parallel.pp=2", "--parallel.dp=2"};
+  expect_equal(train(compressed("bfloat16", cut), 4, 3), train(compressed("bfloat16"), 2, 3), "bfloat16");
+}
+
+TEST(Compression, OneReplicaSendsNothing) {
+  expect_equal(train(compressed("topk"), 1, 3), train(compressed("none"), 1, 3), "one worker");
+}
+
+TEST(Compression, WhatKeepsToNamesComesBack) {
+  const PieceName name{3, 1, StateKind::kSharded, 128, 4096, "residual/layers.0/x"};
+  const PieceName back = PieceName::parse(name.to_string());
+  EXPECT_TRUE(PieceName::is_one(name.to_string()));
+  EXPECT_EQ(back.replica, 3);
+  EXPECT_EQ(back.place, 1);
+  EXPECT_EQ(back.kind, StateKind::kSharded);
+  EXPECT_EQ(back.first, 128u);
+  EXPECT_EQ(back.total, 4096u);
+  EXPECT_EQ(back.name, "residual/layers.0/x");
+  for (const char* bad : {"compression/", "compression/1/2/0/0", "compression/x/0/0/0/1/a", "compression/1/0/0/0/1"}) {
+    EXPECT_THROW(PieceName::parse(bad), Error) << bad;
+  }
+}
+
+TEST(Compression, MistakesAreFoundBeforeAnythingRuns) {
+  const auto fails = [](const std::string& method, const Words& words) {
+    EXPECT_THROW(train(compressed(method, words), 2, 1), UsageError) << method << " " << words[0];
+  };
+  fails("topk", {"--compression.density=0"});
+  fails("topk", {"--compression.density=1.5"});
+  fails("qsgd", {"--compression.bits=3"});
+  fails("powersgd", {"--compression.rank=0"});
+  fails("dgc", {"--optimizer.kind=adamw"});
+  fails("topk", {"--precision.compute=float16"});
+  fails("topk", {"--checkpoint.spread=false"});
+  fails("int8", {"--precision.compute=bfloat16", "--precision.gradients=compute"});
+}
+
+}  // namespace
+}  // namespace trireme
