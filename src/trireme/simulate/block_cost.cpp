@@ -1,0 +1,306 @@
+#include "trireme/simulate/block_cost.h"
+
+#include <algorithm>
+
+#include "trireme/simulate/collective_cost.h"
+#include "trireme/simulate/kernel_cost.h"
+
+namespace trireme {
+namespace {
+
+double real(int64_t n) { return static_cast<double>(n); }
+
+/// The sizes of a transformer block on one rank.
+struct Sizes {
+  explicit Sizes(const Job& job)
+      : model(job.model),
+        layout(job.layout),
+        e(bytes_of(layout.compute)),
+        t(real(layout.tp)),
+        tokens(real(layout.micro_batch) * real(model.seq) / real(layout.cp)),
+        h(real(model.hidden)),
+        kv(real(model.hidden / model.heads * model.kv_heads)),
+        ffn(real(model.ffn)),
+        gates(model.kind == ShapeKind::kLlama ? 2 : 1),
+        norm_tokens(layout.sequence ? tokens / t : tokens) {}
+
+  const ModelShape& model;
+  const JobLayout& layout;
+  double e;  ///< bytes of a number
+  double t, tokens, h, kv, ffn;
+  double gates;        ///< first products of the feed-forward part
+  double norm_tokens;  ///< that norms and residuals work on
+};
+
+/// Seconds of a block's operators, added up.
+class Adder {
+ public:
+  Adder(const Device& device, NumberType type, bool fp8)
+      : device_(device), type_(type), product_type_(fp8 ? NumberType::kFp8 : type), fp8_(fp8) {}
+
+  /// A layer with weights: [m, k] x [k, n].
+  void linear(double m, double n, double k, double count = 1) {
+    if (fp8_) {  // operands are scaled and stored anew
+      memory_forward((m * k + k * n) * count * (bytes_of(type_) + 1));
+      memory_backward(m * n * count * (bytes_of(type_) + 2));
+    }
+    const double forward = product_seconds({m, n, k, count}, device_, product_type_);
+    cost.forward += forward;
+    products += forward;
+    cost.backward_input += product_seconds({m, k, n, count}, device_, product_type_);
+    cost.backward_weight += product_seconds({k, n, m, count}, device_, product_type_);
+  }
+  void product_forward(const Product& product) { cost.forward += product_seconds(product, device_, type_); }
+  void product_backward(const Product& product) { cost.backward_input += product_seconds(product, device_, type_); }
+  void memory_forward(double bytes) { cost.forward += memory_seconds(bytes, device_); }
+  void memory_backward(double bytes) { cost.backward_input += memory_seconds(bytes, device_); }
+  void attention(double flops) {
+    cost.forward += attention_seconds(flops, device_, type_);
+    cost.backward_input += attention_seconds(2.5 * flops, device_, type_);  // five products, where forward has two
+  }
+
+  BlockCost cost;
+  double products = 0;  ///< of cost.forward
+
+ private:
+  const Device& device_;
+  const NumberType type_, product_type_;
+  const bool fp8_;
+};
+
+/// Attention between the products around it. Returns the forward seconds.
+double add_attention(Adder& adder, const Sizes& z, const Job& job, bool flash, const Cluster& cluster) {
+  const double before = adder.cost.forward;
+  const double rows = real(z.model.seq) / real(z.layout.cp), columns = real(z.model.seq);
+  const double heads = real(z.model.heads) / z.t, width = z.h / real(z.model.heads);
+  const double batch = real(z.layout.micro_batch) * heads;
+  if (flash) {
+    adder.attention(2 * rows * columns * width * batch);  // of 4: the half under the diagonal
+  } else {
+    const double matrix = batch * rows * columns;
+    adder.product_forward({rows, columns, width, batch});
+    adder.memory_forward(matrix * 2 * z.e);        // softmax
+    adder.memory_forward(matrix * (2 * z.e + 1));  // dropout and its mask
+    adder.product_forward({rows, width, columns, batch});
+    adder.product_backward({rows, columns, width, batch});
+    adder.product_backward({columns, width, rows, batch});
+    adder.memory_backward(matrix * (2 * z.e + 1));
+    adder.memory_backward(matrix * 1.5 * z.e);  // under the diagonal alone: two read, one written
+    adder.product_backward({rows, width, columns, batch});
+    adder.product_backward({columns, width, rows, batch});
+  }
+  const double seconds = adder.cost.forward - before;
+  if (job.layout.cp > 1) {  // keys and values go round the ring while each block is computed
+    const double bytes = 2 * z.tokens * z.kv / z.t * z.e * real(job.layout.cp - 1);
+    const double ring = message_seconds(bytes, job.layout.tp, cluster);
+    const double forward = std::max(0.0, ring - seconds), backward = std::max(0.0, 2 * ring - 2.5 * seconds);
+    adder.cost.forward += forward;
+    adder.cost.backward_input += backward;
+    adder.cost.exposed += forward + backward;
+  }
+  return seconds;
+}
+
+void add_elementwise(Adder& adder, const Sizes& z, bool fused) {
+  const double vector = z.norm_tokens * z.h, inner = z.tokens * z.ffn / z.t * real(z.model.active_experts);
+  for (int i = 0; i < 2; ++i) {
+    if (fused) {
+      adder.memory_forward(vector * 4 * z.e);  // residual and norm
+    } else {
+      adder.memory_forward(vector * 2 * z.e);        // norm
+      adder.memory_forward(vector * (3 * z.e + 1));  // residual, with dropout
+    }
+    adder.memory_backward(vector * (fused ? 4 : 3) * z.e);
+    if (!fused) adder.memory_backward(vector * (2 * z.e + 1));
+  }
+  if (z.model.kind == ShapeKind::kLlama) {
+    adder.memory_forward(z.tokens * (z.h + z.kv) / z.t * 2 * z.e);  // rotary positions
+    adder.memory_backward(z.tokens * (z.h + z.kv) / z.t * 2 * z.e);
+    adder.memory_forward(inner * 3 * z.e);
+    adder.memory_backward(inner * 5 * z.e);
+  } else {
+    adder.memory_forward(inner * (fused ? 1 : 2) * z.e);  // fused: the product before it writes both
+    adder.memory_backward(inner * 3 * z.e);
+    if (!fused) adder.memory_backward(z.tokens * (3 * z.h / z.t + z.ffn / z.t) * z.e);  // gradients of biases
+  }
+}
+
+/// Sums over tensor ranks: two in the forward pass, two in the backward pass.
+void add_tensor_sums(Adder& adder, const Sizes& z, const Cluster& cluster) {
+  if (z.layout.tp == 1) return;
+  const RankGroup group = group_on(cluster, z.layout.tp, 1);
+  const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e, group, cluster);
+  double forward = 2 * sum, backward = 2 * sum;
+  if (cluster.stack.overlaps_tensor && z.layout.sequence) {
+    // Gathers and scatters go in quarters beside the products that use them: the first quarter shows.
+    forward = std::max(forward / 4, forward - 0.9 * adder.products);
+    backward = std::max(backward / 4, backward - 0.9 * adder.products);
+  } else if (cluster.stack.overlaps_tensor) {
+    // Whole sums: in the backward pass beside the products for weights.
+    backward = std::max(0.0, backward - adder.products);
+  }
+  adder.cost.forward += forward;
+  adder.cost.backward_input += backward;
+  adder.cost.exposed += forward + backward;
+}
+
+/// Tokens go to their experts and back, in both passes.
+void add_expert_exchange(Adder& adder, const Sizes& z, const Cluster& cluster) {
+  if (z.layout.ep == 1) return;
+  const RankGroup group = group_on(cluster, z.layout.ep, z.layout.tp * z.layout.cp);
+  const double bytes = z.norm_tokens * z.h * z.e * real(z.model.active_experts);
+  const double seconds = 2 * collective_seconds(CollectiveKind::kAllToAll, bytes, group, cluster);
+  adder.cost.forward += seconds;
+  adder.cost.backward_input += seconds;
+  adder.cost.exposed += 2 * seconds;
+}
+
+BlockCost transformer_block(const Job& job, const Cluster& cluster) {
+  const Sizes z(job);
+  const bool flash = uses_flash(job, cluster);
+  Adder adder(cluster.device, job.layout.compute, job.layout.fp8_products);
+  const double experts = real(job.model.experts), used = real(job.model.active_experts);
+  adder.linear(z.tokens, (z.h + 2 * z.kv) / z.t, z.h);
+  const double attention = add_attention(adder, z, job, flash, cluster);
+  adder.linear(z.tokens, z.h, z.h / z.t);
+  const double local_experts = experts / real(job.layout.ep);
+  const double expert_tokens = z.tokens * used / local_experts;
+  adder.linear(expert_tokens, z.gates * z.ffn / z.t, z.h, local_experts);
+  adder.linear(expert_tokens, z.h, z.ffn / z.t, local_experts);
+  add_elementwise(adder, z, flash);
+  const double computing = adder.cost.forward;
+  add_tensor_sums(adder, z, cluster);
+  add_expert_exchange(adder, z, cluster);
+
+  BlockCost cost = adder.cost;
+  cost.name = "block";
+  const bool llama = job.model.kind == ShapeKind::kLlama;
+  const double bias = llama ? 0 : 1;
+  const double norms = llama ? 2 * z.h : 4 * z.h + 2 * z.h;  // and the biases that every tensor rank has
+  cost.expert_parameters = experts > 1 ? ((z.gates + 1) * z.h * z.ffn + bias * (z.ffn + z.h)) / z.t * local_experts : 0;
+  const double dense_ffn =
+      experts > 1 ? z.h * experts : ((z.gates + 1) * z.h * z.ffn + bias * z.ffn) / z.t;  // experts: the router
+  cost.parameters =
+      (2 * z.h * z.h + 2 * z.h * z.kv + bias * (z.h + 2 * z.kv)) / z.t + norms + dense_ffn + cost.expert_parameters;
+
+  const double all_tokens = z.tokens * real(job.layout.cp);
+  const double products = 2 * all_tokens * (2 * z.h * z.h + 2 * z.h * z.kv + (z.gates + 1) * z.h * z.ffn * used);
+  const double attention_flops = 4 * all_tokens * real(job.model.seq) * z.h;
+  cost.model_flops = 3 * (products + attention_flops);
+  cost.activation_bytes = activation_bytes(job, flash);
+  if (job.layout.recompute == RecomputeKind::kFull) {
+    cost.recompute = adder.cost.forward;
+    cost.exposed += adder.cost.forward - computing;
+    cost.repeated_flops = products + attention_flops;
+    Job kept = job;
+    kept.layout.recompute = RecomputeKind::kNone;
+    cost.working_bytes = activation_bytes(kept, flash);
+  } else if (job.layout.recompute == RecomputeKind::kSelective) {
+    // With the matrix in memory, attention alone. Fused stacks for Llama keep every second product instead.
+    cost.recompute = flash && llama ? (computing - attention) / 2 : attention;
+    cost.repeated_flops = flash && llama ? products / 2 : attention_flops;
+  }
+  cost.backward_input += cost.recompute;
+  return cost;
+}
+
+BlockCost embedding(const Job& job, const Cluster& cluster) {
+  const Sizes z(job);
+  BlockCost cost;
+  cost.name = "embedding";
+  cost.forward = memory_seconds(z.tokens * z.h * 2 * z.e, cluster.device);
+  cost.backward_weight = memory_seconds(z.tokens * z.h * 3 * z.e, cluster.device);
+  cost.parameters = real(job.model.vocab) * z.h / z.t;
+  if (job.model.kind == ShapeKind::kGpt) cost.parameters += real(job.model.seq) * z.h;
+  return cost;
+}
+
+BlockCost output(const Job& job, const Cluster& cluster) {
+  const Sizes z(job);
+  const bool flash = uses_flash(job, cluster);
+  Adder adder(cluster.device, job.layout.compute, false);
+  const double vocab = real(job.model.vocab) / z.t, logits = z.tokens * vocab;
+  adder.linear(z.tokens, vocab, z.h);
+  adder.memory_forward(z.norm_tokens * z.h * 2 * z.e);
+  adder.memory_backward(z.norm_tokens * z.h * 3 * z.e);
+  // Softmax and loss in float32: one pass an operator, or fused.
+  adder.memory_forward(logits * (flash ? 2 * z.e : z.e + 12));
+  adder.memory_backward(logits * (flash ? z.e : z.e + 4));
+  if (z.layout.tp > 1) {
+    const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e,
+                                          group_on(cluster, z.layout.tp, 1), cluster);
+    adder.cost.backward_input += sum;
+    adder.cost.exposed += sum;
+  }
+  BlockCost cost = adder.cost;
+  cost.name = "output";
+  const double norm = job.model.kind == ShapeKind::kLlama ? z.h : 2 * z.h;
+  const bool own_weights = !job.model.tied || job.layout.pp > 1;
+  cost.parameters = norm + (own_weights ? vocab * z.h : 0);
+  cost.model_flops = 3 * 2 * z.tokens * real(job.layout.cp) * z.h * real(job.model.vocab);
+  cost.activation_bytes = 2 * z.norm_tokens * z.h * z.e;
+  cost.working_bytes = logits * (4 + z.e);
+  return cost;
+}
+
+}  // namespace
+
+double activation_bytes(const Job& job, bool flash) {
+  const Sizes z(job);
+  const JobLayout& layout = job.layout;
+  const double vector = z.tokens * z.h;
+  if (layout.recompute == RecomputeKind::kFull) return vector * z.e / (layout.sequence ? z.t : 1);
+  const bool llama = job.model.kind == ShapeKind::kLlama;
+  const double masks = llama ? 0 : 2;
+  const double inner = z.ffn / z.h * real(job.model.active_experts);
+  // Inputs of norms and of the products behind them; what tensor ranks share: queries, keys, values, attention, ffn.
+  double whole = 4 * z.e + masks;
+  double cut = llama ? z.e * (2 + 2 * z.kv / z.h + 3 * inner) : z.e * (4 + 2 * inner);
+  if (llama && flash && layout.recompute == RecomputeKind::kSelective) {
+    whole /= 2;
+    cut = z.e * (2 + 2 * z.kv / z.h) + z.e * 1.5 * inner;
+  }
+  if (!flash && layout.recompute == RecomputeKind::kNone) {
+    cut += (2 * z.e + 1) * real(job.model.heads) * real(job.model.seq) / z.h;
+  }
+  return vector * (whole / (layout.sequence ? z.t : 1) + cut / z.t);
+}
+
+double message_bytes(const Job& job) {
+  if (!job.model.is_language()) {
+    return real(job.layout.micro_batch * job.model.hidden) * bytes_of(job.layout.compute);
+  }
+  const Sizes z(job);
+  // With tensor ranks each sends its part, and the parts are gathered inside the host.
+  return z.tokens * z.h * z.e / z.t;
+}
+
+double total_parameters(const ModelShape& model) {
+  const Job job{.model = model, .layout = {}};
+  Cluster none;
+  none.device.peak_flops.fill(1);
+  none.device.memory_bandwidth = 1;
+  double sum = 0;
+  for (const BlockCost& block : block_costs(job, none)) sum += block.parameters;
+  return sum;
+}
+
+std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster) {
+  if (!job.model.is_language()) return image_block_costs(job, cluster);
+  std::vector<BlockCost> blocks = {embedding(job, cluster)};
+  blocks.insert(blocks.end(), static_cast<size_t>(job.model.layers), transformer_block(job, cluster));
+  if (!job.layout.full_layers.empty()) {
+    Job again = job;
+    again.layout.recompute = RecomputeKind::kFull;
+    const BlockCost repeated = transformer_block(again, cluster);
+    for (const auto& [first, last] : job.layout.full_layers) {
+      for (int64_t layer = first; layer <= std::min(last, job.model.layers - 1); ++layer) {
+        blocks[static_cast<size_t>(layer) + 1] = repeated;
+      }
+    }
+  }
+  blocks.push_back(output(job, cluster));
+  return blocks;
+}
+
+}  // namespace trireme

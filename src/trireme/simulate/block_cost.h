@@ -1,0 +1,42 @@
+// What a block of a model costs on one rank of a layout: seconds, parameters, bytes, FLOPs; all of one micro-batch.
+//
+// A model is a sequence of blocks: embedding, transformer blocks, output layer; or the layers of an image model.
+// docs/cost_model.md lists every operator that is counted.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/simulate/job.h"
+
+namespace trireme {
+
+struct BlockCost {
+  std::string name;           ///< "embedding", "block", "output", "convolution", …
+  double forward = 0;         ///< seconds, with the communication inside it that nothing hides
+  double backward_input = 0;  ///< the same; recomputation included
+  double backward_weight = 0;
+  double exposed = 0;            ///< of these three: communication
+  double recompute = 0;          ///< of backward_input: the forward pass again
+  double parameters = 0;         ///< on this rank, before ZeRO
+  double expert_parameters = 0;  ///< of those, experts: their replicas are dp/ep
+  double activation_bytes = 0;   ///< kept from the forward to the backward pass
+  double working_bytes = 0;      ///< needed beside that while the block computes
+  double model_flops = 0;        ///< of all ranks that share the micro-batch, forward and backward
+  double repeated_flops = 0;     ///< the same, by recomputation
+};
+
+/// Of the whole model, in order.
+std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster);
+
+/// Bytes that one transformer block keeps for its backward pass, by the published formulas.
+double activation_bytes(const Job& job, bool flash);
+/// Trainable numbers of the whole model.
+double total_parameters(const ModelShape& model);
+/// What goes from stage to stage for a micro-batch: each rank's share.
+double message_bytes(const Job& job);
+
+/// The same for mlp and resnet.
+std::vector<BlockCost> image_block_costs(const Job& job, const Cluster& cluster);
+
+}  // namespace trireme

@@ -1,0 +1,80 @@
+#include "trireme/simulate/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+
+namespace trireme {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"float32", "float16", "bfloat16", "fp8"};
+
+}  // namespace
+
+NumberType number_type(std::string_view name) {
+  if (name == "float32" || name == "fp32") return NumberType::kFloat32;
+  if (name == "float16" || name == "fp16") return NumberType::kFloat16;
+  if (name == "bfloat16" || name == "bf16") return NumberType::kBfloat16;
+  if (name == "fp8" || name == "float8") return NumberType::kFp8;
+  throw UsageError(fmt::format("\"{}\" is not a type of numbers", name), "there are float32, float16, bfloat16, fp8");
+}
+
+std::string_view name_of(NumberType type) { return kNames[static_cast<size_t>(type)]; }
+
+double bytes_of(NumberType type) {
+  constexpr std::array<double, 4> kBytes = {4, 2, 2, 1};
+  return kBytes[static_cast<size_t>(type)];
+}
+
+void Cluster::check() const {
+  std::vector<std::string> holes;
+  const auto positive = [&](double value, std::string_view what) {
+    if (!(value > 0) || !std::isfinite(value)) holes.emplace_back(what);
+  };
+  const auto share = [&](double value, std::string_view what) {
+    if (!(value > 0 && value <= 1)) holes.emplace_back(fmt::format("{} (a share above 0, at most 1)", what));
+  };
+  const auto cost = [&](double value, std::string_view what) {
+    if (!(value >= 0) || !std::isfinite(value)) holes.emplace_back(what);
+  };
+  positive(*std::max_element(device.peak_flops.begin(), device.peak_flops.end()), "device.peak_tflops");
+  positive(device.memory_bytes, "device.memory_gb");
+  positive(device.memory_bandwidth, "device.memory_gb_s");
+  positive(device.units, "device.units");
+  share(device.product_efficiency, "device.product_efficiency");
+  share(device.memory_efficiency, "device.memory_efficiency");
+  share(device.attention_efficiency, "device.attention_efficiency");
+  cost(device.product_half_depth, "device.product_half_depth");
+  cost(device.kernel_us, "device.kernel_us");
+  cost(device.step_seconds, "device.step_seconds");
+  positive(devices_per_host, "devices_per_host");
+  cost(num_hosts, "hosts");
+  const auto link = [&](const Link& level, const char* name) {
+    positive(level.bandwidth, fmt::format("{}.gb_s", name));
+    share(level.efficiency, fmt::format("{}.efficiency", name));
+    cost(level.latency_us, fmt::format("{}.latency_us", name));
+    cost(level.ramp_us, fmt::format("{}.ramp_us", name));
+    positive(level.sum_gain, fmt::format("{}.sum_gain", name));
+  };
+  if (devices_per_host > 1) link(inside, "inside");
+  if (num_hosts != 1) link(between, "between");
+  if (holes.empty()) return;
+  throw UsageError(fmt::format("cluster {}: missing or impossible: {}", name, join(holes, ", ")),
+                   "give them, or start from a preset: \"preset\": \"a100-80gb\"");
+}
+
+int Cluster::hosts_for(int64_t num_devices) const {
+  const int64_t hosts = (num_devices + devices_per_host - 1) / devices_per_host;
+  if (num_hosts > 0 && hosts > num_hosts) {
+    throw UsageError(fmt::format("{} devices need {} hosts of {}, but {} has {}", num_devices, hosts, devices_per_host,
+                                 name, num_hosts),
+                     fmt::format("it has {} devices in all", int64_t{num_hosts} * devices_per_host));
+  }
+  return static_cast<int>(hosts);
+}
+
+}  // namespace trireme

@@ -1,0 +1,90 @@
+// Clusters as values: what a device can do, how devices of a host and hosts are linked, and what software runs there.
+//
+// A plain value; presets() and cluster_from_json() make valid ones, check() says what is wrong with another. Threads:
+// all. Every number is explained, with its source, in docs/cost_model.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+enum class NumberType { kFloat32, kFloat16, kBfloat16, kFp8 };
+/// "float32" or short "fp32", …; throws UsageError.
+NumberType number_type(std::string_view name);
+std::string_view name_of(NumberType type);
+double bytes_of(NumberType type);
+
+struct Device {
+  std::string name;
+  std::array<double, 4> peak_flops = {};  ///< dense, a second, by NumberType; 0: the device has no such products
+  double memory_bytes = 0;
+  double memory_bandwidth = 0;  ///< bytes a second
+  int units = 1;                ///< that compute tiles of a product side by side (multiprocessors, cores)
+
+  // How much of that is reached. The fitted constants of a device kind.
+  double product_efficiency = 0.8;    ///< of the peak, by a large matrix product
+  double product_half_depth = 100;    ///< inner size of a float16 product at which half of that is reached
+  double memory_efficiency = 0.8;     ///< of the bandwidth, by operators that only move data
+  double attention_efficiency = 0.5;  ///< of the peak, by fused attention
+  double kernel_us = 4;               ///< between the end of a small operator and the start of the next
+  double step_seconds = 0.01;         ///< of a step: data, loss, learning rate, log
+
+  double peak(NumberType type) const { return peak_flops[static_cast<size_t>(type)]; }
+  bool operator==(const Device&) const = default;
+};
+
+/// A level of the hierarchy. A message of n bytes takes latency + n/(bandwidth·efficiency).
+struct Link {
+  double bandwidth = 0;     ///< bytes a second, one way: of each device (inside a host), of each host (between hosts)
+  double efficiency = 0.8;  ///< of the bandwidth, by large collectives
+  double latency_us = 5;    ///< of a message
+  double ramp_us = 0;       ///< that a collective of many bytes needs until all its channels are full
+  double sum_gain = 1;      ///< inside: an all-reduce is so much faster where the switch adds
+  bool is_switched = true;  ///< inside: any two devices at full speed; else a cube mesh, where small groups have less
+  double effective() const { return bandwidth * efficiency; }
+  bool operator==(const Link&) const = default;
+};
+
+/// How the training software of a preset's generation behaves, unless a job says otherwise.
+struct Stack {
+  bool flash_attention = false;    ///< attention without its matrix in memory
+  bool fused_half_only = false;    ///< ... for bfloat16 alone; float16 jobs keep the matrix
+  bool fused_update = true;        ///< the optimizer passes once over its state
+  bool overlaps_gradients = true;  ///< sums over replicas run during the backward pass
+  bool overlaps_tensor = false;    ///< sums over tensor ranks run beside the products, with sequence parallelism
+  bool overlaps_messages = true;   ///< a stage computes while its output is under way
+  bool operator==(const Stack&) const = default;
+};
+
+struct Cluster {
+  std::string name;
+  Device device;
+  int devices_per_host = 1;
+  int num_hosts = 0;  ///< 0: as many as are asked for
+  Link inside;
+  Link between;
+  Stack stack;
+
+  /// Throws UsageError that names every hole and every number that cannot be.
+  void check() const;
+  /// Hosts that so many devices fill. Throws UsageError where there are not enough.
+  int hosts_for(int64_t num_devices) const;
+  bool operator==(const Cluster&) const = default;
+};
+
+const std::vector<Cluster>& cluster_presets();
+/// A preset by name, or a cluster file by path. Throws UsageError, SystemError.
+Cluster find_cluster(const std::string& name_or_path);
+/// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
+std::vector<Cluster> find_clusters(const std::string& names);
+/// `name` stands for the file in messages. Keys: "preset" (where the rest comes from), "device", "inside", "between",
+/// "stack", "devices_per_host", "hosts"; and those of mesh/cluster_file.h, whose shared memory and TCP links are taken
+/// where "inside" and "between" are not given. Throws UsageError that names what is missing.
+Cluster cluster_from_json(std::string_view text, const std::string& name);
+std::string cluster_to_json(const Cluster& cluster);
+
+}  // namespace trireme

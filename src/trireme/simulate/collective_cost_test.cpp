@@ -1,0 +1,71 @@
+#include "trireme/simulate/collective_cost.h"
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024;
+
+TEST(RankGroup, KnowsItsHosts) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  EXPECT_EQ(group_on(cluster, 8, 1).hosts, 1);
+  EXPECT_EQ(group_on(cluster, 8, 1).local, 8);
+  EXPECT_EQ(group_on(cluster, 32, 1).hosts, 4);
+  EXPECT_EQ(group_on(cluster, 32, 8).hosts, 32);
+  EXPECT_EQ(group_on(cluster, 4, 4).hosts, 2);
+  EXPECT_EQ(group_on(cluster, 4, 4).local, 2);
+  EXPECT_EQ(group_on(cluster, 1, 1).hosts, 1);
+}
+
+TEST(Collectives, ARingMovesTwoVectors) {
+  Cluster cluster = find_cluster("a100-80gb");
+  cluster.inside = {.bandwidth = 100e9, .efficiency = 1, .latency_us = 0};
+  const RankGroup group = group_on(cluster, 8, 1);
+  EXPECT_NEAR(collective_seconds(CollectiveKind::kAllReduce, 1e9, group, cluster), 2 * 7.0 / 8 / 100, 1e-9);
+  EXPECT_NEAR(collective_seconds(CollectiveKind::kAllGather, 1e9, group, cluster), 7.0 / 8 / 100, 1e-9);
+  EXPECT_EQ(collective_seconds(CollectiveKind::kAllReduce, 1e9, group_on(cluster, 1, 1), cluster), 0);
+}
+
+TEST(Collectives, GroupsThatShareANetworkShareItsSpeed) {
+  Cluster cluster = find_cluster("a100-80gb");
+  cluster.between = {.bandwidth = 80e9, .efficiency = 1, .latency_us = 0};
+  cluster.inside.latency_us = 0;
+  // Eight groups of one rank a host each have an eighth of the network; one group of all has the whole.
+  const double eighth = collective_seconds(CollectiveKind::kAllGather, 1e9, group_on(cluster, 4, 8), cluster);
+  EXPECT_NEAR(eighth, 3.0 / 4 / 10, 1e-9);
+  const double whole = collective_seconds(CollectiveKind::kAllGather, 1e9, group_on(cluster, 32, 1), cluster);
+  EXPECT_NEAR(whole, 3.0 / 4 / 80, 1e-9);
+}
+
+TEST(Collectives, InsideAHostIsCheaperThanAcross) {
+  for (const Cluster& cluster : cluster_presets()) {
+    if (cluster.num_hosts == 1) continue;
+    SCOPED_TRACE(cluster.name);
+    for (const double bytes : {1e3, 1e6, 1e9}) {
+      for (const int64_t size : {2, 4}) {
+        const double inside =
+            collective_seconds(CollectiveKind::kAllReduce, bytes, group_on(cluster, size, 1), cluster);
+        const double across = collective_seconds(CollectiveKind::kAllReduce, bytes,
+                                                 group_on(cluster, size, cluster.devices_per_host), cluster);
+        EXPECT_LT(inside, across) << size << " ranks, " << bytes << " bytes";
+      }
+    }
+    EXPECT_LT(message_seconds(1e7, 1, cluster), message_seconds(1e7, cluster.devices_per_host, cluster));
+  }
+}
+
+TEST(Collectives, AreThePublishedOnesOfNccl) {
+  const Cluster h100 = find_cluster("h100-80gb"), h200 = find_cluster("h200-141gb");
+  const auto microseconds = [](double mib, const Cluster& cluster, int ranks) {
+    return 1e6 * collective_seconds(CollectiveKind::kAllReduce, mib * kMiB, group_on(cluster, ranks, 1), cluster);
+  };
+  const std::vector<std::pair<double, double>> one_host = {{128, 613},   {256, 1139},  {512, 2176},
+                                                           {1024, 4039}, {2048, 8020}, {4096, 15870}};
+  for (const auto& [mib, measured] : one_host) EXPECT_NEAR(microseconds(mib, h100, 8) / measured, 1, 0.06) << mib;
+  const std::vector<std::pair<double, double>> two_hosts = {{1.0 / 1024, 45.1}, {1, 76.9}, {1024, 4389}};
+  for (const auto& [mib, measured] : two_hosts) EXPECT_NEAR(microseconds(mib, h200, 16) / measured, 1, 0.1) << mib;
+}
+
+}  // namespace
+}  // namespace trireme

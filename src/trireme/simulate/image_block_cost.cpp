@@ -1,0 +1,95 @@
+// Blocks of mlp and resnet: fully connected layers, and convolutions as the products that libraries make of them.
+#include <array>
+
+#include "trireme/simulate/block_cost.h"
+#include "trireme/simulate/kernel_cost.h"
+
+namespace trireme {
+namespace {
+
+double real(int64_t n) { return static_cast<double>(n); }
+
+struct Builder {
+  const Job& job;
+  const Cluster& cluster;
+  std::vector<BlockCost> blocks = {};
+
+  /// [m, k] x [k, n] with weights, `norm`: with BatchNorm and ReLU behind it.
+  void add(const char* name, double m, double n, double k, double bias, bool norm) {
+    const Device& device = cluster.device;
+    const NumberType type = job.layout.compute;
+    const double e = bytes_of(type), t = real(job.layout.tp), out = m * n / t;
+    BlockCost cost;
+    cost.name = name;
+    cost.forward = product_seconds({m, n / t, k}, device, type) + memory_seconds(out * e * (norm ? 5 : 2), device);
+    cost.backward_input =
+        product_seconds({m, k, n / t}, device, type) + memory_seconds(out * e * (norm ? 8 : 3), device);
+    cost.backward_weight = product_seconds({k, n / t, m}, device, type);
+    cost.parameters = (n * k + bias) / t;
+    cost.activation_bytes = out * e * (norm ? 2 : 1);
+    cost.model_flops = 6 * m * n * k;
+    if (job.layout.recompute == RecomputeKind::kFull) {
+      cost.recompute = cost.forward;
+      cost.backward_input += cost.forward;
+      cost.repeated_flops = 2 * m * n * k;
+    }
+    blocks.push_back(cost);
+  }
+
+  void mlp() {
+    const double b = real(job.layout.micro_batch), h = real(job.model.hidden);
+    double in = real(job.model.channels * job.model.image * job.model.image);
+    for (int64_t layer = 0; layer < job.model.layers; ++layer, in = h) add("linear", b, h, in, h, false);
+    add("output", b, real(job.model.classes), h, real(job.model.classes), false);
+  }
+
+  void convolution(double in, double out, double side, double kernel) {
+    add("convolution", real(job.layout.micro_batch) * side * side, out, in * kernel * kernel, 2 * out, true);
+  }
+
+  void resnet() {
+    const int64_t depth = job.model.depth;
+    const bool bottleneck = depth >= 50, small = job.model.image <= 64;
+    const std::array<int, 4> counts = depth == 18    ? std::array{2, 2, 2, 2}
+                                      : depth == 101 ? std::array{3, 4, 23, 3}
+                                                     : std::array{3, 4, 6, 3};
+    double side = real(job.model.image) / (small ? 1 : 2);
+    convolution(real(job.model.channels), 64, side, small ? 3 : 7);
+    if (!small) side /= 2;
+    double in = 64;
+    for (size_t stage = 0; stage < counts.size(); ++stage) {
+      const double width = 64.0 * (1 << stage), out = bottleneck ? 4 * width : width;
+      for (int block = 0; block < counts[stage]; ++block) {
+        const bool shrinks = stage > 0 && block == 0;
+        const double before = side;
+        if (shrinks) side /= 2;
+        if (bottleneck) {
+          convolution(in, width, before, 1);
+          convolution(width, width, side, 3);
+          convolution(width, out, side, 1);
+        } else {
+          convolution(in, width, side, 3);
+          convolution(width, out, side, 3);
+        }
+        if (block == 0 && in != out) convolution(in, out, side, 1);
+        in = out;
+      }
+    }
+    const double classes = real(job.model.classes);
+    add("output", real(job.layout.micro_batch), classes, in, classes, false);
+  }
+};
+
+}  // namespace
+
+std::vector<BlockCost> image_block_costs(const Job& job, const Cluster& cluster) {
+  Builder builder{job, cluster};
+  if (job.model.kind == ShapeKind::kMlp) {
+    builder.mlp();
+  } else {
+    builder.resnet();
+  }
+  return builder.blocks;
+}
+
+}  // namespace trireme

@@ -1,0 +1,67 @@
+// What is simulated: a model's shape, how it is laid out over devices, in which types and batches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/program/schedule.h"
+#include "trireme/simulate/cluster.h"
+
+namespace trireme {
+
+enum class ShapeKind { kGpt, kLlama, kMlp, kResNet };
+
+/// Sizes of a model. Fields that a kind does not use keep their defaults.
+struct ModelShape {
+  ShapeKind kind = ShapeKind::kGpt;
+  int64_t layers = 1, hidden = 1, heads = 1, kv_heads = 1, ffn = 4, seq = 1, vocab = 2;
+  bool tied = true;
+  int64_t experts = 1, active_experts = 1;  ///< mixture of experts: feed-forward parts of a block, used by each token
+  int64_t depth = 50, channels = 3, image = 224, classes = 1000;  ///< images
+  bool is_language() const { return kind == ShapeKind::kGpt || kind == ShapeKind::kLlama; }
+  bool operator==(const ModelShape&) const = default;
+};
+
+enum class RecomputeKind { kNone, kSelective, kFull };
+
+/// How the job is cut. Degrees multiply to the number of devices; experts are shared among the ranks of dp.
+struct JobLayout {
+  int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
+  int zero = 0;
+  bool sequence = false;
+  ScheduleKind schedule = ScheduleKind::k1F1B;
+  int64_t interleave = 1;
+  int64_t micro_batch = 1;   ///< samples of a replica at a time
+  int64_t global_batch = 1;  ///< samples of a step
+  RecomputeKind recompute = RecomputeKind::kNone;
+  std::vector<std::pair<int64_t, int64_t>> full_layers = {};  ///< recomputed whole, beside that: first and last
+  NumberType compute = NumberType::kBfloat16;
+  bool fp8_products = false;
+  bool float32_gradients = false;  ///< kept beside those of the compute type, and summed in float32
+  double wire_factor = 1;          ///< bytes of a gradient on the wire, of those without compression
+  bool sparse_exchange = false;    ///< compressed sums are an all-gather: their volume grows with the replicas
+  double optimizer_state = 8;      ///< bytes a parameter: 8 for Adam's two moments
+  double bucket_bytes = 25e6;      ///< gradients that travel together
+  std::optional<bool> overlap;     ///< of gradient sums; unset: as the cluster's stack does
+  std::optional<bool> flash;       ///< fused attention; unset: as the stack has it
+
+  int64_t num_devices() const { return dp * tp * pp * cp; }
+  int64_t num_micro_batches() const { return global_batch / micro_batch / dp; }
+  bool operator==(const JobLayout&) const = default;
+};
+
+struct Job {
+  ModelShape model;
+  JobLayout layout;
+  /// Throws UsageError for what cannot be cut that way.
+  void check() const;
+  bool operator==(const Job&) const = default;
+};
+
+/// Whether attention keeps no matrix: the job's wish, or what the stack does in the job's type.
+bool uses_flash(const Job& job, const Cluster& cluster);
+
+}  // namespace trireme

@@ -1,0 +1,26 @@
+// Where a rank's memory goes: weights, gradients, optimizer state, activations, buffers.
+#pragma once
+
+#include "trireme/simulate/step_lowering.h"
+
+namespace trireme {
+
+/// Bytes a parameter, whole: 2 + 2 + 12 in half precision with Adam, or 20 with float32 gradients kept beside them.
+struct StateBytes {
+  double weights = 0, gradients = 0, optimizer = 0;
+  double sum() const { return weights + gradients + optimizer; }
+};
+StateBytes state_bytes(const JobLayout& layout);
+/// What is left of them on each of `replicas` ranks at a ZeRO stage.
+StateBytes sharded(const StateBytes& whole, int zero, double replicas);
+
+struct RankMemory {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0, buffers = 0;  ///< bytes
+  double states() const { return weights + gradients + optimizer; }
+  double sum() const { return states() + activations + buffers; }
+};
+
+/// All but activations, of the rank that holds these stages.
+RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages);
+
+}  // namespace trireme

@@ -1,0 +1,127 @@
+#include "trireme/simulate/player.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "trireme/program/pipeline.h"
+#include "trireme/simulate/simulate_test_util.h"
+
+namespace trireme {
+namespace {
+
+/// Stages that take these times, without collectives.
+PlayCosts costs_of(const StageTimes& times) {
+  PlayCosts costs;
+  for (size_t stage = 0; stage < times.forward.size(); ++stage) {
+    StagePart part{times.forward[stage] / 1e3, times.backward[stage] / 1e3, times.weight[stage] / 1e3};
+    StageCost cost;
+    cost.parts = {part};
+    cost.sum = part;
+    cost.activation_bytes = 1;
+    costs.stages.push_back(cost);
+    costs.message.push_back(times.comm[stage] / 1e3);
+    costs.gather.push_back({0});
+    costs.reduce.push_back({0});
+    costs.update.push_back(0);
+  }
+  return costs;
+}
+
+double bubble_of(const std::vector<PlayedRank>& ranks) {
+  double cost = 0, ideal = 0;
+  for (const PlayedRank& rank : ranks) {
+    cost = std::max(cost, rank.last - rank.first);
+    ideal = std::max(ideal, rank.busy);
+  }
+  return (cost - ideal) / cost;
+}
+
+TEST(Play, AgreesWithTheTimelineOfPrograms) {
+  for (const ScheduleKind kind : schedule_kinds()) {
+    SCOPED_TRACE(name_of(kind));
+    for (const int ranks : {1, 3, 4}) {
+      if (!is_synchronous(kind)) continue;
+      const Schedule schedule = make_schedule({.kind = kind, .num_ranks = ranks, .num_micro_batches = 6});
+      const StageTimes times = StageTimes::equal(schedule.num_stages(), 3, 4, 2, 0.25);
+      const std::vector<Program> programs = lower_pipeline_ranks({.schedule = schedule});
+      const Timeline timeline = make_timeline(programs, times);
+      const std::vector<PlayedRank> played = play(programs, costs_of(times));
+      for (size_t rank = 0; rank < played.size(); ++rank) {
+        EXPECT_NEAR(played[rank].busy * 1e3, timeline.ranks[rank].busy_ms, 1e-9);
+        ASSERT_EQ(played[rank].spans.size(), timeline.ranks[rank].spans.size());
+        for (size_t n = 0; n < played[rank].spans.size(); ++n) {
+          EXPECT_NEAR(played[rank].spans[n].start_ms, timeline.ranks[rank].spans[n].start_ms, 1e-9);
+        }
+      }
+      EXPECT_NEAR(bubble_of(played), timeline.bubble_rate, 1e-9);
+    }
+  }
+}
+
+TEST(Play, GivesThePublishedBubbles) {
+  struct Model {
+    int ranks, micro_batches;
+    double forward, backward, weight, comm;
+    std::array<double, 3> rates;  ///< 1F1B, H1, H2
+  };
+  const std::vector<Model> models = {{8, 24, 18.522, 18.086, 9.337, 0.601, {.2431, .1585, .1083}},
+                                     {16, 48, 11.347, 11.248, 8.132, 0.377, {.2552, .1397, .0672}}};
+  const std::array kinds = {ScheduleKind::k1F1B, ScheduleKind::kZbH1, ScheduleKind::kZbH2};
+  for (const Model& m : models) {
+    for (size_t n = 0; n < kinds.size(); ++n) {
+      const Schedule schedule =
+          make_schedule({.kind = kinds[n], .num_ranks = m.ranks, .num_micro_batches = m.micro_batches});
+      const auto played = play(lower_pipeline_ranks({.schedule = schedule}),
+                               costs_of(StageTimes::equal(m.ranks, m.forward, m.backward, m.weight, m.comm)));
+      EXPECT_NEAR(bubble_of(played), m.rates[n], 0.0005) << name_of(kinds[n]);
+    }
+  }
+}
+
+TEST(Play, FoldedIsUnfolded) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  std::mt19937 random(3);
+  for (int n = 0; n < 60; ++n) {
+    Job job = random_job(random);
+    job.layout.dp = 1 + static_cast<int64_t>(random() % 3);
+    job.layout.global_batch = job.layout.dp * job.layout.micro_batch * 4;
+    const Simulation folded = simulate(job, cluster), whole = simulate(job, cluster, false);
+    SCOPED_TRACE(testing::Message() << "case " << n << ", dp " << job.layout.dp << ", zero " << job.layout.zero);
+    EXPECT_EQ(whole.ranks.size(), folded.ranks.size() * static_cast<size_t>(job.layout.dp * job.layout.cp));
+    EXPECT_NEAR(whole.step_seconds / folded.step_seconds, 1, 1e-12);
+    EXPECT_NEAR(whole.memory_bytes(), folded.memory_bytes(), 1);
+    EXPECT_NEAR(whole.exposed_seconds, folded.exposed_seconds, 1e-12);
+  }
+}
+
+TEST(Play, HidesSumsBehindTheBackwardPass) {
+  Job job = gpt_job(8, 2048, 16, 1024);
+  job.layout.dp = 8;
+  job.layout.micro_batch = 8;
+  job.layout.global_batch = 64;
+  const Cluster cluster = find_cluster("a100-80gb");
+  for (const int zero : {0, 1, 2, 3}) {
+    job.layout.zero = zero;
+    job.layout.overlap = true;
+    const Simulation hidden = simulate(job, cluster);
+    job.layout.overlap = false;
+    const Simulation shown = simulate(job, cluster);
+    EXPECT_LT(hidden.exposed_seconds, 0.8 * shown.exposed_seconds) << zero;
+    EXPECT_LT(hidden.step_seconds, shown.step_seconds) << zero;
+  }
+}
+
+TEST(Play, SlowReplicasHoldTheOthersUp) {
+  Job job = gpt_job();
+  job.layout.dp = 2;
+  const Simulation s = simulate(job, find_cluster("a100-80gb"), false);
+  EXPECT_EQ(s.ranks.size(), 2u);
+  ASSERT_FALSE(s.ranks[0].played.comms.empty());
+  for (size_t n = 0; n < s.ranks[0].played.comms.size(); ++n) {
+    EXPECT_EQ(s.ranks[0].played.comms[n].start, s.ranks[1].played.comms[n].start);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

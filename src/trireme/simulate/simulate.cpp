@@ -1,0 +1,218 @@
+#include "trireme/simulate/simulate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/simulate/collective_cost.h"
+
+namespace trireme {
+namespace {
+
+/// An update that is not fused starts so many operators for each tensor of a block.
+constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
+/// Of the memory bandwidth: long vectors, nothing but reading and writing.
+constexpr double kUpdateEfficiency = 0.8;
+
+size_t at(int64_t n) { return static_cast<size_t>(n); }
+
+/// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
+/// and moments read and written, the weight of the compute type written; one pass, or one an operator.
+double update_traffic(const Job& job, bool fused) {
+  const StateBytes bytes = state_bytes(job.layout);
+  const double states = 2 * (job.layout.optimizer_state + 4);
+  return states + bytes.weights + (fused ? 3 : 9) * bytes.gradients;
+}
+
+/// Seconds between neighbouring stages, where the ranks of a pipeline are `stride` devices apart.
+std::vector<double> message_times(const Job& job, const Cluster& cluster, const Schedule& schedule) {
+  const int64_t stride = job.layout.tp * job.layout.cp * job.layout.dp;
+  const int64_t per_host = cluster.devices_per_host;
+  std::vector<double> seconds;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    double slowest = 0;
+    if (stage + 1 < schedule.num_stages()) {
+      const int64_t from = schedule.rank_of_stage[at(stage)], to = schedule.rank_of_stage[at(stage) + 1];
+      const bool same_host = from * stride / per_host == to * stride / per_host && stride < per_host;
+      slowest = from == to ? 0 : message_seconds(message_bytes(job), same_host ? 0 : per_host, cluster);
+      if (from != to && job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
+        slowest +=
+            collective_seconds(CollectiveKind::kAllGather, message_bytes(job) * static_cast<double>(job.layout.tp),
+                               group_on(cluster, job.layout.tp, 1), cluster);
+      }
+    }
+    seconds.push_back(slowest);
+  }
+  return seconds;
+}
+
+/// Seconds of a collective over the replicas, for each part of each stage.
+class ReplicaCollectives {
+ public:
+  ReplicaCollectives(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
+    const JobLayout& layout = job.layout;
+    dense_ = group_on(cluster, layout.dp * layout.cp, layout.tp);
+    expert_ = group_on(cluster, layout.dp * layout.cp / layout.ep, layout.tp * layout.ep);
+  }
+
+  double gather(const StagePart& part) const {
+    return both(part, CollectiveKind::kAllGather, bytes_of(job_.layout.compute), 1);
+  }
+  double reduce(const StagePart& part) const {
+    const JobLayout& layout = job_.layout;
+    const double bytes = layout.float32_gradients ? 4 : bytes_of(layout.compute);
+    if (layout.sparse_exchange) {
+      return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
+    }
+    return both(part, layout.zero == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, bytes,
+                layout.wire_factor);
+  }
+
+ private:
+  double both(const StagePart& part, CollectiveKind kind, double bytes, double factor) const {
+    const double dense = (part.parameters - part.expert_parameters) * bytes * factor;
+    return collective_seconds(kind, dense, dense_, cluster_) +
+           collective_seconds(kind, part.expert_parameters * bytes * factor, expert_, cluster_);
+  }
+
+  const Job& job_;
+  const Cluster& cluster_;
+  RankGroup dense_, expert_;
+};
+
+/// The first and the last stage have the same embedding and sum its gradients.
+double tied_seconds(const Job& job, const Cluster& cluster) {
+  if (!job.model.is_language() || !job.model.tied || job.layout.pp == 1) return 0;
+  const double bytes = static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) *
+                       (job.layout.float32_gradients ? 4 : bytes_of(job.layout.compute));
+  const int64_t distance = (job.layout.pp - 1) * job.layout.tp * job.layout.cp * job.layout.dp;
+  return message_seconds(bytes, distance, cluster);
+}
+
+std::vector<double> update_times(const Job& job, const Cluster& cluster, const std::vector<StageCost>& stages,
+                                 const Schedule& schedule, bool fused) {
+  const JobLayout& layout = job.layout;
+  const double replicas = layout.zero >= 1 ? static_cast<double>(layout.dp * layout.cp) : 1;
+  const double start = kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate) * cluster.device.kernel_us * 1e-6;
+  const double bandwidth = cluster.device.memory_bandwidth * kUpdateEfficiency;
+  std::vector<double> seconds(at(layout.pp), cluster.device.step_seconds);
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const LayerRange& blocks = stages[stage].blocks;
+    seconds[at(schedule.rank_of_stage[stage])] +=
+        stages[stage].sum.parameters / replicas * update_traffic(job, fused) / bandwidth +
+        start * (blocks.last - blocks.first);
+  }
+  const double tied = tied_seconds(job, cluster);
+  seconds[at(schedule.rank_of_stage.front())] += tied;
+  if (schedule.rank_of_stage.back() != schedule.rank_of_stage.front()) {
+    seconds[at(schedule.rank_of_stage.back())] += tied;
+  }
+  return seconds;
+}
+
+void summarise(Simulation& s) {
+  double pipeline = 0, ideal = 0, fullest = 0;
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    const PlayedRank& played = s.ranks[rank].played;
+    if (played.end - played.first > s.step_seconds) {
+      s.step_seconds = played.end - played.first;
+      s.slowest = static_cast<int>(rank);
+    }
+    pipeline = std::max(pipeline, played.busy + played.idle);
+    ideal = std::max(ideal, played.busy);
+    if (s.ranks[rank].memory.sum() > fullest) {
+      fullest = s.ranks[rank].memory.sum();
+      s.fullest = static_cast<int>(rank);
+    }
+  }
+  if (pipeline > 0) s.bubble_fraction = std::max(0.0, (pipeline - ideal) / pipeline);
+  const PlayedRank& slowest = s.ranks[at(s.slowest)].played;
+  s.update_seconds = slowest.update;
+  s.exposed_seconds = slowest.waited;
+  const auto micro_batches = static_cast<double>(s.job.layout.num_micro_batches());
+  for (size_t stage = 0; stage < s.stages.size(); ++stage) {
+    if (s.schedule.rank_of_stage[stage] == s.slowest) s.exposed_seconds += s.stages[stage].exposed * micro_batches;
+  }
+  const double batches = micro_batches * static_cast<double>(s.job.layout.dp);
+  for (const BlockCost& block : s.blocks) {
+    s.model_flops += block.model_flops * batches;
+    s.hardware_flops += (block.model_flops + block.repeated_flops) * batches;
+  }
+  const double samples = static_cast<double>(s.job.layout.global_batch);
+  s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
+}
+
+}  // namespace
+
+Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
+  cluster.check();
+  job.check();
+  cluster.hosts_for(job.layout.num_devices());
+  const JobLayout& layout = job.layout;
+  Simulation s;
+  s.job = job;
+  s.cluster = cluster;
+  s.parameters = total_parameters(job.model);
+  s.blocks = block_costs(job, cluster);
+  // Where stages are comes from the schedule, its times from the stages: the order of zb-v alone depends on both.
+  StageTimes times;
+  s.schedule = schedule_of(job, times);
+  const Partition cut = cut_into_stages(s.blocks, job, s.schedule.num_stages());
+  const double gradient_bytes = layout.float32_gradients ? 4 : bytes_of(layout.compute);
+  s.stages = stage_costs(s.blocks, cut, layout.bucket_bytes, gradient_bytes);
+  PlayCosts costs;
+  costs.stages = s.stages;
+  costs.message = message_times(job, cluster, s.schedule);
+  if (layout.schedule == ScheduleKind::kZbV) {
+    for (const StageCost& stage : s.stages) {
+      times.forward.push_back(stage.sum.forward * 1e3);
+      times.backward.push_back(stage.sum.backward_input * 1e3);
+      times.weight.push_back(stage.sum.backward_weight * 1e3);
+    }
+    for (const double seconds : costs.message) times.comm.push_back(seconds * 1e3);
+    s.schedule = schedule_of(job, times);
+  }
+  const ReplicaCollectives collectives(job, cluster);
+  for (const StageCost& stage : s.stages) {
+    std::vector<double> gather, reduce;
+    for (const StagePart& part : stage.parts) {
+      gather.push_back(collectives.gather(part));
+      reduce.push_back(collectives.reduce(part));
+    }
+    costs.gather.push_back(std::move(gather));
+    costs.reduce.push_back(std::move(reduce));
+  }
+  costs.update =
+      update_times(job, cluster, s.stages, s.schedule, cluster.stack.fused_update || uses_flash(job, cluster));
+  // Software that has fused attention is of a later generation, which overlaps as well.
+  const bool later = uses_flash(job, cluster);
+  costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later || layout.zero == 3);
+  costs.overlap_messages = cluster.stack.overlaps_messages || later;
+  s.programs = lower_step(job, s.stages, s.schedule, fold);
+  std::vector<PlayedRank> played = play(s.programs, costs);
+  for (size_t rank = 0; rank < played.size(); ++rank) {
+    std::vector<const StageCost*> own;
+    for (const int stage : s.programs[rank].own_stages()) own.push_back(&s.stages[at(stage)]);
+    RankMemory memory = static_memory(job, own);
+    memory.activations = played[rank].peak_activation_bytes;
+    s.ranks.push_back({memory, std::move(played[rank])});
+  }
+  summarise(s);
+  return s;
+}
+
+Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
+  Simulation slowest = simulate(job, kinds.front());
+  double memory_bytes = kinds.front().device.memory_bytes;
+  std::string name = kinds.front().name;
+  for (size_t n = 1; n < kinds.size(); ++n) {
+    Simulation other = simulate(job, kinds[n]);
+    memory_bytes = std::min(memory_bytes, kinds[n].device.memory_bytes);
+    name += "+" + kinds[n].name;
+    if (other.step_seconds > slowest.step_seconds) slowest = std::move(other);
+  }
+  slowest.cluster.device.memory_bytes = memory_bytes;
+  slowest.cluster.name = name;
+  return slowest;
+}
+
+}  // namespace trireme

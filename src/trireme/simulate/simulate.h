@@ -1,0 +1,59 @@
+// The simulator: a job on a cluster in, its step out. Pure: nothing is measured, the same numbers on every machine.
+//
+//   block_costs()       seconds, bytes and FLOPs of each block         block_cost.h, kernel_cost.h, collective_cost.h
+//   lower_step()        the programs of one replica's pipeline         step_lowering.h
+//   play()              when everything runs                           player.h
+//   simulate()          all of it, and the sums                        here
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/simulate/memory_model.h"
+#include "trireme/simulate/player.h"
+
+namespace trireme {
+
+struct SimulatedRank {
+  RankMemory memory;
+  PlayedRank played;
+};
+
+struct Simulation {
+  Job job;
+  Cluster cluster;
+  double parameters = 0;  ///< of the whole model
+  std::vector<BlockCost> blocks;
+  Schedule schedule;
+  std::vector<StageCost> stages;
+  std::vector<Program> programs;     ///< of one replica's pipeline
+  std::vector<SimulatedRank> ranks;  ///< of it
+
+  double step_seconds = 0;
+  double tokens_per_step = 0;                  ///< samples, for image models
+  double model_flops = 0, hardware_flops = 0;  ///< of a step, all devices
+  double bubble_fraction = 0;
+  double exposed_seconds = 0;  ///< communication that the slowest rank waits for
+  double update_seconds = 0;
+
+  int slowest = 0, fullest = 0;  ///< ranks of the pipeline
+  double memory_bytes() const { return ranks[static_cast<size_t>(fullest)].memory.sum(); }
+  bool fits() const { return memory_bytes() <= cluster.device.memory_bytes; }
+  double devices() const { return static_cast<double>(job.layout.num_devices()); }
+  double tokens_per_second_per_device() const { return tokens_per_step / step_seconds / devices(); }
+  double model_flops_per_device() const { return model_flops / step_seconds / devices(); }
+  double hardware_flops_per_device() const { return hardware_flops / step_seconds / devices(); }
+};
+
+/// Throws UsageError for a job that cannot be cut that way, or needs more devices than the cluster has.
+/// `fold` false plays every replica ([Note: Folding]).
+Simulation simulate(const Job& job, const Cluster& cluster, bool fold = true);
+
+/// On several kinds of hosts, each of which has whole replicas and the same share of the batch: the slowest kind sets
+/// the step, and the kind with the least memory the limit. Throws as simulate().
+Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds);
+
+/// Changes of the layout that would make a job fit, best first, one sentence each; of one that fits: none.
+std::vector<std::string> ways_to_fit(const Simulation& simulation);
+
+}  // namespace trireme

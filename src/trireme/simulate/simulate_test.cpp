@@ -1,0 +1,220 @@
+#include "trireme/simulate/simulate.h"
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/simulate/simulate_test_util.h"
+
+namespace trireme {
+namespace {
+
+TEST(Simulate, IsNeverSlowerOnBetterHardware) {
+  std::mt19937 random(5);
+  for (int n = 0; n < 120; ++n) {
+    const Job job = random_job(random);
+    const Cluster cluster = find_cluster(n % 2 == 0 ? "a100-80gb" : "h100-80gb");
+    const double step = simulate(job, cluster).step_seconds;
+    SCOPED_TRACE(n);
+    const auto faster = [&](auto change) {
+      Cluster other = cluster;
+      change(other);
+      EXPECT_LE(simulate(job, other).step_seconds, step * (1 + 1e-9));
+    };
+    faster([](Cluster& c) { c.inside.bandwidth *= 2; });
+    faster([](Cluster& c) { c.between.bandwidth *= 2; });
+    faster([](Cluster& c) { c.inside.latency_us /= 2; });
+    faster([](Cluster& c) { c.device.memory_bandwidth *= 2; });
+    faster([](Cluster& c) {
+      for (double& peak : c.device.peak_flops) peak *= 2;
+    });
+  }
+}
+
+TEST(Simulate, CountsModelFlopsAsMegatronDoes) {
+  Job job = gpt_job(24, 2048, 16, 2048);
+  job.layout.recompute = RecomputeKind::kFull;
+  const Simulation s = simulate(job, find_cluster("a100-80gb"));
+  const double b = 16, q = 2048, l = 24, h = 2048, v = 32000;
+  EXPECT_NEAR(s.model_flops / (72 * b * q * l * h * h * (1 + q / (6 * h) + v / (12 * l * h))), 1, 1e-12);
+  EXPECT_NEAR(s.hardware_flops / (96 * b * q * l * h * h * (1 + q / (6 * h) + v / (16 * l * h))), 1, 1e-12);
+}
+
+TEST(Simulate, DoesNotDependOnTheLayoutForItsFlops) {
+  std::mt19937 random(9);
+  for (int n = 0; n < 40; ++n) {
+    Job job = random_job(random);
+    const Cluster cluster = find_cluster("a100-80gb");
+    const Simulation s = simulate(job, cluster);
+    Job alone = job;
+    alone.layout = {};
+    alone.layout.compute = job.layout.compute;
+    alone.layout.global_batch = job.layout.global_batch;
+    EXPECT_NEAR(s.model_flops / simulate(alone, cluster).model_flops, 1, 1e-9);
+    EXPECT_EQ(s.parameters, total_parameters(job.model));
+  }
+}
+
+TEST(Simulate, KeepsTensorRanksInsideAHost) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  Job inside = gpt_job(16, 4096, 32, 2048), across = inside;
+  inside.layout.tp = 8;
+  inside.layout.dp = 2;
+  across.layout.tp = 16;
+  across.layout.dp = 1;
+  EXPECT_LT(simulate(inside, cluster).step_seconds, simulate(across, cluster).step_seconds);
+  // Two hosts: stages across them beat tensor ranks across them.
+  Job stages = across;
+  stages.layout.tp = 8;
+  stages.layout.pp = 2;
+  stages.layout.micro_batch = 1;
+  EXPECT_LT(simulate(stages, cluster).step_seconds, simulate(across, cluster).step_seconds);
+}
+
+TEST(Simulate, ZeroSavesMemoryAndCostsTime) {
+  Job job = gpt_job(12, 2048, 16, 1024);
+  job.layout.dp = 16;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 64;
+  const Cluster cluster = find_cluster("h100-80gb");
+  double states = 1e18;
+  for (int zero = 0; zero <= 3; ++zero) {
+    job.layout.zero = zero;
+    const Simulation s = simulate(job, cluster);
+    EXPECT_LT(s.ranks[0].memory.states(), states);
+    states = s.ranks[0].memory.states();
+    const StateBytes bytes = sharded(state_bytes(job.layout), zero, 16);
+    EXPECT_NEAR(states, s.parameters * bytes.sum(), 1);
+  }
+}
+
+TEST(Simulate, RecomputationTradesTimeForMemory) {
+  Job job = gpt_job(12, 2048, 16, 2048);
+  const Cluster cluster = find_cluster("a100-80gb");
+  const auto with = [&](RecomputeKind kind) {
+    job.layout.recompute = kind;
+    return simulate(job, cluster);
+  };
+  const Simulation none = with(RecomputeKind::kNone), selective = with(RecomputeKind::kSelective),
+                   full = with(RecomputeKind::kFull);
+  EXPECT_GT(none.memory_bytes(), selective.memory_bytes());
+  EXPECT_GT(selective.memory_bytes(), full.memory_bytes());
+  EXPECT_LT(none.step_seconds, selective.step_seconds);
+  EXPECT_LT(selective.step_seconds, full.step_seconds);
+  job.layout.recompute = RecomputeKind::kNone;
+  job.layout.full_layers = {{0, 5}};
+  const Simulation half = simulate(job, cluster);
+  EXPECT_GT(half.memory_bytes(), full.memory_bytes());
+  EXPECT_LT(half.memory_bytes(), none.memory_bytes());
+  EXPECT_NEAR(half.step_seconds, (none.step_seconds + full.step_seconds) / 2, 1e-9);
+}
+
+TEST(Simulate, SaysWhatWouldFit) {
+  Job job = gpt_job(48, 6144, 48, 2048);
+  job.layout.dp = 32;
+  job.layout.global_batch = 64;
+  const Simulation s = simulate(job, find_cluster("a100-80gb"));
+  EXPECT_FALSE(s.fits());
+  const std::vector<std::string> ways = ways_to_fit(s);
+  ASSERT_FALSE(ways.empty());
+  EXPECT_NE(ways[0].find("parallel."), std::string::npos) << ways[0];
+  EXPECT_TRUE(ways_to_fit(simulate(gpt_job(), find_cluster("a100-80gb"))).empty());
+}
+
+TEST(Simulate, PlaysEverySchedule) {
+  Job job = gpt_job(16, 1024, 16, 512);
+  job.layout.pp = 4;
+  job.layout.dp = 2;
+  job.layout.global_batch = 32;
+  const Cluster cluster = find_cluster("h100-80gb");
+  const double naive = [&] {
+    job.layout.schedule = ScheduleKind::kNaive;
+    return simulate(job, cluster).step_seconds;
+  }();
+  for (const ScheduleKind kind : schedule_kinds()) {
+    job.layout.schedule = kind;
+    const Simulation s = simulate(job, cluster);
+    // PipeDream updates after each micro-batch.
+    if (is_synchronous(kind)) {
+      EXPECT_LE(s.step_seconds, naive * 1.001) << name_of(kind);
+    }
+    EXPECT_GE(s.bubble_fraction, 0);
+    EXPECT_LT(s.bubble_fraction, 1);
+  }
+}
+
+TEST(Simulate, KnowsExpertsContextAndImages) {
+  const Cluster cluster = find_cluster("h100-80gb");
+  Job job = gpt_job();
+  job.layout.dp = 8;
+  const double dense = simulate(job, cluster).parameters;
+  job.model.experts = 8;
+  job.model.active_experts = 2;
+  const Simulation moe = simulate(job, cluster);
+  EXPECT_GT(moe.parameters, 4 * dense);
+  job.layout.ep = 8;
+  const Simulation shared = simulate(job, cluster);
+  EXPECT_LT(shared.memory_bytes(), moe.memory_bytes());
+  EXPECT_GT(shared.exposed_seconds, 0);
+  Job longer = gpt_job(8, 1024, 16, 65536);
+  longer.layout.micro_batch = longer.layout.global_batch = 1;
+  const Simulation alone = simulate(longer, cluster);
+  longer.layout.cp = 8;
+  const Simulation split = simulate(longer, cluster);
+  EXPECT_LT(split.step_seconds, alone.step_seconds / 4);
+  EXPECT_LT(split.ranks[0].memory.activations, alone.ranks[0].memory.activations / 4);
+  Job image;
+  image.model.kind = ShapeKind::kResNet;
+  image.layout = gpt_job().layout;
+  image.layout.dp = 2;
+  EXPECT_GT(simulate(image, cluster).model_flops, 0);
+}
+
+TEST(Simulate, AnswersForVeryManyDevices) {
+  Job job = gpt_job(128, 16384, 128, 8192);
+  job.layout.tp = 8;
+  job.layout.pp = 16;
+  job.layout.dp = 1024;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 16384;
+  const Simulation s = simulate(job, find_cluster("h100-80gb"));
+  EXPECT_EQ(s.devices(), 131072);
+  EXPECT_EQ(s.ranks.size(), 16u);
+}
+
+TEST(Simulate, TheSlowestKindOfAMixSetsThePace) {
+  Job job = gpt_job();
+  job.layout.dp = 16;
+  job.layout.global_batch = 64;
+  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  ASSERT_EQ(kinds.size(), 2u);
+  EXPECT_EQ(kinds[0].between, kinds[1].between);
+  const Simulation mix = simulate_mix(job, kinds);
+  EXPECT_EQ(mix.step_seconds, std::max(simulate(job, kinds[0]).step_seconds, simulate(job, kinds[1]).step_seconds));
+  EXPECT_EQ(mix.cluster.device.memory_bytes, find_cluster("v100-16gb").device.memory_bytes);
+  EXPECT_EQ(mix.cluster.name, "a100-80gb+v100-16gb");
+  EXPECT_THROW(find_clusters(""), UsageError);
+  EXPECT_THROW(find_clusters("a100-80gb+nothing"), UsageError);
+}
+
+TEST(Simulate, RefusesWhatCannotBe) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  const auto refused = [&](auto change) {
+    Job job = gpt_job();
+    change(job);
+    EXPECT_THROW(simulate(job, cluster), UsageError);
+  };
+  refused([](Job& j) { j.layout.tp = 3; });
+  refused([](Job& j) { j.layout.pp = 64; });
+  refused([](Job& j) { j.layout.global_batch = 15; });
+  refused([](Job& j) { j.layout.cp = 7; });
+  refused([](Job& j) { j.layout.ep = 2; });
+  refused([](Job& j) { j.layout.zero = 4; });
+  refused([](Job& j) { j.layout.dp = 0; });
+  refused([](Job& j) { j.model.heads = 7; });
+  Job job = gpt_job();
+  job.layout.dp = 8;
+  EXPECT_THROW(simulate(job, find_cluster("laptop")), UsageError);
+}
+
+}  // namespace
+}  // namespace trireme

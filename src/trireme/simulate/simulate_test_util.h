@@ -1,0 +1,49 @@
+// Jobs for the tests of the simulator.
+#pragma once
+
+#include <random>
+
+#include "trireme/simulate/simulate.h"
+
+namespace trireme {
+
+inline Job gpt_job(int64_t layers = 8, int64_t hidden = 1024, int64_t heads = 16, int64_t seq = 512) {
+  Job job;
+  job.model.layers = layers;
+  job.model.hidden = hidden;
+  job.model.heads = job.model.kv_heads = heads;
+  job.model.ffn = 4 * hidden;
+  job.model.seq = seq;
+  job.model.vocab = 32000;
+  job.layout.compute = NumberType::kFloat16;
+  job.layout.micro_batch = 2;
+  job.layout.global_batch = 16;
+  return job;
+}
+
+/// A job that can be cut, by chance.
+inline Job random_job(std::mt19937& random) {
+  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  Job job = gpt_job(pick({4, 8, 12}), pick({512, 1024, 3072}), 8, pick({256, 1024}));
+  JobLayout& l = job.layout;
+  if (random() % 3 == 0) {
+    job.model.kind = ShapeKind::kLlama;
+    job.model.kv_heads = 4;
+    job.model.tied = false;
+  }
+  l.tp = pick({1, 2, 4, 8});
+  l.pp = pick({1, 2, 4});
+  l.dp = pick({1, 2, 4, 16});
+  l.cp = pick({1, 1, 2});
+  l.zero = static_cast<int>(pick({0, 1, 2, 3}));
+  l.sequence = l.tp > 1 && random() % 2 == 0;
+  l.interleave = l.pp > 1 && random() % 2 == 0 ? 2 : 1;
+  if (job.model.layers % (l.pp * l.interleave) != 0) l.interleave = 1;
+  l.recompute = static_cast<RecomputeKind>(random() % 3);
+  l.micro_batch = pick({1, 2});
+  l.global_batch = l.micro_batch * l.dp * pick({1, 4, 8});
+  l.overlap = random() % 2 == 0;
+  return job;
+}
+
+}  // namespace trireme

@@ -1,0 +1,40 @@
+// The program of a job: its schedule, lowered as for the runtime, with the collectives that its ZeRO stage adds.
+#pragma once
+
+#include <vector>
+
+#include "trireme/program/instruction.h"
+#include "trireme/program/partition.h"
+#include "trireme/program/times.h"
+#include "trireme/simulate/block_cost.h"
+
+namespace trireme {
+
+/// What one stage costs, a part for each group of gradients: the blocks whose gradients travel together.
+struct StagePart {
+  double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
+  double parameters = 0, expert_parameters = 0;
+};
+struct StageCost {
+  LayerRange blocks;
+  std::vector<StagePart> parts;  ///< in the order of the forward pass; group g is part n-1-g
+  StagePart sum;
+  double exposed = 0;  ///< seconds of communication in a forward and a backward pass that nothing hides
+  double activation_bytes = 0, working_bytes = 0;
+};
+
+/// Blocks of each stage: equal numbers of transformer blocks where they divide, else embedding and output layer count
+/// as one block each, else by time. Throws UsageError for more stages than blocks.
+Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages);
+std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const Partition& stages, double bucket_bytes,
+                                   double bytes_a_parameter);
+
+/// [Note: Folding]
+/// Replicas, tensor ranks and context ranks do the same at the same time, so one replica's pipeline stands for all:
+/// its programs are lowered as those of one of two replicas, and its collectives cost what the whole group costs.
+/// `fold` false lowers all replicas.
+std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
+                                bool fold = true);
+Schedule schedule_of(const Job& job, const StageTimes& times);
+
+}  // namespace trireme
