@@ -211,9 +211,9 @@ TEST_F(GpuFp8, WhatCannotBe) {
       UsageError);
 }
 
-/// 300 steps of a GPT-2 small of few tokens a step: losses, averaged over ten steps, within 1 %. With a higher learning
-/// rate bfloat16 is as far from float32 as this.
-TEST_F(GpuFp8, LossesFollowBfloat16) {
+/// 300 steps of a GPT-2 small of few tokens a step, losses averaged over ten steps: in fp8 they are about as far from
+/// those in float32 as bfloat16's are. Which of them is nearer, the seed decides.
+TEST_F(GpuFp8, LossesFollowFloat32AsBfloat16Does) {
   const Words small = {"--model.layers=12",
                        "--model.hidden=768",
                        "--model.heads=12",
@@ -225,18 +225,26 @@ TEST_F(GpuFp8, LossesFollowBfloat16) {
                        "--data.generated_size=2000000",
                        "--optimizer.lr=3e-5",
                        "--optimizer.warmup_steps=30"};
-  Words in_fp8 = small;
-  in_fp8.push_back("--precision.matmul=fp8");
-  const auto a = train(training(in_fp8), 1, 300).losses, b = train(training(small), 1, 300).losses;
-  double worst = 0;
-  for (size_t first = 0; first < a.size(); first += 10) {
-    double of_a = 0, of_b = 0;
-    for (size_t i = first; i < first + 10; ++i) of_a += a[i], of_b += b[i];
-    worst = std::max(worst, std::abs(of_a - of_b) / of_b);
-  }
-  EXPECT_LT(worst, 0.01);
+  const auto losses = [&](const std::string& word) {
+    Words words = small;
+    words.push_back(word);
+    return train(training(words), 1, 300).losses;
+  };
+  const auto a = losses("--precision.matmul=fp8"), b = losses("--precision.matmul=compute"),
+             exact = losses("--precision.compute=float32");
+  const auto distance = [&](const std::vector<double>& of) {
+    double worst = 0;
+    for (size_t first = 0; first < of.size(); first += 10) {
+      double sum = 0, sum_exact = 0;
+      for (size_t i = first; i < first + 10; ++i) sum += of[i], sum_exact += exact[i];
+      worst = std::max(worst, std::abs(sum - sum_exact) / sum_exact);
+    }
+    return worst;
+  };
+  EXPECT_LT(distance(a), 1.5 * distance(b));
+  EXPECT_LT(distance(a), 0.03);
   EXPECT_LT(a.back(), a.front() * 0.8) << "it has not learned";
-  std::cout << "largest distance " << worst * 100 << " %, last loss " << a.back() << " and " << b.back() << "\n";
+  std::cout << "from float32: fp8 " << distance(a) * 100 << " %, bfloat16 " << distance(b) * 100 << " %\n";
 }
 
 }  // namespace

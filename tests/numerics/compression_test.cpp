@@ -1,11 +1,12 @@
 // Trainings whose gradients travel compressed: all replicas stay alike, what travels is as long as the formula says,
 // and methods that round little end near the dense training.
+#include "trireme/train/compression.h"
+
 #include <gtest/gtest.h>
 
 #include "numerics/training.h"
 #include "trireme/base/error.h"
 #include "trireme/compress/method.h"
-#include "trireme/train/compression.h"
 
 namespace trireme {
 namespace {
@@ -37,7 +38,8 @@ TEST(Compression, ReplicasStayAlike) {
 
 TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
   const Outcome dense = train(compressed("none"), 2, 8);
-  for (const auto& [method, bound] : {std::pair{"float16", 1e-4}, {"bfloat16", 2e-3}, {"int8", 5e-3}, {"fp8_e4m3", 2e-2}}) {
+  for (const auto& [method, bound] :
+       {std::pair{"float16", 1e-4}, {"bfloat16", 2e-3}, {"int8", 5e-3}, {"fp8_e4m3", 2e-2}}) {
     const Outcome outcome = train(compressed(method), 2, 8);
     EXPECT_NEAR(outcome.losses.back(), dense.losses.back(), bound * dense.losses.back()) << method;
     EXPECT_NE(bits_of(outcome.losses), bits_of(dense.losses)) << method;
@@ -45,21 +47,23 @@ TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
 }
 
 TEST(Compression, BytesAreThoseOfTheFormula) {
-  const Outcome dense = train(compressed("none"), 2, 2);
+  const Words direct = {"--train.leaves=2"};  // one sum a rank
+  const Outcome dense = train(compressed("none", direct), 2, 2);
   // A rank sends half of the packed group, and the sum of its half: together the group once.
   for (const auto& [method, bits] : {std::pair{"int8", 8.06}, {"int4", 4.06}, {"fp8_e4m3", 8.06}, {"float16", 16.06}}) {
-    const double ratio =
-        static_cast<double>(train(compressed(method), 2, 2).bytes_reduced) / static_cast<double>(dense.bytes_reduced);
+    const double ratio = static_cast<double>(train(compressed(method, direct), 2, 2).bytes_reduced) /
+                         static_cast<double>(dense.bytes_reduced);
     EXPECT_NEAR(ratio, bits / 32, 0.05 * bits / 32 + 0.01) << method;
   }
 }
 
 TEST(Compression, WithPipelinesAndTensorParallelism) {
-  for (const Words& layout : {Words{"--parallel.pp=2", "--parallel.dp=2"}, Words{"--parallel.tp=2", "--parallel.dp=2"}}) {
-    for (const char* method : {"topk", "qsgd", "powersgd"}) {
-      for (const double loss : train(compressed(method, layout), 4, 3).losses) EXPECT_TRUE(std::isfinite(loss));
-    }
+  const Words pipeline = {"--parallel.pp=2", "--parallel.dp=2"}, tensor = {"--parallel.tp=2", "--parallel.dp=2"};
+  for (const char* method : {"topk", "qsgd", "powersgd"}) {
+    for (const double loss : train(compressed(method, pipeline), 4, 3).losses) EXPECT_TRUE(std::isfinite(loss));
+    EXPECT_THROW(train(compressed(method, tensor), 4, 1), UsageError) << method;
   }
+  for (const double loss : train(compressed("bfloat16", tensor), 4, 3).losses) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST(Compression, AnElementwiseMethodDoesNotSeeThePipeline) {

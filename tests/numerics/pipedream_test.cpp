@@ -40,6 +40,7 @@ Config config_for(const Rule& rule, const Words& more) {
                  "--train.global_batch=12",
                  "--train.leaves=12",
                  "--optimizer.warmup_steps=0",
+                 "--optimizer.lr=0.0005",
                  fmt::format("--parallel.pp={}", rule.pp),
                  "--parallel.dp=1",
                  "--parallel.schedule=" + rule.schedule,
@@ -130,8 +131,8 @@ class PipeDream : public testing::TestWithParam<Rule> {};
 
 TEST_P(PipeDream, FollowsItsRuleToTheBit) {
   const Rule& rule = GetParam();
-  for (const Words& optimizer : {Words{"--optimizer.kind=sgd", "--optimizer.momentum=0.9", "--optimizer.lr=0.05"},
-                                 Words{"--optimizer.kind=adamw", "--optimizer.lr=0.003"}}) {
+  for (const Words& optimizer : {Words{"--optimizer.kind=sgd", "--optimizer.momentum=0.9", "--optimizer.lr=0.0005"},
+                                 Words{"--optimizer.kind=adamw", "--optimizer.lr=0.0005"}}) {
     const Config config = config_for(rule, optimizer);
     Reference reference(config, rule);
     for (int step = 0; step < kSteps; ++step) reference.step(step);

@@ -113,7 +113,8 @@ class Measurement {
     samples_[i].step_ms.push_back(said.at("step_ms"));
     result.parts_ms.clear();
     std::vector<double> parts;
-    for (const char* name : {"data", "forward", "backward", "other stages", "exposed communication", "optimizer", "other"}) {
+    for (const char* name :
+         {"data", "forward", "backward", "other stages", "exposed communication", "optimizer", "other"}) {
       parts.push_back(said.at("parts_ms").value(name, 0.0));
       result.parts_ms.emplace_back(name, 0);
     }

@@ -47,8 +47,8 @@ std::string layouts_table(const BenchTrainRun& run) {
   const BenchTrainResult& main = run.main_result();
   const bool compared = !run.torch_version.empty();
   std::vector<Column> columns = {{"layout", Align::kLeft}};
-  std::vector<std::string> headers = {short_unit(main), "step ms", "data",      "forward", "backward",    "stages",
-                                      "exposed",        "optimizer", "other",   "peak memory", "reduced a step"};
+  std::vector<std::string> headers = {short_unit(main), "step ms",   "data",  "forward",     "backward",      "stages",
+                                      "exposed",        "optimizer", "other", "peak memory", "reduced a step"};
   if (compared) headers.insert(headers.end(), {"DDP " + short_unit(main), "ours/DDP"});
   for (const std::string& header : headers) columns.emplace_back(header, Align::kRight);
   Table table(columns);
@@ -178,9 +178,10 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
     text += "\n" + emphasised("precision, " + main.name, Emphasis::kBold, colour) + "\n" + precision_table(run);
   }
   const Machine machine = this_machine();
-  text += fmt::format("\nmedians of {} repeats in turn · {}\n", result.each_step_ms.size(),
-                      run.on_gpu() ? "TFLOP/s: of the model's matrix products · kernels: of profiled steps after those"
-                                   : "ms of worker 0 · stages: waiting for others of a pipeline · exposed: sums that nothing hides");
+  text += fmt::format(
+      "\nmedians of {} repeats in turn · {}\n", result.each_step_ms.size(),
+      run.on_gpu() ? "TFLOP/s: of the model's matrix products · kernels: of profiled steps after those"
+                   : "ms of worker 0 · stages: waiting for others of a pipeline · exposed: sums that nothing hides");
   text += fmt::format("{} cores, {} · trireme {}{}\n", machine.cores, machine.processor, version_text(),
                       run.torch_version.empty() ? "" : " · PyTorch " + run.torch_version);
   for (const std::string& note : run.notes) text += "note: " + note + "\n";

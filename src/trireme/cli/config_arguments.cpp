@@ -66,8 +66,8 @@ ConfigSources ConfigArguments::sources(const std::string& default_preset) const 
 int ConfigArguments::num_workers(const Config& config) const {
   if (num_processes > 0) return num_processes;
   const ParallelConfig& p = config.parallel;
-  for (const auto& [key, degree] : std::initializer_list<std::pair<const char*, int64_t>>{
-           {"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
+  for (const auto& [key, degree] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
     if (degree >= 1) continue;
     throw UsageError(fmt::format("parallel.{} = {} is not a number of workers", key, degree),
                      "1 or more; only parallel.dp may be -1");

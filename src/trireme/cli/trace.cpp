@@ -1,4 +1,6 @@
 // `trireme trace`: merges what the ranks of a run have traced, and sets the predicted timeline beside the measured one.
+#include "trireme/program/trace.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -16,7 +18,6 @@
 #include "trireme/observe/run_folder.h"
 #include "trireme/observe/table.h"
 #include "trireme/program/draw.h"
-#include "trireme/program/trace.h"
 
 namespace trireme::cli {
 namespace {
@@ -31,7 +32,8 @@ struct Flags {
 std::vector<StepTrace> read_traces(const std::filesystem::path& run) {
   const std::filesystem::path folder = RunPaths{run}.traces();
   std::error_code ignored;
-  if (!std::filesystem::is_directory(run, ignored)) throw UsageError(fmt::format("there is no folder {}", run.string()));
+  if (!std::filesystem::is_directory(run, ignored))
+    throw UsageError(fmt::format("there is no folder {}", run.string()));
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) files.push_back(entry.path());
   if (files.empty()) {
@@ -76,13 +78,15 @@ void print_json(const std::vector<TraceReport>& reports, const std::filesystem::
 void print_table(const std::vector<TraceReport>& reports, const std::filesystem::path& out) {
   Table table({"step", "replica", "measured ms", "predicted ms", "measured bubble", "predicted bubble"});
   for (const TraceReport& report : reports) {
-    table.add_row({std::to_string(report.step), std::to_string(report.replica), fmt::format("{:.2f}", report.measured_ms),
-                   fmt::format("{:.2f}", report.predicted_ms), fmt::format("{:.1f} %", 100 * report.measured_bubble),
+    table.add_row({std::to_string(report.step), std::to_string(report.replica),
+                   fmt::format("{:.2f}", report.measured_ms), fmt::format("{:.2f}", report.predicted_ms),
+                   fmt::format("{:.1f} %", 100 * report.measured_bubble),
                    fmt::format("{:.1f} %", 100 * report.predicted_bubble)});
   }
-  fmt::print("{}\nPredicted: the same programs with the mean times that were measured, and messages that take none.\n"
-             "Timeline of all ranks: {} (open it in ui.perfetto.dev or chrome://tracing)\n",
-             table.to_text(), out.string());
+  fmt::print(
+      "{}\nPredicted: the same programs with the mean times that were measured, and messages that take none.\n"
+      "Timeline of all ranks: {} (open it in ui.perfetto.dev or chrome://tracing)\n",
+      table.to_text(), out.string());
 }
 
 int run_trace(const Flags& flags) {

@@ -163,7 +163,9 @@ void check_pipeline(const Config& config) {
 /// Each stage is updated by itself, so nothing can depend on all gradients of a step.
 void check_asynchronous(const Config& config) {
   const auto demand = [&](bool holds, std::string_view key, const std::string& cure) {
-    if (!holds) contradict(config, key, "needs all stages at each update, and there is none such with", "parallel.schedule", cure);
+    if (!holds)
+      contradict(config, key, "needs all stages at each update, and there is none such with", "parallel.schedule",
+                 cure);
   };
   if (!config.parallel.is_asynchronous()) {
     if (config.parallel.update_every == 0) return;
@@ -193,6 +195,11 @@ void check_compression(const Config& config) {
     contradict(config, "compression.method", "says how gradients travel, and so does", "precision.gradients",
                "set precision.gradients = \"float32\"");
   }
+  if (config.parallel.tp > 1 && compression.method != "bfloat16") {
+    contradict(config, "compression.method", "chooses and scales by what lies together, which differs over",
+               "parallel.tp",
+               "parameters that all its ranks hold would drift apart: take bfloat16, or parallel.tp = 1");
+  }
   if (!config.checkpoint.spread) {
     contradict(config, "compression.method", "leaves every worker with what it has not sent, which is lost with",
                "checkpoint.spread", "set checkpoint.spread = true");
@@ -206,8 +213,7 @@ void check_compression(const Config& config) {
   }
   if (compression.method == "qsgd" && compression.bits != 1 && compression.bits != 2 && compression.bits != 4 &&
       compression.bits != 8) {
-    throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs",
-                     "1, 2, 4 or 8");
+    throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs", "1, 2, 4 or 8");
   }
 }
 

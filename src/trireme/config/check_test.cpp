@@ -151,12 +151,42 @@ TEST(Check, TensorParallelism) {
             std::string::npos);
 }
 
+TEST(Check, Pipelines) {
+  EXPECT_EQ(error_of({"--parallel.pp=2", "--model.layers=4"}, 2), "no error");
+  EXPECT_EQ(error_of({"--parallel.pp=2", "--parallel.dp=2", "--parallel.tp=2", "--parallel.schedule=zb-v"}, 8),
+            "no error");
+  EXPECT_EQ(
+      error_of({"--parallel.pp=7", "--model.layers=4"}, 7),
+      "parallel.pp = 7 (from the command line) with parallel.schedule = \"1f1b\" (the default) needs 7 stages, but "
+      "the model has 6 layers to cut between\n  set parallel.pp to 6 or less");
+  const auto refuses = [](const Arguments& words, int workers, const char* why) {
+    EXPECT_NE(error_of(words, workers).find(why), std::string::npos)
+        << words.back() << ": " << error_of(words, workers);
+  };
+  refuses({"--model=resnet18", "--parallel.pp=11"}, 11, "has 10 layers to cut between");
+  refuses({"--model=mlp", "--model.layers=2", "--parallel.pp=2", "--parallel.schedule=zb-v"}, 2, "needs 4 stages");
+  refuses({"--parallel.pp=2", "--parallel.schedule=gpipe", "--parallel.interleave=2"}, 2,
+          "set the schedule to interleaved");
+  refuses({"--parallel.split=4,4"}, 2, "set parallel.pp to their number");
+  refuses({"--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective"}, 2,
+          "train.recompute to full");
+  refuses({"--parallel.pp=2", "--parallel.update_every=2"}, 2, "leave it at 0");
+  refuses({"--parallel.pp=2", "--parallel.schedule=pipedream", "--train.clip=1"}, 2, "set train.clip = 0");
+}
+
+TEST(Check, Compression) {
+  EXPECT_EQ(error_of({"--compression.method=topk"}, 2), "no error");
+  EXPECT_NE(error_of({"--compression.method=qsgd", "--compression.bits=3"}, 2).find("1, 2, 4 or 8"), std::string::npos);
+  EXPECT_NE(error_of({"--compression.method=sign", "--precision.compute=float16"}, 2).find("use bfloat16"),
+            std::string::npos);
+  EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
+}
+
 TEST(Check, WhatThisVersionCannotDo) {
   EXPECT_EQ(
-      error_of({"--parallel.pp=2"}, 2),
-      "parallel.pp = 2: pipeline parallelism is not in this version\n  it came from the command line; only 1 works");
-  for (const char* argument : {"--parallel.pp=2", "--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1",
-                               "--parallel.plan=auto", "--compression.method=topk"}) {
+      error_of({"--parallel.cp=2"}, 2),
+      "parallel.cp = 2: context parallelism is not in this version\n  it came from the command line; only 1 works");
+  for (const char* argument : {"--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1", "--parallel.plan=auto"}) {
     EXPECT_NE(error_of({argument}, 2).find("is not in this version"), std::string::npos) << argument;
   }
 }

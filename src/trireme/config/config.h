@@ -101,14 +101,14 @@ struct PrecisionConfig {
 
 struct CompressionConfig {
   std::string method = "none";
-  double density = 0.01;                ///< share of the elements that travel
+  double density = 0.01;  ///< share of the elements that travel
   double threshold = 1e-3;
   int64_t bits = 8;
   int64_t rank = 4;
   std::string error_feedback = "auto";  ///< auto, on, off
   int64_t warmup_steps = 0;
   double momentum = 0.9;
-  double clip_deviations = 0;           ///< 0: off
+  double clip_deviations = 0;  ///< 0: off
   bool operator==(const CompressionConfig&) const = default;
 };
 

@@ -34,8 +34,8 @@ struct PartitionProblem {
 /// that no partition keeps (with the least limit that one keeps).
 Partition partition(const PartitionProblem& problem);
 
-/// The same for ranks with several stages: of partitions with as fast a slowest stage, one in which the busiest rank has
-/// less, found by moving single cuts.
+/// The same for ranks with several stages: of partitions with as fast a slowest stage, one in which the busiest rank
+/// has less, found by moving single cuts.
 Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage);
 
 /// "4,4,4" (layers of each stage) or "0-3,4-7,8-11" (first and last layer of each). Throws UsageError that names the

@@ -63,7 +63,8 @@ TEST(Partition, RanksWithSeveralStagesHaveEqualShares) {
   const std::vector<double> sums = costs_of(stages, costs);
   EXPECT_LE(*std::max_element(sums.begin(), sums.end()), 2.1);
   EXPECT_NEAR(sums[0] + sums[3], sums[1] + sums[2], 0.11);
-  EXPECT_EQ(partition_over_ranks({.num_stages = 2, .costs = costs}, {0, 1}), partition({.num_stages = 2, .costs = costs}));
+  EXPECT_EQ(partition_over_ranks({.num_stages = 2, .costs = costs}, {0, 1}),
+            partition({.num_stages = 2, .costs = costs}));
 }
 
 TEST(Partition, IsAsGoodAsTryingEverything) {

@@ -92,8 +92,8 @@ Timeline measured_timeline(const std::vector<const StepTrace*>& ranks) {
 }
 
 Json event(const std::string& name, const char* category, int process, int thread, double start_us, double us) {
-  return {{"name", name}, {"cat", category}, {"ph", "X"}, {"pid", process}, {"tid", thread}, {"ts", start_us},
-          {"dur", us}};
+  return {{"name", name},  {"cat", category}, {"ph", "X"}, {"pid", process},
+          {"tid", thread}, {"ts", start_us},  {"dur", us}};
 }
 
 Json name_of_thread(int process, int thread, const std::string& name) {
@@ -207,7 +207,8 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
       if (is_compute(trace.program.instructions[i].op) && begin < 0) begin = ready;
       events.push_back(event(name, "measured", trace.rank, kMeasured, ready, 1e6 * (t.end - t.ready)));
       if (t.ready > t.start) {
-        events.push_back(event("wait", "wait", trace.rank, kWaits, 1e6 * (t.start + offset), 1e6 * (t.ready - t.start)));
+        events.push_back(
+            event("wait", "wait", trace.rank, kWaits, 1e6 * (t.start + offset), 1e6 * (t.ready - t.start)));
       }
     }
     if (trace.place == 0) starts[{trace.step, trace.replica, trace.program.pipeline_rank}] = {trace.rank, begin};

@@ -15,7 +15,10 @@ std::vector<StepTrace> perfect_traces(const std::vector<Program>& programs, cons
   const Timeline timeline = make_timeline(programs, times);
   std::vector<StepTrace> traces;
   for (size_t rank = 0; rank < programs.size(); ++rank) {
-    StepTrace trace{.rank = static_cast<int>(rank), .step = 4, .clock_offset = 100.0 * static_cast<double>(rank)};
+    StepTrace trace;
+    trace.rank = static_cast<int>(rank);
+    trace.step = 4;
+    trace.clock_offset = 100.0 * static_cast<double>(rank);
     trace.program = programs[rank];
     size_t next = 0;
     double now = 1000 - trace.clock_offset;
@@ -35,9 +38,9 @@ std::vector<StepTrace> perfect_traces(const std::vector<Program>& programs, cons
 }
 
 std::vector<Program> programs_of(const char* kind, int ranks, int micro_batches) {
-  return lower_pipeline_ranks({.schedule = make_schedule({.kind = schedule_kind(kind),
-                                                          .num_ranks = ranks,
-                                                          .num_micro_batches = micro_batches})});
+  return lower_pipeline_ranks(
+      {.schedule =
+           make_schedule({.kind = schedule_kind(kind), .num_ranks = ranks, .num_micro_batches = micro_batches})});
 }
 
 TEST(Trace, PerfectRunsAreAsPredicted) {

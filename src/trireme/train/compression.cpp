@@ -27,8 +27,7 @@ CompressionOptions compression_options(const Config& config) {
 }
 
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
-                                                   const RankGroups& groups,
-                                                   const std::vector<int64_t>& num_values) {
+                                                   const RankGroups& groups, const std::vector<int64_t>& num_values) {
   const CompressionOptions options = compression_options(config);
   if (options.method == Method::kNone || groups.replicas() == nullptr) return nullptr;
   check(Combination{.method = options.method,
@@ -40,7 +39,8 @@ std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const M
   for (size_t i = 0; i < part.stages().size(); ++i) {
     for (GroupLayout& layout : part.stages()[i].gradients->group_layouts()) layouts.push_back(std::move(layout));
     // Never started, but numbered.
-    layouts.push_back({fmt::format("values of stage {}", part.stages()[i].number), static_cast<size_t>(num_values[i]), {}});
+    layouts.push_back(
+        {fmt::format("values of stage {}", part.stages()[i].number), static_cast<size_t>(num_values[i]), {}});
   }
   return std::make_unique<CompressedReducer>(*groups.replicas(), options, std::move(layouts));
 }

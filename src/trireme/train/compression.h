@@ -16,8 +16,7 @@ CompressionOptions compression_options(const Config& config);
 /// For the groups of the executor that runs `part` with `num_values` values a stage. Null where gradients travel whole.
 /// Collective over the replicas.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
-                                                   const RankGroups& groups,
-                                                   const std::vector<int64_t>& num_values);
+                                                   const RankGroups& groups, const std::vector<int64_t>& num_values);
 
 /// A checkpoint's name of a piece, and back: which replica and place saved it, and what it is of what.
 struct PieceName {

@@ -320,7 +320,8 @@ void Trainer::apply_gradients(StepReport& report) {
 /// One of several updates in a step, while micro-batches are under way in other stages.
 void Trainer::update_stage(int number, StepReport& report) {
   const auto& stages = part_->stages();
-  const auto stage = std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
+  const auto stage =
+      std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
   const int64_t update = updates_[number]++;
   if (part_->is_last(*stage)) loss_sum_ += values_of(*stage).const_data_ptr<float>()[kLoss];
   optimizer_->update(

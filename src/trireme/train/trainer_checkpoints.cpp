@@ -201,7 +201,8 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
       }
     };
   } else {
-    request.completion = [place = request.place, shard = request.shard, worker = world_.rank()](std::exception_ptr failure) {
+    request.completion = [place = request.place, shard = request.shard,
+                          worker = world_.rank()](std::exception_ptr failure) {
       if (failure) leave_failure_note(place, shard, worker, failure);
     };
   }

@@ -54,8 +54,8 @@ void Trainer::set_tracing(bool on) {
 }
 
 StepTrace Trainer::trace() const {
-  return {world_.rank(),          groups_.replica,     groups_.place,     steps_done_,
-          clock_offset_.value_or(0), executor_->program(), executor_->trace()};
+  return {world_.rank(),        groups_.replica,   groups_.place, steps_done_, clock_offset_.value_or(0),
+          executor_->program(), executor_->trace()};
 }
 
 size_t Trainer::state_bytes() const {

@@ -1,0 +1,54 @@
+// How a group of parameter servers aggregates: the same on every server and worker, and checked to be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "trireme/optimizer/rule.h"
+
+namespace trireme::server {
+
+enum class Mode : uint8_t {
+  kSynchronous,   ///< a round for each clock: all gradients are summed along the tree, then the weights change once
+  kAsynchronous,  ///< each gradient changes the weights when it comes
+  kBounded,       ///< the same, but nobody may be more than `staleness_bound` clocks ahead of the slowest
+};
+std::string_view name_of(Mode mode);
+
+struct Settings {
+  Mode mode = Mode::kSynchronous;
+  int num_workers = 1;
+  /// Leaves of the tree of sums; 0: one for each worker. See [Note: Leaves].
+  int num_leaves = 0;
+  int64_t staleness_bound = 0;  ///< bounded mode; 0: everybody waits for everybody
+  int backup_workers = 0;       ///< synchronous mode: a round closes without this many, the slowest
+  bool replicate = false;       ///< each shard is copied to the next server before a push is acknowledged
+  /// Synchronous mode: a summed round waits for Worker::commit(), so that its norm can be asked for first.
+  bool commits = false;
+  UpdateRule rule;
+  /// Keys are cut into pieces of at most this many elements; a multiple of 4096.
+  size_t piece_elements = 256 * 1024;
+  uint32_t codec = 0;  ///< of pushed gradients; 0: plain float32
+
+  int leaves() const { return num_leaves > 0 ? num_leaves : num_workers; }
+  bool operator==(const Settings&) const = default;
+};
+
+/// Throws UsageError that names the value and what is allowed.
+void check(const Settings& settings, int num_servers);
+
+/// A pair of functions that pack a gradient for the wire. Owner: the caller. `encode` runs on the thread that pushes,
+/// once for each piece of a push, so that it may keep what it has left out for the next time; `decode` runs on the
+/// thread of the server, gives the same bits on every machine, and throws Error for bytes that encode never makes.
+struct Codec {
+  uint32_t id = 0;  ///< not 0
+  /// `first` is the number within its key of the gradient's first element.
+  std::function<std::vector<std::byte>(std::string_view key, size_t first, std::span<const float> gradient)> encode;
+  std::function<void(std::span<const std::byte> packed, std::span<float> gradient)> decode;
+};
+
+}  // namespace trireme::server
