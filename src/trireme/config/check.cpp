@@ -116,9 +116,6 @@ void check_parallel(const Config& config) {
   if (config.parallel.sequence && !config.model.is_language()) {
     contradict(config, "parallel.sequence", "is for gpt2 and llama, not", "model.kind", "leave it off");
   }
-  if (tp > 1 && config.precision.matmul == "fp8") {
-    contradict(config, "precision.matmul", "does not go with", "parallel.tp", "set precision.matmul = \"compute\"");
-  }
 }
 
 /// As the model is cut: embedding or stem, blocks, output.
@@ -155,8 +152,15 @@ void check_pipeline(const Config& config) {
     contradict(config, "train.recompute", "differentiates inside the backward pass, which is cut in two by",
                "parallel.schedule", "set train.recompute to full: stages are computed again as a whole");
   }
-  if (config.precision.matmul == "fp8") {
-    contradict(config, "precision.matmul", "does not go with", "parallel.pp", "set precision.matmul = \"compute\"");
+}
+
+/// Pairs that could work, and do not yet.
+void refuse_pairs(const Config& config) {
+  if (config.precision.matmul != "fp8") return;
+  for (const auto& [key, degree] :
+       {std::pair{"parallel.tp", config.parallel.tp}, std::pair{"parallel.pp", config.parallel.pp}}) {
+    if (degree > 1)
+      contradict(config, "precision.matmul", "does not go with", key, "set precision.matmul = \"compute\"");
   }
 }
 
@@ -306,14 +310,16 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_run(config);
   check_parallel(config);
   check_pipeline(config);
-  check_asynchronous(config);
-  check_compression(config);
   return plan_batch(config, resolve_dp(config, world_size));
 }
 
 BatchPlan check(const Config& config, int64_t world_size) {
   refuse_absent(config);
-  return check_sizes(config, world_size);
+  const BatchPlan plan = check_sizes(config, world_size);
+  refuse_pairs(config);
+  check_asynchronous(config);
+  check_compression(config);
+  return plan;
 }
 
 Config with_plan(Config config, const BatchPlan& plan) {
