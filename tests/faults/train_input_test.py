@@ -55,7 +55,7 @@ class Config(Input):
         self.refuse([self.path("none.toml")], "none.toml", tiny=False)
 
     def test_what_this_version_cannot_do(self):
-        self.refuse(["--parallel.pp=2"], "parallel.pp")
+        self.refuse(["--parallel.cp=2"], "parallel.cp")
 
 
 class Data(Input):

@@ -17,7 +17,7 @@ TINY = ["--model.layers=1", "--model.hidden=32", "--model.heads=2", "--model.seq
         "--train.global_batch=4", "--train.micro_batch=1", "--steps", "2", "--warmup", "1", "--repeats", "1"]
 FIELDS = {"layout", "tokens_per_second", "step_ms", "parts_ms", "loss", "peak_memory_bytes", "state_bytes",
           "reduced_bytes_per_step", "ranks", "global_batch", "ddp_tokens_per_second"}
-PARTS = ["data", "forward", "backward", "exposed communication", "optimizer", "other"]
+PARTS = ["data", "forward", "backward", "other stages", "exposed communication", "optimizer", "other"]
 
 
 def tearDownModule():

@@ -157,8 +157,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     fmt::print("{}\n", version.what());
   } catch (const CLI::ParseError& error) {
-    // A misspelt name is the likely cause of whatever else is missing.
-    if (!app.remaining(true).empty()) return report(unknown_argument(app).what(), kUsage);
+    // A misspelt name is the likely cause of whatever else is missing, but for words of a config, which are known
+    // later.
+    if (!app.remaining(true).empty() && !reached(&app)->get_allow_extras())
+      return report(unknown_argument(app).what(), kUsage);
     return report(fmt::format("{}\n  {}", error.what(), help_hint(app)), kUsage);
   } catch (const UsageError& error) {
     return report(error.what(), kUsage);

@@ -55,8 +55,9 @@ void leave_failure_note(const SavePlace& place, int shard, int worker, const std
   }
 }
 
-/// Throws where a share did not come, with the words of its worker, and where nobody waits for it any more.
-void wait_for_shares(const PendingCheckpoint& pending, int num_shards, const std::atomic<bool>& ends) {
+/// Throws where a share did not come, with the words of its worker, and where nobody waits for it any more. The worker
+/// of a shard is its number times `stride`.
+void wait_for_shares(const PendingCheckpoint& pending, int num_shards, int stride, const std::atomic<bool>& ends) {
   const Deadline deadline = Deadline::after(kOthersTimeout);
   while (!pending.all_written(num_shards)) {
     for (int shard = 0; shard < num_shards; ++shard) {
@@ -65,7 +66,10 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards, const std
       if (!std::filesystem::exists(note, ignored)) continue;
       const std::string words = read_whole_file(note, 1 << 16);
       throw Error(fmt::format("step {} was not saved: {}", pending.place().step,
-                              words.empty() ? fmt::format("the disk of share {} is full or fails", shard) : words));
+                              words.empty() ? fmt::format("worker {} could not write its share: its disk is full or "
+                                                          "fails",
+                                                          shard * stride)
+                                            : words));
     }
     if (ends) throw Error(fmt::format("step {} was not saved: a worker has gone", pending.place().step));
     if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // says whose share is missing
@@ -192,7 +196,7 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
     request.completion = [this, pending, num_shards = num_shards(), start,
                           meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
-      wait_for_shares(*pending, num_shards, ends_);
+      wait_for_shares(*pending, num_shards, config_.spread ? 1 : trainer_.groups().tp, ends_);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
       if (!result.warning.empty()) problem(result.warning);
       if (callbacks_.on_done) {
