@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +14,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/cli/commands.h"
+#include "trireme/observe/append_file.h"
 #include "trireme/observe/run_folder.h"
 #include "trireme/observe/table.h"
 #include "trireme/program/draw.h"
@@ -52,13 +52,6 @@ std::vector<StepTrace> read_traces(const std::filesystem::path& run) {
   return traces;
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.flush();
-  if (!file) throw Error(fmt::format("{} cannot be written", path.string()), "is there room on the disk?");
-}
-
 void print_json(const std::vector<TraceReport>& reports, const std::filesystem::path& out) {
   nlohmann::ordered_json steps = nlohmann::ordered_json::array();
   for (const TraceReport& report : reports) {
@@ -94,10 +87,10 @@ int run_trace(const Flags& flags) {
   const std::vector<TraceReport> reports = report_traces(traces);
   const std::filesystem::path out =
       flags.out.empty() ? std::filesystem::path(flags.run) / "trace.json" : std::filesystem::path(flags.out);
-  write_file(out, traces_to_chrome(traces, reports));
+  replace_file(out, traces_to_chrome(traces, reports));
   if (!flags.svg.empty()) {
     const TraceReport& last = reports.back();
-    write_file(flags.svg, draw_svg(last.measured, last.programs, fmt::format("step {}, measured", last.step)));
+    replace_file(flags.svg, draw_svg(last.measured, last.programs, fmt::format("step {}, measured", last.step)));
   }
   if (flags.json) {
     print_json(reports, out);
