@@ -58,6 +58,19 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
   }
 }
 
+std::vector<GroupLayout> Executor::group_layouts() const {
+  std::vector<GroupLayout> layouts;
+  for (const int number : program_.own_stages()) {
+    const Stage& stage = stages_.at(number);
+    if (stage.store) {
+      for (GroupLayout& layout : stage.store->group_layouts()) layouts.push_back(std::move(layout));
+    }
+    if (stage.num_values == 0) continue;
+    layouts.push_back({fmt::format("values of stage {}", number), static_cast<size_t>(stage.num_values), {}});
+  }
+  return layouts;
+}
+
 StepTimes Executor::run(const OptimizerStep& optimizer_step) {
   times_ = {};
   execute(optimizer_step, false);

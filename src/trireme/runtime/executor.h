@@ -79,6 +79,8 @@ class Executor {
   torch::Tensor values(int stage) const { return values_.at(stage)[0]; }
   const Program& program() const { return program_; }
   GroupReducer& reducer() { return reducer_; }
+  /// What lies in each group of the reducer, in the order of their numbers; values are one tensor.
+  std::vector<GroupLayout> group_layouts() const;
   /// Null without a pipeline.
   const PipelineMessages* messages() const { return messages_ ? &*messages_ : nullptr; }
 

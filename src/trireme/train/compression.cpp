@@ -26,23 +26,16 @@ CompressionOptions compression_options(const Config& config) {
   return options;
 }
 
-std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
-                                                   const RankGroups& groups, const std::vector<int64_t>& num_values) {
+std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
+                                                   std::vector<GroupLayout> groups) {
   const CompressionOptions options = compression_options(config);
-  if (options.method == Method::kNone || groups.replicas() == nullptr) return nullptr;
+  if (options.method == Method::kNone || replicas == nullptr) return nullptr;
   check(Combination{.method = options.method,
                     .zero = static_cast<int>(config.parallel.zero),
                     .adam = config.optimizer.kind != "sgd",
                     .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
                     .clips_norm = config.train.clip > 0});
-  std::vector<GroupLayout> layouts;
-  for (size_t i = 0; i < part.stages().size(); ++i) {
-    for (GroupLayout& layout : part.stages()[i].gradients->group_layouts()) layouts.push_back(std::move(layout));
-    // Never started, but numbered.
-    layouts.push_back(
-        {fmt::format("values of stage {}", part.stages()[i].number), static_cast<size_t>(num_values[i]), {}});
-  }
-  return std::make_unique<CompressedReducer>(*groups.replicas(), options, std::move(layouts));
+  return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups));
 }
 
 std::string PieceName::to_string() const {

@@ -7,16 +7,15 @@
 
 #include "trireme/compress/compressed_reducer.h"
 #include "trireme/config/config.h"
-#include "trireme/train/model_part.h"
 
 namespace trireme {
 
 CompressionOptions compression_options(const Config& config);
 
-/// For the groups of the executor that runs `part` with `num_values` values a stage. Null where gradients travel whole.
-/// Collective over the replicas.
-std::unique_ptr<CompressedReducer> make_compressor(const Config& config, const ModelPart& part,
-                                                   const RankGroups& groups, const std::vector<int64_t>& num_values);
+/// For an executor's groups. Null where gradients travel whole, or nowhere. Collective over the replicas, which may be
+/// null. Throws UsageError for what cannot go together.
+std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
+                                                   std::vector<GroupLayout> groups);
 
 /// A checkpoint's name of a piece, and back: which replica and place saved it, and what it is of what.
 struct PieceName {

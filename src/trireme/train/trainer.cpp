@@ -72,9 +72,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
                                                          .device = device_,
                                                          .travel_type = part_->travel_type(),
                                                          .overlap = config.parallel.overlap});
-  std::vector<int64_t> num_values;
-  for (const ModelPart::StagePart& stage : part_->stages()) num_values.push_back(values_of(stage).numel());
-  executor_->reducer().set_compressor(make_compressor(config, *part_, groups_, num_values));
+  executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts()));
   optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
   if (device_.is_cuda()) {
     device_update_ =
