@@ -16,7 +16,6 @@ ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType
   for (const auto& item : model.named_parameters()) {
     if (!item.value().requires_grad()) continue;
     entries_.push_back({item.key(), item.value(), {}, size, item.value().dim() >= 2});
-    num_parameters_ += item.value().numel();
     size += (local_part(item.value()).numel() + kAlignment - 1) / kAlignment * kAlignment;
   }
   const auto options = torch::TensorOptions().device(entries_.empty() ? torch::kCPU : entries_[0].parameter.device());

@@ -32,8 +32,6 @@ class ParameterStore {
   /// All master weights; entries begin at multiples of 64 bytes, gaps are 0.
   const torch::Tensor& master() const { return master_; }
   torch::ScalarType compute_type() const { return compute_type_; }
-  /// Of the whole model, whatever this rank holds of it.
-  int64_t num_parameters() const { return num_parameters_; }
   /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
   /// parameter is one.
   static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);
@@ -45,7 +43,6 @@ class ParameterStore {
   std::vector<Entry> entries_;
   torch::Tensor master_, compute_;
   torch::ScalarType compute_type_;
-  int64_t num_parameters_ = 0;
 };
 
 }  // namespace trireme
