@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -138,7 +139,7 @@ StepTrace trace_from_json(std::string_view text) {
   return trace;
 }
 
-std::vector<TraceReport> report_traces(std::vector<StepTrace> traces) {
+std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
   std::map<std::pair<int64_t, int>, std::vector<const StepTrace*>> steps;
   for (const StepTrace& trace : traces) {
     if (trace.place == 0) steps[{trace.step, trace.replica}].push_back(&trace);
@@ -177,16 +178,15 @@ std::vector<TraceReport> report_traces(std::vector<StepTrace> traces) {
 }
 
 std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::vector<TraceReport>& reports) {
-  double first = 0;
-  for (size_t i = 0; i < traces.size(); ++i) {
-    if (traces[i].times.empty()) continue;
-    const double start = traces[i].times[0].start + traces[i].clock_offset;
-    first = i == 0 ? start : std::min(first, start);
+  double first = std::numeric_limits<double>::infinity();
+  for (const StepTrace& trace : traces) {
+    if (!trace.times.empty()) first = std::min(first, trace.times[0].start + trace.clock_offset);
   }
   enum Thread { kMeasured = 1, kWaits = 2, kPredicted = 3 };
   Json events = Json::array();
   std::map<int, bool> named;
-  std::map<std::tuple<int64_t, int, int>, std::pair<int, double>> starts;  // rank and first time, by its place
+  // By step, replica and pipeline rank: the rank, and when it began to compute.
+  std::map<std::tuple<int64_t, int, int>, std::pair<int, double>> starts;
   for (const StepTrace& trace : traces) {
     const double offset = trace.clock_offset - first;
     if (!std::exchange(named[trace.rank], true)) {
@@ -215,7 +215,7 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
   }
   for (const TraceReport& report : reports) {
     for (size_t i = 0; i < report.predicted.ranks.size(); ++i) {
-      const auto [rank, begin] = starts.at({report.step, report.replica, report.programs[i].pipeline_rank});
+      const int rank = starts.at({report.step, report.replica, report.programs[i].pipeline_rank}).first;
       const double zero = starts.at({report.step, report.replica, report.programs[0].pipeline_rank}).second;
       for (const Span& span : report.predicted.ranks[i].spans) {
         events.push_back(event(span.instruction.to_string(), "predicted", rank, kPredicted, zero + 1e3 * span.start_ms,

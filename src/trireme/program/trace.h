@@ -48,7 +48,7 @@ struct TraceReport {
 };
 /// The traces of all ranks, in any order. Of tensor parallelism the first place stands for all. Throws UsageError where
 /// ranks are missing.
-std::vector<TraceReport> report_traces(std::vector<StepTrace> traces);
+std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces);
 
 /// Events for Perfetto and chrome://tracing: a process for each rank, with what was measured and what was predicted.
 std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::vector<TraceReport>& reports);
