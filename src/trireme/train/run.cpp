@@ -287,11 +287,17 @@ class Run {
     return options_.keeps_run_folder && number >= 0 && number < config_.observe.trace_steps;
   }
 
+  /// A trace that cannot be written stops nobody.
   void write_trace() const {
-    std::filesystem::create_directories(paths_.traces());
     const StepTrace trace = trainer_.trace();
-    replace_file(paths_.traces() / fmt::format("step-{:06}-rank-{:05}.json", trace.step, trace.rank),
-                 trace_to_json(trace));
+    try {
+      std::filesystem::create_directories(paths_.traces());
+      replace_file(paths_.traces() / fmt::format("step-{:06}-rank-{:05}.json", trace.step, trace.rank),
+                   trace_to_json(trace));
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "\nwarning: rank {} cannot write its trace of step {}: {}\n", trace.rank, trace.step,
+                 error.what());
+    }
   }
 
   void roll_back(int64_t times) {
