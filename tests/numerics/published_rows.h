@@ -200,66 +200,76 @@ inline std::vector<Row> rows() {
     };
     fsdp("FSDP8", 8, 6667, 77.0);
     fsdp("FSDP128", 128, 6514, 62.0);
-    const std::string mpt = "MosaicML MPT, FSDP";
-    const auto mosaic = [&](const char* name, const ModelShape& shape, int64_t micro, double tokens) {
-      rows.push_back({mpt,
-                      name,
-                      h100,
-                      {shape, with(cut(1, 1, 8, micro, 8 * micro, kNone, kBf16), 3)},
-                      Quantity::kStep,
-                      static_cast<double>(micro) * 2048 / tokens});
+  }
+  {
+    // llm-foundry, scripts/train/benchmarking/README.md; tokens are a second and device.
+    struct Size {
+      const char* name;
+      int64_t layers, hidden, heads;
     };
-    mosaic("7B on 8", gpt(32, 4096, 32, 2048, 50368), 6, 10643);
-    mosaic("13B on 8", gpt(40, 5120, 40, 2048, 50368), 2, 4792);
-    bool used = true;
-    std::string device = h100;
-    const auto more = [&](const char* name, const ModelShape& shape, int64_t dp, int64_t micro, int64_t accumulation,
-                          RecomputeKind recompute, double tokens) {
-      const int64_t batch = dp * micro * accumulation;
-      rows.push_back({mpt,
-                      name,
-                      device,
-                      {shape, with(cut(1, 1, dp, micro, batch, recompute, kBf16), 3)},
-                      Quantity::kStep,
-                      static_cast<double>(micro * accumulation * shape.seq) / tokens,
-                      0,
-                      used});
+    struct Run {
+      Size size;
+      int64_t dp, seq, micro_batch, accumulation;
+      RecomputeKind recompute;
+      double tokens;
     };
-    more("13B on 64", gpt(40, 5120, 40, 2048, 50368), 64, 2, 1, kNone, 4800);
-    more("30B on 8", gpt(48, 7168, 56, 2048, 50368), 8, 3, 21, kFull, 2002);
-    more("30B on 16", gpt(48, 7168, 56, 2048, 50368), 16, 10, 3, kFull, 2263);
-    more("30B on 32", gpt(48, 7168, 56, 2048, 50368), 32, 14, 3, kFull, 2308);
-    more("70B on 32", gpt(80, 8192, 64, 2048, 50368), 32, 2, 16, kFull, 882);
-    more("70B on 64", gpt(80, 8192, 64, 2048, 50368), 64, 8, 4, kFull, 1039);
-    more("7B on 8, s4096", gpt(32, 4096, 32, 4096, 50368), 8, 16, 2, kFull, 8611);
-    more("7B on 8, s8192", gpt(32, 4096, 32, 8192, 50368), 8, 8, 2, kFull, 6935);
-    more("3B on 16", gpt(32, 2560, 20, 2048, 50368), 16, 10, 3, kNone, 24142);
-    more("3B on 64", gpt(32, 2560, 20, 2048, 50368), 64, 6, 3, kNone, 22525);
-    more("1B on 8", gpt(24, 2048, 16, 2048, 50368), 8, 14, 1, kNone, 45455);
-    more("1B on 64", gpt(24, 2048, 16, 2048, 50368), 64, 20, 1, kNone, 44402);
-    used = false;
-    more("13B on 8, s1024", gpt(40, 5120, 40, 1024, 50368), 8, 40, 3, kFull, 5502);
-    more("13B on 8, s4096", gpt(40, 5120, 40, 4096, 50368), 8, 10, 3, kFull, 4717);
-    more("13B on 8, s16384", gpt(40, 5120, 40, 16384, 50368), 8, 3, 3, kFull, 2985);
-    more("7B on 8, s1024", gpt(32, 4096, 32, 1024, 50368), 8, 64, 2, kFull, 10203);
-    more("7B on 8, s32768", gpt(32, 4096, 32, 32768, 50368), 8, 2, 2, kFull, 3318);
-    more("3B on 8, s8192", gpt(32, 2560, 20, 8192, 50368), 8, 3, 6, kNone, 16578);
-    more("3B on 8, s512", gpt(32, 2560, 20, 512, 50368), 8, 40, 6, kNone, 27965);
-    more("1B on 8, s8192", gpt(24, 2048, 16, 8192, 50368), 8, 3, 4, kNone, 29157);
-    more("1B on 8, s512", gpt(24, 2048, 16, 512, 50368), 8, 56, 4, kNone, 52275);
-    more("760M on 32", gpt(24, 1536, 12, 2048, 50368), 32, 24, 1, kNone, 67971);
-    device = a100;
-    more("70B on 64", gpt(80, 8192, 64, 2048, 50368), 64, 8, 4, kFull, 410);
-    more("70B on 32", gpt(80, 8192, 64, 2048, 50368), 32, 2, 16, kFull, 373);
-    more("30B on 8", gpt(48, 7168, 56, 2048, 50368), 8, 3, 21, kFull, 916);
-    more("13B on 8", gpt(40, 5120, 40, 2048, 50368), 8, 2, 3, kNone, 2262);
-    more("13B on 8, s4096", gpt(40, 5120, 40, 4096, 50368), 8, 10, 3, kFull, 2060);
-    more("7B on 8", gpt(32, 4096, 32, 2048, 50368), 8, 6, 2, kNone, 4641);
-    more("7B on 8, s8192", gpt(32, 4096, 32, 8192, 50368), 8, 8, 2, kFull, 3206);
-    more("3B on 8", gpt(32, 2560, 20, 2048, 50368), 8, 10, 2, kNone, 10811);
-    more("1B on 8", gpt(24, 2048, 16, 2048, 50368), 8, 14, 4, kNone, 20513);
-    more("350M on 8", gpt(24, 1024, 16, 2048, 50368), 8, 32, 2, kNone, 58782);
-    more("125M on 8", gpt(12, 768, 12, 2048, 50368), 8, 32, 2, kNone, 141737);
+    constexpr Size k125M{"125M", 12, 768, 12}, k350M{"350M", 24, 1024, 16}, k760M{"760M", 24, 1536, 12},
+        k1B{"1B", 24, 2048, 16}, k3B{"3B", 32, 2560, 20}, k7B{"7B", 32, 4096, 32}, k13B{"13B", 40, 5120, 40},
+        k30B{"30B", 48, 7168, 56}, k70B{"70B", 80, 8192, 64};
+    const auto add = [&](const std::string& cluster, bool fitted, const std::vector<Run>& runs) {
+      for (const Run& r : runs) {
+        std::string name = std::string(r.size.name) + " on " + std::to_string(r.dp);
+        if (r.seq != 2048) name += ", s" + std::to_string(r.seq);
+        const int64_t samples = r.micro_batch * r.accumulation;
+        rows.push_back({"MosaicML MPT, FSDP",
+                        name,
+                        cluster,
+                        {gpt(r.size.layers, r.size.hidden, r.size.heads, r.seq, 50368),
+                         with(cut(1, 1, r.dp, r.micro_batch, r.dp * samples, r.recompute, kBf16), 3)},
+                        Quantity::kStep,
+                        static_cast<double>(samples * r.seq) / r.tokens,
+                        0,
+                        fitted});
+      }
+    };
+    add(h100, true,
+        {{k7B, 8, 2048, 6, 1, kNone, 10643},
+         {k13B, 8, 2048, 2, 1, kNone, 4792},
+         {k13B, 64, 2048, 2, 1, kNone, 4800},
+         {k30B, 8, 2048, 3, 21, kFull, 2002},
+         {k30B, 16, 2048, 10, 3, kFull, 2263},
+         {k30B, 32, 2048, 14, 3, kFull, 2308},
+         {k70B, 32, 2048, 2, 16, kFull, 882},
+         {k70B, 64, 2048, 8, 4, kFull, 1039},
+         {k7B, 8, 4096, 16, 2, kFull, 8611},
+         {k7B, 8, 8192, 8, 2, kFull, 6935},
+         {k3B, 16, 2048, 10, 3, kNone, 24142},
+         {k3B, 64, 2048, 6, 3, kNone, 22525},
+         {k1B, 8, 2048, 14, 1, kNone, 45455},
+         {k1B, 64, 2048, 20, 1, kNone, 44402}});
+    add(h100, false,
+        {{k13B, 8, 1024, 40, 3, kFull, 5502},
+         {k13B, 8, 4096, 10, 3, kFull, 4717},
+         {k13B, 8, 16384, 3, 3, kFull, 2985},
+         {k7B, 8, 1024, 64, 2, kFull, 10203},
+         {k7B, 8, 32768, 2, 2, kFull, 3318},
+         {k3B, 8, 8192, 3, 6, kNone, 16578},
+         {k3B, 8, 512, 40, 6, kNone, 27965},
+         {k1B, 8, 8192, 3, 4, kNone, 29157},
+         {k1B, 8, 512, 56, 4, kNone, 52275},
+         {k760M, 32, 2048, 24, 1, kNone, 67971}});
+    add(a100, false,
+        {{k70B, 64, 2048, 8, 4, kFull, 410},
+         {k70B, 32, 2048, 2, 16, kFull, 373},
+         {k30B, 8, 2048, 3, 21, kFull, 916},
+         {k13B, 8, 2048, 2, 3, kNone, 2262},
+         {k13B, 8, 4096, 10, 3, kFull, 2060},
+         {k7B, 8, 2048, 6, 2, kNone, 4641},
+         {k7B, 8, 8192, 8, 2, kFull, 3206},
+         {k3B, 8, 2048, 10, 2, kNone, 10811},
+         {k1B, 8, 2048, 14, 4, kNone, 20513},
+         {k350M, 8, 2048, 32, 2, kNone, 58782},
+         {k125M, 8, 2048, 32, 2, kNone, 141737}});
   }
   {
     const std::string source = "one H200, GPT-2, compiled PyTorch";
@@ -277,22 +287,19 @@ inline std::vector<Row> rows() {
   }
   {
     const std::string source = "Alpa";
-    const auto alpa = [](const ModelShape& m, double batch, double devices, double tflops) {
-      return megatron_seconds(m, batch, devices, tflops);
-    };
     const ModelShape small = gpt(24, 1024, 16, 1024, 51200), large = gpt(24, 2048, 32, 1024, 51200);
     rows.push_back({source,
                     "350M on 1",
                     v100,
                     {small, cut(1, 1, 1, 16, 1024, kFull)},
                     Quantity::kStep,
-                    alpa(small, 1024, 1, 47.53)});
+                    megatron_seconds(small, 1024, 1, 47.53)});
     rows.push_back({source,
                     "1.3B, DP2 PP2",
                     v100,
                     {large, cut(1, 2, 2, 4, 1024, kFull)},
                     Quantity::kStep,
-                    alpa(large, 1024, 4, 55.89)});
+                    megatron_seconds(large, 1024, 4, 55.89)});
     const std::string ddp = "PyTorch DDP, ResNet-50, float32";
     const auto resnet = [&](const char* name, int64_t dp, double seconds) {
       Job job;

@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "trireme/observe/table.h"
-#include "trireme/simulate/collective_cost.h"
+#include "trireme/simulate/simulate_test_util.h"
 
 namespace trireme::published {
 namespace {
@@ -92,19 +92,11 @@ std::string section(const Choose& choose) {
 
 std::string collectives() {
   Table table({"all-reduce", "MiB", "measured", "predicted", "error"});
-  const auto add = [&](const char* name, const char* cluster_name, int ranks, double mib, double measured_us) {
-    const Cluster cluster = find_cluster(cluster_name);
-    const double seconds =
-        collective_seconds(CollectiveKind::kAllReduce, mib * 1024 * 1024, group_on(cluster, ranks, 1), cluster);
-    table.add_row({name, fmt::format("{:.4g}", mib), fmt::format("{:.5g} µs", measured_us),
-                   fmt::format("{:.0f} µs", seconds * 1e6),
-                   fmt::format("{:+.1f} %", 100 * (seconds * 1e6 / measured_us - 1))});
-  };
-  const std::vector<std::pair<double, double>> one = {{128, 613},   {256, 1139},  {512, 2176},
-                                                      {1024, 4039}, {2048, 8020}, {4096, 15870}};
-  for (const auto& [mib, us] : one) add("8 x H100, one host", "h100-80gb", 8, mib, us);
-  for (const auto& [mib, us] : std::vector<std::pair<double, double>>{{1.0 / 1024, 45.1}, {1, 76.9}, {1024, 4389}}) {
-    add("2 x 8 H200", "h200-141gb", 16, mib, us);
+  for (const PublishedAllReduce& row : published_all_reduces()) {
+    const double microseconds = predict(row);
+    table.add_row({row.name, fmt::format("{:.4g}", row.mib), fmt::format("{:.5g} µs", row.microseconds),
+                   fmt::format("{:.0f} µs", microseconds),
+                   fmt::format("{:+.1f} %", 100 * (microseconds / row.microseconds - 1))});
   }
   return table.to_markdown();
 }

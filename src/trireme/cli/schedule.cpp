@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +13,7 @@
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/schedule_report.h"
+#include "trireme/observe/append_file.h"
 #include "trireme/program/schedule_csv.h"
 
 namespace trireme::cli {
@@ -28,18 +28,11 @@ struct Flags {
   bool recompute = false, messages = false, json = false, text = false;
 };
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.flush();
-  if (!file) throw Error(fmt::format("{} cannot be written", path), "is there such a folder, and room on the disk?");
-}
-
 void show(const CheckedSchedule& checked, const Flags& flags) {
-  if (!flags.svg.empty()) write_file(flags.svg, svg_report(checked));
-  if (!flags.html.empty()) write_file(flags.html, html_report(checked));
+  if (!flags.svg.empty()) replace_file(flags.svg, svg_report(checked));
+  if (!flags.html.empty()) replace_file(flags.html, html_report(checked));
   if (!flags.csv.empty()) {
-    write_file(flags.csv, schedule_to_csv(flags.messages ? schedule_of(checked.programs) : checked.schedule));
+    replace_file(flags.csv, schedule_to_csv(flags.messages ? schedule_of(checked.programs) : checked.schedule));
   }
   if (flags.json) {
     fmt::print("{}\n", json_report(checked));

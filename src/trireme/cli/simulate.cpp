@@ -2,24 +2,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 
-#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/simulate_job.h"
 #include "trireme/cli/simulate_report.h"
+#include "trireme/observe/append_file.h"
 
 namespace trireme::cli {
 namespace {
-
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.flush();
-  if (!file) throw Error(fmt::format("{} cannot be written", path), "is there such a folder, and room on the disk?");
-}
 
 int run(SimulateFlags flags) {
   std::string schedule;
@@ -29,9 +21,9 @@ int run(SimulateFlags flags) {
   const std::vector<Cluster> kinds = find_clusters(flags.cluster);
   const Simulation simulation = simulate_mix(job_of(config, flags, schedule, kinds), kinds);
   const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory};
-  if (!flags.svg.empty()) write_file(flags.svg, simulation_svg(simulation));
-  if (!flags.html.empty()) write_file(flags.html, simulation_html(simulation, options));
-  if (!flags.trace.empty()) write_file(flags.trace, simulation_trace(simulation));
+  if (!flags.svg.empty()) replace_file(flags.svg, simulation_svg(simulation));
+  if (!flags.html.empty()) replace_file(flags.html, simulation_html(simulation, options));
+  if (!flags.trace.empty()) replace_file(flags.trace, simulation_trace(simulation));
   fmt::print("{}{}", flags.json ? simulation_json(simulation, options) : simulation_text(simulation, options),
              flags.json ? "\n" : "");
   return 0;
@@ -67,8 +59,6 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--html", flags->html, "writes a page: the timeline and all numbers")->type_name("FILE");
   command->add_option("--trace", flags->trace, "writes the timeline for Perfetto")->type_name("FILE");
   command->add_flag("--json", flags->json, "one object on stdout: step_seconds, memory_bytes_per_gpu, fits, …");
-  std::vector<std::string> names;
-  for (const Cluster& cluster : cluster_presets()) names.push_back(cluster.name);
   command->footer(fmt::format(
       "Clusters: {}; or a file (docs/cost_model.md).\n"
       "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show.\n"
@@ -80,7 +70,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "--model.kv_heads 8 \\\n"
       "    --model.ffn 28672 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --gpus 64 --parallel.tp 8 \\\n"
       "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory",
-      join(names, ", ")));
+      join(preset_names(), ", ")));
   command->callback([command, flags, &exit_code] {
     flags->config.take(*command);
     exit_code = run(*flags);

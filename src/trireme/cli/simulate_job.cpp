@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 
 #include "trireme/base/error.h"
 #include "trireme/config/recompute.h"
@@ -10,13 +10,13 @@
 namespace trireme::cli {
 namespace {
 
-/// What a gradient becomes on the wire: parameters of the methods, see docs/cost_model.md.
-constexpr double kTopKShare = 0.001, kPowerRank = 4;
+/// Of the numbers, that top-k sends unless asked otherwise: see docs/cost_model.md.
+constexpr double kTopKShare = 0.001;
 
 std::string long_name(std::string_view key, const std::string& value) {
   if (key == "model.kind" && value == "gpt") return "gpt2";
-  if (key == "precision.compute" && value.size() <= 4) {
-    if (value == "fp16" || value == "fp32" || value == "bf16") return std::string(name_of(number_type(value)));
+  if (key == "precision.compute" && (value == "fp16" || value == "fp32" || value == "bf16")) {
+    return std::string(name_of(number_type(value)));
   }
   return value;
 }
@@ -71,14 +71,16 @@ int64_t replicas_of(const ParallelConfig& p, int64_t gpus) {
 
 void set_compression(const Config& config, JobLayout& layout) {
   const std::string& method = config.compression.method;
-  const double bytes = layout.float32_gradients ? 4 : bytes_of(layout.compute);
+  const double bytes = layout.gradient_bytes();
   if (method == "float16") layout.wire_factor = std::min(1.0, 2 / bytes);
   if (method == "topk") {
-    layout.wire_factor = kTopKShare * 8 / bytes;  // a number and its place
+    const double share = config.origins.is_default("compression.density") ? kTopKShare : config.compression.density;
+    layout.wire_factor = share * 8 / bytes;  // a number and its place
     layout.sparse_exchange = true;
   }
   if (method == "powersgd") {
-    layout.wire_factor = std::min(1.0, kPowerRank * 2 / static_cast<double>(config.model.hidden));
+    layout.wire_factor =
+        std::min(1.0, static_cast<double>(config.compression.rank) * 2 / static_cast<double>(config.model.hidden));
   }
 }
 

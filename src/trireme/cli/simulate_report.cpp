@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/text.h"
@@ -69,7 +68,7 @@ Json memory_json(const RankMemory& m) {
 Json zero_json(const Simulation& s) {
   Json list = Json::array();
   JobLayout layout = s.job.layout;
-  const double replicas = static_cast<double>(layout.dp * layout.cp);
+  const double replicas = static_cast<double>(layout.num_replicas());
   const double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
   for (int zero = 0; zero <= 3; ++zero) {
     Json row = {{"zero", zero}};
@@ -86,7 +85,7 @@ Json zero_json(const Simulation& s) {
 Json layers_json(const Simulation& s) {
   Json list = Json::array();
   const StateBytes bytes =
-      sharded(state_bytes(s.job.layout), s.job.layout.zero, static_cast<double>(s.job.layout.dp * s.job.layout.cp));
+      sharded(state_bytes(s.job.layout), s.job.layout.zero, static_cast<double>(s.job.layout.num_replicas()));
   for (size_t first = 0; first < s.blocks.size();) {
     size_t last = first;
     const auto alike = [&](const BlockCost& a, const BlockCost& b) {
@@ -106,8 +105,7 @@ Json layers_json(const Simulation& s) {
   return list;
 }
 
-}  // namespace
-
+/// What takes the time: "computing 81 %, communication 12 %, bubble 5 %, update 2 %".
 std::string what_binds(const Simulation& s) {
   const Shares shares = shares_of(s);
   std::vector<std::pair<double, std::string>> parts = {{shares.computing, "computing"},
@@ -122,6 +120,47 @@ std::string what_binds(const Simulation& s) {
   }
   return join(words, ", ");
 }
+
+/// Where memory goes: by kind and rank, by layer, and at each ZeRO stage.
+std::string memory_text(const Simulation& s) {
+  const bool colour = has_colour(STDOUT_FILENO);
+  Table ranks({"rank", "blocks", "weights", "gradients", "optimizer", "activations", "buffers", "GB", "peak at"});
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    const RankMemory& m = s.ranks[rank].memory;
+    const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes / 1e9); };
+    ranks.add_row({std::to_string(rank), stages_of(s, rank), gb(m.weights), gb(m.gradients), gb(m.optimizer),
+                   gb(m.activations), gb(m.buffers), gb(m.sum()), s.ranks[rank].played.peak_at.to_string()});
+  }
+  Table layers({"layer", "blocks", "parameters", "states GB", "activations GB", "while it computes GB"});
+  for (const Json& layer : layers_json(s)) {
+    layers.add_row({layer["layer"].get<std::string>(),
+                    fmt::format("{}-{}", layer["first"].get<size_t>(), layer["last"].get<size_t>()),
+                    format_short_count(layer["parameters"].get<double>()),
+                    fmt::format("{:.3f}", layer["state_bytes"].get<double>() / 1e9),
+                    fmt::format("{:.3f}", layer["activation_bytes"].get<double>() / 1e9),
+                    fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
+  }
+  const Json zero = zero_json(s);
+  Table stages({"ZeRO", "GB a rank", "with float32 gradients", "saving"});
+  for (const Json& row : zero) {
+    const double bytes = row["bytes"].get<double>();
+    stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
+                    fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / 1e9),
+                    fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
+  }
+  const StateBytes bytes = state_bytes(s.job.layout);
+  return fmt::format(
+      "Memory of each rank of the pipeline, GB\n{}\nEach layer, a rank's share of one micro-batch\n{}\n"
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas\n{}",
+      ranks.to_text({.bold_header = colour, .indent = 2}), layers.to_text({.bold_header = colour, .indent = 2}),
+      bytes.sum(), bytes.weights, bytes.gradients, bytes.optimizer, s.job.layout.num_replicas(),
+      stages.to_text({.bold_header = colour, .indent = 2}));
+}
+
+/// Of a whole training.
+double training_seconds(const Simulation& s, double tokens) { return tokens / s.tokens_per_step * s.step_seconds; }
+
+}  // namespace
 
 std::string simulation_text(const Simulation& s, const SimulateReportOptions& options) {
   const JobLayout& l = s.job.layout;
@@ -154,7 +193,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
                              gigabytes(s.cluster.device.memory_bytes), s.fullest, full.weights / 1e9,
                              full.gradients / 1e9, full.optimizer / 1e9, full.activations / 1e9, full.buffers / 1e9)});
   if (options.tokens > 0) {
-    const double seconds = options.tokens / s.tokens_per_step * s.step_seconds;
+    const double seconds = training_seconds(s, options.tokens);
     table.add_row({"training", format_duration(seconds),
                    fmt::format("for {} {}: {:.4g} device-hours", format_short_count(options.tokens), unit,
                                seconds / 3600 * s.devices())});
@@ -173,41 +212,6 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   }
   if (options.memory) text += "\n" + memory_text(s);
   return text;
-}
-
-std::string memory_text(const Simulation& s) {
-  const bool colour = has_colour(STDOUT_FILENO);
-  Table ranks({"rank", "blocks", "weights", "gradients", "optimizer", "activations", "buffers", "GB", "peak at"});
-  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
-    const RankMemory& m = s.ranks[rank].memory;
-    const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes / 1e9); };
-    ranks.add_row({std::to_string(rank), stages_of(s, rank), gb(m.weights), gb(m.gradients), gb(m.optimizer),
-                   gb(m.activations), gb(m.buffers), gb(m.sum()), s.ranks[rank].played.peak_at.to_string()});
-  }
-  Table layers({"layer", "blocks", "parameters", "states GB", "activations GB", "while it computes GB"});
-  for (const Json& layer : layers_json(s)) {
-    layers.add_row({layer["layer"].get<std::string>(),
-                    fmt::format("{}-{}", layer["first"].get<size_t>(), layer["last"].get<size_t>()),
-                    format_short_count(layer["parameters"].get<double>()),
-                    fmt::format("{:.3f}", layer["state_bytes"].get<double>() / 1e9),
-                    fmt::format("{:.3f}", layer["activation_bytes"].get<double>() / 1e9),
-                    fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
-  }
-  const Json zero = zero_json(s);
-  Table stages({"ZeRO", "GB a rank", "with float32 gradients", "saving"});
-  for (const Json& row : zero) {
-    const double bytes = row["bytes"].get<double>();
-    stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
-                    fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / 1e9),
-                    fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
-  }
-  const StateBytes bytes = state_bytes(s.job.layout);
-  return fmt::format(
-      "Memory of each rank of the pipeline, GB\n{}\nEach layer, a rank's share of one micro-batch\n{}\n"
-      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas\n{}",
-      ranks.to_text({.bold_header = colour, .indent = 2}), layers.to_text({.bold_header = colour, .indent = 2}),
-      bytes.sum(), bytes.weights, bytes.gradients, bytes.optimizer, s.job.layout.dp * s.job.layout.cp,
-      stages.to_text({.bold_header = colour, .indent = 2}));
 }
 
 std::string simulation_json(const Simulation& s, const SimulateReportOptions& options) {
@@ -252,7 +256,7 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
     json["would_fit"] = ways_to_fit(s);
   }
   if (options.tokens > 0) {
-    const double seconds = options.tokens / s.tokens_per_step * s.step_seconds;
+    const double seconds = training_seconds(s, options.tokens);
     json["total_tokens"] = options.tokens;
     json["total_seconds"] = seconds;
     json["gpu_hours"] = seconds / 3600 * s.devices();

@@ -14,15 +14,10 @@ struct SimulateReportOptions {
 
 std::string simulation_text(const Simulation& simulation, const SimulateReportOptions& options);
 std::string simulation_json(const Simulation& simulation, const SimulateReportOptions& options);
-/// Where memory goes: by kind and rank, by layer, and at each ZeRO stage.
-std::string memory_text(const Simulation& simulation);
 
 std::string simulation_svg(const Simulation& simulation);
 std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options);
 /// For chrome://tracing and Perfetto: a process a rank, a thread a stream.
 std::string simulation_trace(const Simulation& simulation);
-
-/// What takes the time: "computing 81 %, communication 12 %, bubble 5 %, update 2 %".
-std::string what_binds(const Simulation& simulation);
 
 }  // namespace trireme::cli

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <vector>
 
@@ -29,13 +30,13 @@ size_t adasum(Communicator& comm, const GroupLayout& unchecked, std::span<float>
   }
   const int rank = comm.rank(), size = comm.size();
   const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
-  std::vector<float> other(values.size());
-  size_t bytes_sent = 0;
   if (rank >= paired) {
     comm.send(values, rank - paired);
     comm.recv(values, rank - paired);
     return values.size_bytes();
   }
+  std::vector<float> other(values.size());
+  size_t bytes_sent = 0;
   const bool has_guest = rank + paired < size;
   if (has_guest) {
     comm.recv(other, rank + paired);

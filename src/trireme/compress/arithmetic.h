@@ -13,7 +13,7 @@ void scale_by(std::span<float> values, float factor);
 bool all_finite(std::span<const float> values);
 /// Sets what is not finite to 0.
 void clear_not_finite(std::span<float> values);
-/// Σ a b and Σ a² in double, in 16 lanes that meet in a tree: the same bits on every processor.
+/// Σ a b in double, in 16 lanes that meet in a tree: the same bits on every processor.
 double dot_product(std::span<const float> a, std::span<const float> b);
 
 }  // namespace trireme

@@ -27,16 +27,32 @@ constexpr Facts kFacts[kNumBlockFormats] = {
 
 const Facts& facts(BlockFormat format) { return kFacts[static_cast<size_t>(format)]; }
 size_t num_blocks(size_t count) { return (count + kBlockElements - 1) / kBlockElements; }
+bool has_scale(BlockFormat format) { return format != BlockFormat::kBFloat16; }
 size_t scale_bytes(BlockFormat format, size_t count) { return has_scale(format) ? 4 * num_blocks(count) : 0; }
 
-}  // namespace
-
+/// Of one block.
 size_t payload_bytes(BlockFormat format, size_t count) {
   const auto per_byte = static_cast<size_t>(facts(format).per_byte);
   return per_byte == 0 ? 2 * count : (count + per_byte - 1) / per_byte;
 }
 
-bool has_scale(BlockFormat format) { return format != BlockFormat::kBFloat16; }
+/// Calls done(place, length, payload, scale) after each block.
+template <typename Done>
+void encode_each(const Kernels& kernels, BlockFormat format, const float* values, size_t count, uint8_t* out,
+                 const RandomKey& random, uint64_t first, Done done) {
+  const auto encode = kernels.encode[static_cast<size_t>(format)];
+  uint8_t* payload = out + scale_bytes(format, count);
+  for (size_t at = 0; at < count; at += kBlockElements) {
+    const size_t n = std::min(kBlockElements, count - at);
+    float scale = 0;
+    encode(values + at, n, random, (first + at) / kBlockElements, &scale, payload);
+    if (has_scale(format)) std::memcpy(out + at / kBlockElements * 4, &scale, 4);
+    done(at, n, payload, scale);
+    payload += payload_bytes(format, n);
+  }
+}
+
+}  // namespace
 
 std::vector<const Kernels*> available() {
   std::vector<const Kernels*> all = {avx512(), avx2(), portable()};
@@ -51,32 +67,18 @@ const Kernels& fastest() {
 
 void encode_blocks(const Kernels& kernels, BlockFormat format, const float* values, size_t count, uint8_t* out,
                    const RandomKey& random, uint64_t first) {
-  const auto encode = kernels.encode[static_cast<size_t>(format)];
-  uint8_t* payload = out + scale_bytes(format, count);
-  for (size_t at = 0; at < count; at += kBlockElements) {
-    const size_t n = std::min(kBlockElements, count - at);
-    float scale = 0;
-    encode(values + at, n, random, (first + at) / kBlockElements, &scale, payload);
-    if (has_scale(format)) std::memcpy(out + at / kBlockElements * 4, &scale, 4);
-    payload += payload_bytes(format, n);
-  }
+  encode_each(kernels, format, values, count, out, random, first, [](size_t, size_t, const uint8_t*, float) {});
 }
 
 void encode_blocks_keeping_rest(const Kernels& kernels, BlockFormat format, float* values, size_t count, uint8_t* out,
                                 const RandomKey& random, uint64_t first) {
-  const auto encode = kernels.encode[static_cast<size_t>(format)];
   const auto decode = kernels.decode[static_cast<size_t>(format)];
-  uint8_t* payload = out + scale_bytes(format, count);
   alignas(64) float sent[kBlockElements];
-  for (size_t at = 0; at < count; at += kBlockElements) {
-    const size_t n = std::min(kBlockElements, count - at);
-    float scale = 0;
-    encode(values + at, n, random, (first + at) / kBlockElements, &scale, payload);
-    if (has_scale(format)) std::memcpy(out + at / kBlockElements * 4, &scale, 4);
-    decode(payload, n, scale, sent);
-    kernels.keep_rest(values + at, sent, n);
-    payload += payload_bytes(format, n);
-  }
+  encode_each(kernels, format, values, count, out, random, first,
+              [&](size_t at, size_t n, const uint8_t* payload, float scale) {
+                decode(payload, n, scale, sent);
+                kernels.keep_rest(values + at, sent, n);
+              });
 }
 
 void decode_blocks(const Kernels& kernels, BlockFormat format, const uint8_t* in, size_t count, float* out, bool add) {

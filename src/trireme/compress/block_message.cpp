@@ -9,44 +9,33 @@
 namespace trireme {
 namespace {
 
-class BlockEncoder : public MessageEncoder {
+class BlockEncoder : public ResidualEncoder {
  public:
   BlockEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size)
-      : options_(options),
-        format_(*block_format(options)),
-        layout_(std::move(layout)),
-        rank_(rank),
-        size_(size),
-        residual_(layout_.count, "residual/", keeps_residual(options)) {}
+      : ResidualEncoder(options, std::move(layout), rank, size), format_(*block_format(options)) {}
 
   void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
-    if (options_.clip_deviations > 0) clip_to_deviations(layout_, options_.clip_deviations, values);
+    clip_to_deviations(options_, layout_, values);
     out.resize(encoded_bytes(format_, values.size()));
     const RandomKey random = rounding_key(options_, layout_.name, rank_, step);
     const std::span<float> from = residual_.with(values);
     residual_.kept() ? encode_blocks_keeping_rest(format_, from, out, random)
                      : encode_blocks(format_, from, out, random);
   }
-  void save(StatePieces& pieces) const override { residual_.save(layout_, pieces); }
-  void load(std::span<const StatePieces> by_rank) override { residual_.load(layout_, by_rank, rank_, size_); }
-  void rescale(float factor) override { residual_.rescale(factor); }
 
  private:
-  CompressionOptions options_;
   BlockFormat format_;
-  GroupLayout layout_;
-  int rank_, size_;
-  Residual residual_;
 };
 
 }  // namespace
 
-void clip_to_deviations(const GroupLayout& layout, float deviations, std::span<float> values) {
+void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values) {
+  if (options.method != Method::kTernGrad || options.clip_deviations == 0) return;
   for (const TensorPart& part : layout.parts) {
     const auto tensor = values.subspan(part.offset, part.count());
     const double square = dot_product(tensor, tensor) / std::max<double>(1, static_cast<double>(tensor.size()));
     if (!std::isfinite(square)) continue;  // stays as it is, and becomes NaN on the way
-    const float limit = deviations * static_cast<float>(std::sqrt(square));
+    const float limit = options.clip_deviations * static_cast<float>(std::sqrt(square));
     for (float& value : tensor) value = std::clamp(value, -limit, limit);
   }
 }

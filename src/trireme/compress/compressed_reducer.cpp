@@ -60,11 +60,13 @@ void CompressedReducer::run() {
 
 void CompressedReducer::start(int group, std::span<float> values, uint64_t step) {
   if (group < 0 || static_cast<size_t>(group) >= counts_.size()) {
-    throw UsageError(fmt::format("there is no group {} to sum: the reducer has {}", group, counts_.size()));
+    throw UsageError(fmt::format("there is no group {} to sum: the reducer has {}", group, counts_.size()),
+                     "groups are counted from 0, in the order in which the reducer was given them");
   }
   const size_t wanted = counts_[static_cast<size_t>(group)];
   if (values.size() != wanted) {
-    throw UsageError(fmt::format("group {} has {} elements, but was laid out with {}", group, values.size(), wanted));
+    throw UsageError(fmt::format("group {} has {} elements, but was laid out with {}", group, values.size(), wanted),
+                     "give it the whole group, padding included");
   }
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);

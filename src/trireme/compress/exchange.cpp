@@ -1,6 +1,8 @@
 // The choice of a family, and the sum that is not compressed.
 #include "trireme/compress/exchange.h"
 
+#include "trireme/compress/exchange_families.h"
+
 namespace trireme {
 namespace {
 
@@ -22,17 +24,20 @@ class DenseExchange : public Exchange {
 /// Dense for the first steps, then something else.
 class WarmExchange : public Exchange {
  public:
-  WarmExchange(std::unique_ptr<Exchange> dense, std::unique_ptr<Exchange> later, uint64_t steps)
-      : dense_(std::move(dense)), later_(std::move(later)), steps_(steps) {}
+  WarmExchange(Communicator& comm, std::unique_ptr<Exchange> later, uint64_t steps)
+      : dense_(comm), later_(std::move(later)), steps_(steps) {}
 
-  void sum(std::span<float> values, uint64_t step) override { (step < steps_ ? dense_ : later_)->sum(values, step); }
+  void sum(std::span<float> values, uint64_t step) override {
+    step < steps_ ? dense_.sum(values, step) : later_->sum(values, step);
+  }
   void save(StatePieces& pieces) const override { later_->save(pieces); }
   void load(std::span<const StatePieces> by_rank) override { later_->load(by_rank); }
   void rescale(float factor) override { later_->rescale(factor); }
-  uint64_t bytes_sent() const override { return dense_->bytes_sent() + later_->bytes_sent(); }
+  uint64_t bytes_sent() const override { return dense_.bytes_sent() + later_->bytes_sent(); }
 
  private:
-  std::unique_ptr<Exchange> dense_, later_;
+  DenseExchange dense_;
+  std::unique_ptr<Exchange> later_;
   uint64_t steps_;
 };
 
@@ -40,7 +45,7 @@ std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const Compress
                                               double share) {
   switch (options.method) {
     case Method::kNone:
-      return make_dense_exchange(comm);
+      return std::make_unique<DenseExchange>(comm);
     case Method::kTopK:
     case Method::kThreshold:
     case Method::kDgc:
@@ -61,15 +66,13 @@ uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks) {
   return 2 * num_bytes * (p - 1) / p;
 }
 
-std::unique_ptr<Exchange> make_dense_exchange(Communicator& comm) { return std::make_unique<DenseExchange>(comm); }
-
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                         double share) {
   check(options);
   layout = checked(std::move(layout));
   std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share);
   if (options.warmup_steps == 0 || options.method == Method::kDgc) return exchange;
-  return std::make_unique<WarmExchange>(make_dense_exchange(comm), std::move(exchange), options.warmup_steps);
+  return std::make_unique<WarmExchange>(comm, std::move(exchange), options.warmup_steps);
 }
 
 }  // namespace trireme

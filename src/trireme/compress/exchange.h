@@ -40,17 +40,6 @@ class Exchange {
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                         double share = 1);
 
-// The families.
-std::unique_ptr<Exchange> make_dense_exchange(Communicator& comm);
-std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options,
-                                              GroupLayout layout);
-std::unique_ptr<Exchange> make_random_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout);
-std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout, double share);
-std::unique_ptr<Exchange> make_low_rank_exchange(Communicator& comm, const CompressionOptions& options,
-                                                 GroupLayout layout);
-
 /// What a dense sum of so many bytes makes a rank send.
 uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks);
 

@@ -1,7 +1,7 @@
 // Sums of chosen elements: all ranks gather what all have chosen and add it in the order of the ranks.
 #include <algorithm>
 
-#include "trireme/compress/exchange.h"
+#include "trireme/compress/exchange_families.h"
 #include "trireme/compress/message.h"
 
 namespace trireme {

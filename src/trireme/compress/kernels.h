@@ -39,6 +39,15 @@ struct Kernels {
   void (*expand)(const float* p, const float* q, size_t rows, size_t columns, size_t rank, Store store, float* out);
 };
 
+/// The vectors that an instruction set has.
+template <size_t kBytes_>
+struct VectorsOf {
+  static constexpr size_t kBytes = kBytes_;
+  typedef uint32_t Bits __attribute__((vector_size(kBytes)));
+  typedef uint64_t Wide __attribute__((vector_size(kBytes)));
+  typedef float Floats __attribute__((vector_size(kBytes)));
+};
+
 /// Null where this machine cannot run them.
 const Kernels* portable();
 const Kernels* avx2();
@@ -47,10 +56,6 @@ const Kernels* avx512();
 /// The tables that this machine can run, the fastest first.
 std::vector<const Kernels*> available();
 const Kernels& fastest();
-
-/// Payload bytes of one block.
-size_t payload_bytes(BlockFormat format, size_t count);
-bool has_scale(BlockFormat format);
 
 // The functions of block_format.h with a given table.
 void encode_blocks(const Kernels& kernels, BlockFormat format, const float* values, size_t count, uint8_t* out,

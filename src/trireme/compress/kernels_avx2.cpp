@@ -10,12 +10,7 @@
 namespace trireme::compress_kernels {
 namespace {
 
-struct Isa {
-  static constexpr size_t kBytes = 32;
-  typedef uint32_t Bits __attribute__((vector_size(kBytes)));
-  typedef uint64_t Wide __attribute__((vector_size(kBytes)));
-  typedef float Floats __attribute__((vector_size(kBytes)));
-
+struct Isa : VectorsOf<32> {
   TRIREME_TARGET __attribute__((always_inline)) static inline Wide multiply_even(Bits a, Bits b) {
     return (Wide)_mm256_mul_epu32((__m256i)a, (__m256i)b);
   }

@@ -15,12 +15,7 @@
 namespace trireme::compress_kernels {
 namespace {
 
-struct Isa {
-  static constexpr size_t kBytes = 64;
-  typedef uint32_t Bits __attribute__((vector_size(kBytes)));
-  typedef uint64_t Wide __attribute__((vector_size(kBytes)));
-  typedef float Floats __attribute__((vector_size(kBytes)));
-
+struct Isa : VectorsOf<64> {
   TRIREME_TARGET __attribute__((always_inline)) static inline Wide multiply_even(Bits a, Bits b) {
     return (Wide)_mm512_mul_epu32((__m512i)a, (__m512i)b);
   }

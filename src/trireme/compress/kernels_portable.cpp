@@ -6,12 +6,7 @@
 namespace trireme::compress_kernels {
 namespace {
 
-struct Isa {
-  static constexpr size_t kBytes = 16;
-  typedef uint32_t Bits __attribute__((vector_size(kBytes)));
-  typedef uint64_t Wide __attribute__((vector_size(kBytes)));
-  typedef float Floats __attribute__((vector_size(kBytes)));
-
+struct Isa : VectorsOf<16> {
   static Wide multiply_even(Bits a, Bits b) { return Wide{uint64_t{a[0]} * b[0], uint64_t{a[2]} * b[2]}; }
 };
 

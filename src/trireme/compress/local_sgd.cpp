@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/exchange.h"
 
 namespace trireme {
@@ -56,11 +55,8 @@ DiLoCo::DiLoCo(Communicator& comm, const DiLoCoOptions& options, GroupLayout lay
                      "allowed: more than 0; 0.7 is usual");
   }
   if (!options_.format) return;
-  blocks_.emplace(comm, *options_.format, block_parts(anchor_.size(), comm.size()));
-  sum_.resize(blocks_->own_count());
-  if (is_stochastic(*options_.format)) return;  // right on average: what it loses is not kept
-  residual_.resize(anchor_.size());
-  sum_residual_.resize(blocks_->own_count());
+  const bool keeps_rest = !is_stochastic(*options_.format);  // which is right on average
+  blocks_.emplace(comm, *options_.format, anchor_.size(), keeps_rest, "diloco/");
 }
 
 void DiLoCo::average(std::span<float> delta, uint64_t step) {
@@ -69,20 +65,9 @@ void DiLoCo::average(std::span<float> delta, uint64_t step) {
     bytes_sent_ += dense_sum_bytes(delta.size_bytes(), comm_.size());
     return;
   }
-  const RandomKey first = random_key(options_.seed, fmt::format("diloco/rank {}", comm_.rank()), step);
-  const RandomKey second = random_key(options_.seed, "diloco/sum", step);
-  const float share = 1.f / static_cast<float>(comm_.size());
-  if (residual_.empty()) {
-    blocks_->reduce_scatter(delta, sum_, first);
-    scale_by(sum_, share);
-    blocks_->all_gather(sum_, delta, second);
-    return;
-  }
-  add_into(residual_, delta);
-  blocks_->reduce_scatter_keeping_rest(residual_, sum_, first);
-  scale_by(sum_, share);
-  add_into(sum_residual_, sum_);
-  blocks_->all_gather_keeping_rest(sum_residual_, delta, second);
+  const RandomKey own = random_key(options_.seed, fmt::format("diloco/rank {}", comm_.rank()), step);
+  const RandomKey of_sum = random_key(options_.seed, "diloco/sum", step);
+  blocks_->sum(delta, own, of_sum, 1.f / static_cast<float>(comm_.size()));
 }
 
 bool DiLoCo::after_step(uint64_t step, std::span<float> parameters) {
@@ -102,9 +87,7 @@ StatePieces DiLoCo::save() const {
   StatePieces pieces;
   save_group(layout_, "diloco/anchor/", StateKind::kReplicated, anchor_, 0, pieces);
   save_group(layout_, "diloco/momentum/", StateKind::kReplicated, momentum_, 0, pieces);
-  save_group(layout_, "diloco/residual/", StateKind::kPerRank, residual_, 0, pieces);
-  if (blocks_)
-    save_group(layout_, "diloco/sum_residual/", StateKind::kSharded, sum_residual_, blocks_->own_first(), pieces);
+  if (blocks_) blocks_->save(layout_, pieces);
   return pieces;
 }
 
@@ -112,8 +95,7 @@ void DiLoCo::load(std::span<const StatePieces> by_rank) {
   const int rank = comm_.rank(), size = comm_.size();
   load_group(layout_, "diloco/anchor/", by_rank, rank, size, anchor_, 0);
   load_group(layout_, "diloco/momentum/", by_rank, rank, size, momentum_, 0);
-  load_group(layout_, "diloco/residual/", by_rank, rank, size, residual_, 0);
-  if (blocks_) load_group(layout_, "diloco/sum_residual/", by_rank, rank, size, sum_residual_, blocks_->own_first());
+  if (blocks_) blocks_->load(layout_, by_rank);
 }
 
 }  // namespace trireme

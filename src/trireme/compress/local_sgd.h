@@ -9,7 +9,7 @@
 #include <string>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/compress/block_collectives.h"
+#include "trireme/compress/block_sum.h"
 #include "trireme/compress/state.h"
 
 namespace trireme {
@@ -68,10 +68,9 @@ class DiLoCo {
   Communicator& comm_;
   DiLoCoOptions options_;
   GroupLayout layout_;
-  std::vector<float> anchor_;    ///< where ranks last met
-  std::vector<float> momentum_;  ///< of the outer optimizer
-  std::optional<BlockCollectives> blocks_;
-  std::vector<float> residual_, sum_, sum_residual_;  ///< with a format
+  std::vector<float> anchor_;       ///< where ranks last met
+  std::vector<float> momentum_;     ///< of the outer optimizer
+  std::optional<BlockSum> blocks_;  ///< with a format
   uint64_t bytes_sent_ = 0;
 };
 

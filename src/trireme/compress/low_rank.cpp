@@ -3,8 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "trireme/compress/arithmetic.h"
-
 namespace trireme {
 
 void make_orthonormal(std::span<float> p, size_t rows, size_t rank) {

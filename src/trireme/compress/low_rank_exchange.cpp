@@ -9,25 +9,21 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/compress/arithmetic.h"
-#include "trireme/compress/exchange.h"
+#include "trireme/compress/exchange_families.h"
 #include "trireme/compress/kernels.h"
 #include "trireme/compress/low_rank.h"
-#include "trireme/compress/residual.h"
 
 namespace trireme {
 namespace {
 
 using compress_kernels::Store;
 
-class LowRankExchange : public Exchange {
+class LowRankExchange : public ResidualExchange {
  public:
   LowRankExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout)
-      : comm_(comm),
+      : ResidualExchange(comm, options, std::move(layout)),
         kernels_(compress_kernels::fastest()),
-        layout_(std::move(layout)),
-        options_(options),
-        rank_(static_cast<size_t>(options.rank)),
-        residual_(layout_.count, "residual/", keeps_residual(options)) {
+        rank_(static_cast<size_t>(options.rank)) {
     size_t num_p = 0, num_q = 0;
     for (const TensorPart& part : layout_.parts) {
       if (is_worth_factoring(part.rows, part.columns, rank_)) {
@@ -76,7 +72,7 @@ class LowRankExchange : public Exchange {
   }
 
   void save(StatePieces& pieces) const override {
-    residual_.save(layout_, pieces);
+    ResidualExchange::save(pieces);
     for (const Matrix& m : matrices_) {
       const float* const q = q_.data() + m.q;
       pieces.push_back(
@@ -84,7 +80,7 @@ class LowRankExchange : public Exchange {
     }
   }
   void load(std::span<const StatePieces> by_rank) override {
-    residual_.load(layout_, by_rank, comm_.rank(), comm_.size());
+    ResidualExchange::load(by_rank);
     if (by_rank.empty()) return;
     for (const Matrix& m : matrices_) {
       for (const StatePiece& piece : by_rank[0]) {  // one with another rank is of no use: the fresh one stays
@@ -93,8 +89,6 @@ class LowRankExchange : public Exchange {
       }
     }
   }
-  void rescale(float factor) override { residual_.rescale(factor); }
-  uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   struct Matrix {
@@ -105,11 +99,6 @@ class LowRankExchange : public Exchange {
   float* p_of(const Matrix& m) { return p_.data() + m.p; }
   float* q_of(const Matrix& m) { return q_.data() + m.q; }
   std::string name_of_q(const Matrix& m) const { return "q/" + m.part.name; }
-
-  void all_reduce(std::vector<float>& values) {
-    comm_.all_reduce(values);
-    bytes_sent_ += dense_sum_bytes(values.size() * sizeof(float), comm_.size());
-  }
 
   /// Makes the rows of Q ready for the next step: of length 1, so that P is as large as M, however small gradients get.
   /// Random ones take the place of all, or of those that lead nowhere: a 0 would stay 0 for ever. The same on all
@@ -126,18 +115,13 @@ class LowRankExchange : public Exchange {
     }
   }
 
-  Communicator& comm_;
   const compress_kernels::Kernels& kernels_;
-  GroupLayout layout_;
-  CompressionOptions options_;
   size_t rank_;  ///< of the factors
   std::vector<Matrix> matrices_;
   std::vector<TensorPart> dense_;
   size_t num_dense_ = 0;
   std::vector<float> p_;  ///< of all matrices, then what travels whole
   std::vector<float> q_;
-  Residual residual_;
-  uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
-#include "trireme/compress/arithmetic.h"
+#include "trireme/comm/reduce.h"
 #include "trireme/compress/message_encoders.h"
 #include "trireme/compress/sparse_format.h"
 
@@ -23,11 +23,10 @@ class DenseEncoder : public MessageEncoder {
 
 void add_dense(std::span<const uint8_t> message, std::span<float> out) {
   if (message.size() != out.size_bytes()) {
-    throw Error(fmt::format("a dense message of {} bytes is not {} elements", message.size(), out.size()));
+    throw Error(fmt::format("a dense message of {} bytes is not {} elements", message.size(), out.size()),
+                std::string(kSameOnBothSides));
   }
-  std::vector<float> values(out.size());
-  if (!values.empty()) std::memcpy(values.data(), message.data(), message.size());
-  add_into(out, values);
+  combine(ReduceOp::kSum, DataType::kFloat, out.data(), out.data(), message.data(), out.size());
 }
 
 /// The first steps as they are, then by another encoder.
@@ -91,7 +90,8 @@ void add_message(const CompressionOptions& options, const std::string& group, ui
   if (const auto format = block_format(options)) {
     if (message.size() != encoded_bytes(*format, out.size())) {
       throw Error(
-          fmt::format("a message of {} bytes is not {} elements as {}", message.size(), out.size(), name_of(*format)));
+          fmt::format("a message of {} bytes is not {} elements as {}", message.size(), out.size(), name_of(*format)),
+          std::string(kSameOnBothSides));
     }
     return add_blocks(*format, message, out);
   }

@@ -7,6 +7,31 @@
 
 namespace trireme {
 
+/// What to do about a message that does not fit.
+inline constexpr std::string_view kSameOnBothSides =
+    "give the sender and the receiver the same compression settings and the same groups";
+
+/// Keeps what it does not send, where the method wants that.
+class ResidualEncoder : public MessageEncoder {
+ public:
+  ResidualEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size)
+      : options_(options),
+        layout_(std::move(layout)),
+        rank_(rank),
+        size_(size),
+        residual_(layout_.count, "residual/", keeps_residual(options)) {}
+
+  void save(StatePieces& pieces) const override { residual_.save(layout_, pieces); }
+  void load(std::span<const StatePieces> by_rank) override { residual_.load(layout_, by_rank, rank_, size_); }
+  void rescale(float factor) override { residual_.rescale(factor); }
+
+ protected:
+  CompressionOptions options_;
+  GroupLayout layout_;
+  int rank_, size_;
+  Residual residual_;
+};
+
 std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
                                                    int size);
 std::unique_ptr<MessageEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
@@ -24,8 +49,8 @@ RandomChoice random_choice(const CompressionOptions& options, const std::string&
 /// The chosen values, taken out of the residual; with a NaN among them where the gradient is not finite.
 std::vector<float> take_chosen(const RandomChoice& choice, Residual& residual, std::span<float> gradient);
 
-/// Cuts off what lies further from 0 than so many standard deviations of its tensor.
-void clip_to_deviations(const GroupLayout& layout, float deviations, std::span<float> values);
+/// Terngrad: cuts off what lies further from 0 than `clip_deviations` standard deviations of its tensor.
+void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values);
 /// The random numbers with which a rank rounds a group.
 RandomKey rounding_key(const CompressionOptions& options, const std::string& group, int rank, uint64_t step);
 

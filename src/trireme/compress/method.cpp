@@ -20,7 +20,7 @@ struct Facts {
 };
 
 constexpr Facts kFacts[kNumMethods] = {
-    {"none", Feedback::kHarmful},      {"topk", Feedback::kWanted},       {"randomk", Feedback::kWanted},
+    {"none", Feedback::kPossible},     {"topk", Feedback::kWanted},       {"randomk", Feedback::kWanted},
     {"threshold", Feedback::kWanted},  {"dgc", Feedback::kAlways},        {"terngrad", Feedback::kHarmful},
     {"qsgd", Feedback::kHarmful},      {"sign", Feedback::kWanted},       {"onebit_adam", Feedback::kAlways},
     {"powersgd", Feedback::kWanted},   {"float16", Feedback::kPossible},  {"bfloat16", Feedback::kPossible},
@@ -46,7 +46,7 @@ void check_feedback(const CompressionOptions& options) {
   if (!options.error_feedback) return;
   const bool on = *options.error_feedback;
   const Feedback feedback = facts(options.method).feedback;
-  if (on && feedback == Feedback::kHarmful && options.method != Method::kNone) {
+  if (on && feedback == Feedback::kHarmful) {
     refuse(
         options, "error_feedback", "true",
         "false: stochastic rounding is right on average, and its error may be larger than the value, so that what is "

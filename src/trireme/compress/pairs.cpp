@@ -29,9 +29,8 @@ const std::vector<Rule>& rules() {
       {{"onebit_adam", "an optimizer other than Adam", "what it sends is Adam's momentum"},
        [](const Combination& c) { return c.method == Method::kOneBitAdam && !c.adam; }},
       {{"onebit_adam", "ZeRO",
-        "every rank adds its gradient to the whole momentum and needs the whole second moment, of which ZeRO leaves it "
-        "a "
-        "part"},
+        "every rank adds its gradient to the whole momentum and needs the whole second moment, of which ZeRO leaves "
+        "it a part"},
        [](const Combination& c) { return c.method == Method::kOneBitAdam && c.zero > 0; }},
       {{"onebit_adam", "parameter servers",
         "servers make the update from gradients, but what travels is the momentum that workers keep"},
@@ -58,9 +57,8 @@ const std::vector<Rule>& rules() {
         "the angle is between whole tensors, and a reduce-scatter leaves no rank a whole one"},
        [](const Combination& c) { return is_adasum(c) && c.zero >= 2; }},
       {{"Adasum", "compression of gradients",
-        "partial results are combined again at every level of the tree: each would have to be compressed anew, without "
-        "a "
-        "rank to keep what that loses"},
+        "partial results are combined again at every level of the tree: each would have to be compressed anew, "
+        "without a rank to keep what that loses"},
        [](const Combination& c) { return is_adasum(c) && c.method != Method::kNone; }},
   };
   return all;
@@ -84,7 +82,7 @@ void check(const Combination& combination) {
   const std::optional<Refusal> refusal = find_refusal(combination);
   if (!refusal) return;
   throw UsageError(fmt::format("{} and {} cannot go together", refusal->one, refusal->other),
-                   fmt::format("{}", refusal->reason));
+                   std::string(refusal->reason));
 }
 
 std::vector<Refusal> all_refusals() {

@@ -10,14 +10,9 @@
 namespace trireme {
 namespace {
 
-class RandomEncoder : public MessageEncoder {
+class RandomEncoder : public ResidualEncoder {
  public:
-  RandomEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size)
-      : options_(options),
-        layout_(std::move(layout)),
-        rank_(rank),
-        size_(size),
-        residual_(layout_.count, "residual/", keeps_residual(options)) {}
+  using ResidualEncoder::ResidualEncoder;
 
   void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
     const RandomChoice choice = random_choice(options_, layout_.name, values.size(), step);
@@ -25,15 +20,6 @@ class RandomEncoder : public MessageEncoder {
     out.resize(chosen.size() * sizeof(float));
     if (!out.empty()) std::memcpy(out.data(), chosen.data(), out.size());
   }
-  void save(StatePieces& pieces) const override { residual_.save(layout_, pieces); }
-  void load(std::span<const StatePieces> by_rank) override { residual_.load(layout_, by_rank, rank_, size_); }
-  void rescale(float factor) override { residual_.rescale(factor); }
-
- private:
-  CompressionOptions options_;
-  GroupLayout layout_;
-  int rank_, size_;
-  Residual residual_;
 };
 
 }  // namespace
@@ -66,7 +52,8 @@ void add_random(const CompressionOptions& options, const std::string& group, uin
                 std::span<const uint8_t> message, std::span<float> out) {
   const RandomChoice choice = random_choice(options, group, out.size(), step);
   if (message.size() != choice.k * sizeof(float)) {
-    throw Error(fmt::format("a message of {} bytes is not {} of {} elements", message.size(), choice.k, out.size()));
+    throw Error(fmt::format("a message of {} bytes is not {} of {} elements", message.size(), choice.k, out.size()),
+                std::string(kSameOnBothSides));
   }
   for (size_t i = 0; i < choice.k; ++i) {
     float value;

@@ -114,16 +114,10 @@ RandomChoice select_at_random(size_t count, size_t k, uint64_t seed, std::string
   choice.k = std::min(k, count);
   choice.indices.resize(choice.k);
   const Philox random(seed, stream, step);
-  for (size_t i = 0; i < choice.k; ++i) {
-    if (i % 2 == 0) {  // a block of random words serves two
-      const PhiloxCounter words = random(i / 2);
-      for (size_t half = 0; half < 2 && i + half < choice.k; ++half) {
-        const uint64_t word = uint64_t{words[2 * half + 1]} << 32 | words[2 * half];
-        const uint64_t part = choice.part_of(i + half);
-        const auto inside = static_cast<uint64_t>(static_cast<unsigned __int128>(word) * part >> 64);
-        choice.indices[i + half] = static_cast<uint32_t>((i + half) * count / choice.k + inside);
-      }
-    }
+  for (size_t i = 0, first = 0; i < choice.k; ++i) {
+    const size_t end = (i + 1) * count / choice.k;
+    choice.indices[i] = static_cast<uint32_t>(first + random.below(end - first, i));
+    first = end;
   }
   return choice;
 }

@@ -11,6 +11,10 @@ namespace {
 
 constexpr size_t kReach = 65536;  // what 16 bits address
 
+// What to do about bytes that do not fit.
+constexpr const char* kCure =
+    "give the sender and the receiver the same groups; else the message was damaged on its way";
+
 size_t num_reaches(size_t count) { return (count + kReach - 1) / kReach; }
 
 }  // namespace
@@ -38,14 +42,15 @@ void add_sparse(std::span<const uint8_t> in, std::span<float> out) {
   const size_t reaches = num_reaches(out.size());
   std::vector<uint32_t> counts(reaches);
   if (in.size() < 4 * reaches) {
-    throw Error(fmt::format("a sparse message of {} bytes is too short for {} elements", in.size(), out.size()));
+    throw Error(fmt::format("a sparse message of {} bytes is too short for {} elements", in.size(), out.size()), kCure);
   }
   if (reaches > 0) std::memcpy(counts.data(), in.data(), 4 * reaches);
   size_t k = 0;
   for (const uint32_t n : counts) k += n;
   if (in.size() != sparse_bytes(out.size(), k)) {
     throw Error(fmt::format("a sparse message of {} bytes says that it holds {} of {} elements, which are {} bytes",
-                            in.size(), k, out.size(), sparse_bytes(out.size(), k)));
+                            in.size(), k, out.size(), sparse_bytes(out.size(), k)),
+                kCure);
   }
   const uint8_t* const places = in.data() + 4 * reaches;
   const uint8_t* const values = places + 2 * k;
@@ -58,7 +63,7 @@ void add_sparse(std::span<const uint8_t> in, std::span<float> out) {
       std::memcpy(&value, values + 4 * at, 4);
       const size_t index = reach * kReach + place;
       if (index >= out.size()) {
-        throw Error(fmt::format("a sparse message names element {} of {}", index, out.size()));
+        throw Error(fmt::format("a sparse message names element {} of {}", index, out.size()), kCure);
       }
       out[index] += value;
     }

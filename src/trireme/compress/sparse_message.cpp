@@ -18,14 +18,9 @@ std::vector<float> take(std::span<float> from, std::span<const uint32_t> indices
   return chosen;
 }
 
-class SparseEncoder : public MessageEncoder {
+class SparseEncoder : public ResidualEncoder {
  public:
-  SparseEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size)
-      : options_(options),
-        layout_(std::move(layout)),
-        rank_(rank),
-        size_(size),
-        residual_(layout_.count, "residual/", keeps_residual(options)) {}
+  using ResidualEncoder::ResidualEncoder;
 
   void encode(std::span<float> values, uint64_t, std::vector<uint8_t>& out) override {
     const std::span<float> from = residual_.with(values);
@@ -35,29 +30,16 @@ class SparseEncoder : public MessageEncoder {
     encode_sparse(from.size(), indices, take(from, indices), out);
   }
   bool same_size_everywhere() const override { return options_.method == Method::kTopK; }
-  void save(StatePieces& pieces) const override { residual_.save(layout_, pieces); }
-  void load(std::span<const StatePieces> by_rank) override { residual_.load(layout_, by_rank, rank_, size_); }
-  void rescale(float factor) override { residual_.rescale(factor); }
-
- private:
-  CompressionOptions options_;
-  GroupLayout layout_;
-  int rank_, size_;
-  Residual residual_;
 };
 
 /// Momentum is applied before the choice, so that what waits gathers velocity, not only gradient; both are cleared
 /// where an element is sent. Clipping is local, so that what accumulates on a rank is bounded.
-class DgcEncoder : public MessageEncoder {
+class DgcEncoder : public ResidualEncoder {
  public:
   DgcEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, double share)
-      : options_(options),
-        layout_(std::move(layout)),
+      : ResidualEncoder(options, std::move(layout), rank, size),
         limit_(options.clip_norm * std::sqrt(share / size)),
-        rank_(rank),
-        size_(size),
-        velocity_(layout_.count, "velocity/", true),
-        residual_(layout_.count, "residual/", true) {}
+        velocity_(layout_.count, "velocity/", true) {}
 
   void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
     if (limit_ > 0) {
@@ -75,24 +57,21 @@ class DgcEncoder : public MessageEncoder {
     encode_sparse(from.size(), indices, chosen, out);
   }
   void save(StatePieces& pieces) const override {
-    residual_.save(layout_, pieces);
+    ResidualEncoder::save(pieces);
     velocity_.save(layout_, pieces);
   }
   void load(std::span<const StatePieces> by_rank) override {
-    residual_.load(layout_, by_rank, rank_, size_);
+    ResidualEncoder::load(by_rank);
     velocity_.load(layout_, by_rank, rank_, size_);
   }
   void rescale(float factor) override {
-    residual_.rescale(factor);
+    ResidualEncoder::rescale(factor);
     velocity_.rescale(factor);
   }
 
  private:
-  CompressionOptions options_;
-  GroupLayout layout_;
   double limit_;  ///< of the norm of this rank's group
-  int rank_, size_;
-  Residual velocity_, residual_;
+  Residual velocity_;
 };
 
 }  // namespace

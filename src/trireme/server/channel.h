@@ -14,6 +14,11 @@
 
 namespace trireme::server {
 
+/// For statistics.
+inline uint64_t nanoseconds(Clock::duration time) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+}
+
 /// Belongs to one thread. Registers itself with the poller, which must outlive it.
 class Channel {
  public:

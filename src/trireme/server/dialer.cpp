@@ -1,10 +1,6 @@
 #include "trireme/server/dialer.h"
 
-#include <fmt/format.h>
-
 #include <cerrno>
-
-#include "trireme/base/log.h"
 
 namespace trireme::server {
 

@@ -4,17 +4,16 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/optimizer/kernels.h"
 
 namespace trireme::server {
 namespace {
 
-void check_key(const Key& key, size_t piece_elements, std::set<std::string>& names) {
-  if (!names.insert(key.name).second) throw UsageError(fmt::format("two keys are called \"{}\"", key.name));
+void check_key(const Key& key, size_t piece_elements) {
   if (key.count == 0) throw UsageError(fmt::format("key \"{}\" has no elements", key.name));
   if (key.row_width == 0) return;
   if (key.count % key.row_width != 0) {
@@ -33,10 +32,12 @@ void check_key(const Key& key, size_t piece_elements, std::set<std::string>& nam
 KeyTable::KeyTable(std::vector<Key> keys, size_t piece_elements, int num_servers)
     : keys_(std::move(keys)), num_servers_(num_servers) {
   if (keys_.empty()) throw UsageError("a parameter server without keys has nothing to do");
-  std::set<std::string> names;
   for (uint32_t number = 0; number < keys_.size(); ++number) {
     const Key& key = keys_[number];
-    check_key(key, piece_elements, names);
+    if (!numbers_.emplace(key.name, number).second) {
+      throw UsageError(fmt::format("two keys are called \"{}\"", key.name));
+    }
+    check_key(key, piece_elements);
     const size_t step = key.row_width > 0 ? piece_elements / key.row_width * key.row_width : piece_elements;
     const auto begin = static_cast<uint32_t>(pieces_.size());
     for (size_t first = 0; first < key.count; first += step) {
@@ -63,9 +64,7 @@ KeyTable::KeyTable(std::vector<Key> keys, size_t piece_elements, int num_servers
 }
 
 uint32_t KeyTable::find(std::string_view name) const {
-  for (uint32_t number = 0; number < keys_.size(); ++number) {
-    if (keys_[number].name == name) return number;
-  }
+  if (const auto found = numbers_.find(name); found != numbers_.end()) return found->second;
   std::vector<std::string> names;
   for (const Key& key : keys_) names.push_back(key.name);
   const auto meant = nearest(name, names);
@@ -74,10 +73,9 @@ uint32_t KeyTable::find(std::string_view name) const {
       meant ? fmt::format("did you mean \"{}\"?", *meant) : fmt::format("they have {} others", keys_.size()));
 }
 
-size_t KeyTable::load(int shard) const {
-  size_t sum = 0;
-  for (const Piece& piece : pieces_) sum += piece.shard == shard ? piece.count : 0;
-  return sum;
+size_t KeyTable::num_squares(uint32_t piece) const {
+  const bool by_rows = keys_[pieces_[piece].key].row_width > 0;
+  return by_rows ? 1 : (pieces_[piece].count + kSquaresBlock - 1) / kSquaresBlock;
 }
 
 }  // namespace trireme::server

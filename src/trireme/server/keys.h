@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,13 +47,14 @@ class KeyTable {
     uint32_t first = 0, last = 0;
   };
   Range pieces_of(uint32_t key) const { return ranges_[key]; }
-  /// Elements on a server.
-  size_t load(int shard) const;
+  /// How many sums of squares a server has of a piece: one for each block, of rows one.
+  size_t num_squares(uint32_t piece) const;
 
  private:
   std::vector<Key> keys_;
   std::vector<Piece> pieces_;
   std::vector<Range> ranges_;
+  std::map<std::string, uint32_t, std::less<>> numbers_;  ///< by name
   int num_servers_ = 0;
 };
 

@@ -43,11 +43,12 @@ SocketAddress Server::address() const { return impl_->address; }
 
 void Server::start(std::vector<SocketAddress> addresses) {
   if (static_cast<int>(addresses.size()) != impl_->options.num_servers) {
-    throw UsageError(fmt::format("{} addresses of {} servers", addresses.size(), impl_->options.num_servers));
+    throw UsageError(fmt::format("{} addresses of {} servers", addresses.size(), impl_->options.num_servers),
+                     "give one for each server, by index");
   }
-  if (impl_->loop) throw UsageError("this server has been started already");
   {
     const std::lock_guard lock(impl_->mutex);
+    if (impl_->loop) throw UsageError("this server has been started already", "start each Server once");
     impl_->loop = std::make_unique<ServerLoop>(impl_->options, std::move(impl_->listener), std::move(addresses));
   }
   impl_->thread = std::thread([loop = impl_->loop.get(), index = impl_->options.index] {

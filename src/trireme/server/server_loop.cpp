@@ -12,10 +12,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 100ms;
 
-uint64_t nanoseconds(Clock::duration time) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-}
-
 }  // namespace
 
 ServerLoop::ServerLoop(const ServerOptions& options, Socket listener, std::vector<SocketAddress> addresses)
@@ -64,13 +60,16 @@ Hosted* ServerLoop::hosted(int shard) {
 }
 
 void ServerLoop::admit(Socket socket, const control::Hello& hello) {
-  const int fd = socket.fd();
+  Session& session = open_session(std::move(socket), static_cast<int>(hello.target), hello.rank);
+  session.is_replica = hello.channel == kReplicaChannel;
+}
+
+Session& ServerLoop::open_session(Socket socket, int shard, uint32_t peer) {
   auto session = std::make_unique<Session>(poller_, std::move(socket), ++num_sessions_);
-  session->is_replica = hello.channel == kReplicaChannel;
-  session->shard = static_cast<int>(hello.target);
-  session->worker = hello.rank;
-  session_of_fd_[fd] = session->id;
-  sessions_[session->id] = std::move(session);
+  session->shard = shard;
+  session->worker = peer;
+  session_of_fd_[session->channel.fd()] = session->id;
+  return *(sessions_[session->id] = std::move(session));
 }
 
 void ServerLoop::run() {
@@ -106,6 +105,7 @@ void ServerLoop::handle(Session& session) {
   const bool lives = session.channel.receive(frames);
   for (WireFrame& frame : frames) {
     if (session.closing || session.finishing) break;
+    const uint64_t request = frame.request;
     try {
       handle_frame(session, std::move(frame));
     } catch (const control::ProtocolError& error) {
@@ -113,7 +113,7 @@ void ServerLoop::handle(Session& session) {
                session.worker, error.what());
       session.closing = true;
     } catch (const std::exception& error) {  // a settings clash, a bad state, no memory: the peer is told
-      session.channel.send(Type::kError, 0, encode_text(error.what()));
+      session.channel.send(Type::kError, request, encode_text(error.what()));
       session.finishing = true;
     }
   }
@@ -149,7 +149,8 @@ void ServerLoop::tick() {
   const auto now = Clock::now();
   for (auto& [id, session] : sessions_) {
     if (session->closing) continue;
-    session->channel.send(Type::kPulse, 0, {});
+    // What is queued says as much, and one who never reads must not fill the memory.
+    if (session->channel.drained()) session->channel.send(Type::kPulse, 0, {});
     const auto patience = session->is_replica ? options_.silence : options_.worker_silence;
     if (now - session->channel.heard() > patience) {
       log_warn("server {}: {} {} has said nothing for {} ms", options_.index, session->is_replica ? "server" : "worker",
@@ -159,11 +160,13 @@ void ServerLoop::tick() {
   }
   for (Hosted& host : hosted_) {
     for (auto at = host.gone.begin(); at != host.gone.end();) {
+      if (at->second > now) {
+        ++at;
+        continue;
+      }
       const uint32_t worker = at->first;
-      const bool late = at->second <= now;
-      if (late) at = host.gone.erase(at);
-      if (late && host.role == Role::kPrimary) lose_worker(host, worker);
-      if (!late) ++at;
+      at = host.gone.erase(at);
+      if (host.role == Role::kPrimary) lose_worker(host, worker);
     }
     for (auto& [piece, waiting] : host.waiting) {
       Session* session = find(waiting.session);

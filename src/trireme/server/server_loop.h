@@ -25,7 +25,7 @@ struct Session {
   uint64_t id;
   bool is_replica = false;  ///< another server
   int shard = 0;
-  uint32_t worker = 0;
+  uint32_t worker = 0;  ///< or the other server
   uint64_t incarnation = 0;
   bool joined = false, said_goodbye = false;
   bool closing = false;    ///< at the next occasion
@@ -51,8 +51,7 @@ struct Hosted {
     uint64_t session;
     Type type;
     uint64_t request;
-    Answer answer;
-    std::vector<std::byte> meta;
+    std::vector<std::byte> meta;  ///< of data: made when it leaves
     Block data;
     uint32_t priority;
   };
@@ -92,6 +91,7 @@ class ServerLoop {
  private:
   // server_loop.cpp
   void admit(Socket socket, const control::Hello& hello);
+  Session& open_session(Socket socket, int shard, uint32_t peer);
   void handle(Session& session);
   void handle_frame(Session& session, WireFrame frame);
   void tick();
@@ -124,6 +124,8 @@ class ServerLoop {
   void send_state(Hosted& host);
   void release_held(Hosted& host);
   void promote(Hosted& host, const std::string& why);
+  /// Two believe to be primary: one of them steps down.
+  void settle(Hosted& host, const Standing& other);
   void step_down(Hosted& host);
   void go_on_alone(Hosted& host, const std::string& why);
   void partner_lost(Hosted& host);

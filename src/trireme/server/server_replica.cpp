@@ -23,9 +23,7 @@ std::string ServerLoop::name_of_server(int server) const {
   return fmt::format("server {} at {}", server, to_string(addresses_[static_cast<size_t>(server)]));
 }
 
-Standing ServerLoop::standing_of(const Hosted& host) const {
-  return {static_cast<uint32_t>(host.shard), instance_, host.role, host.epoch};
-}
+Standing ServerLoop::standing_of(const Hosted& host) const { return {instance_, host.role, host.epoch}; }
 
 void ServerLoop::tick_replicas(Clock::time_point now) {
   if (!options_.replicate) return;
@@ -72,11 +70,7 @@ void ServerLoop::handle_call(CallResult result) {
     if (host.source == 0 && other.role != Role::kPrimary) promote(host, "its process is another one");
     return;
   }
-  if (host.role == Role::kPrimary && other.role == Role::kPrimary) {
-    const bool home = host.shard == options_.index;
-    if (other.epoch > host.epoch || (other.epoch == host.epoch && home)) step_down(host);
-    return;
-  }
+  if (host.role == Role::kPrimary && other.role == Role::kPrimary) return settle(host, other);
   if (host.role == Role::kEmpty) {
     // At the start of a job nobody has anything: the home of a shard is its primary.
     if (host.shard != options_.index || other.role != Role::kEmpty || host.source != 0) return;
@@ -88,15 +82,9 @@ void ServerLoop::handle_call(CallResult result) {
 
 void ServerLoop::attach_replica(Hosted& host, Socket socket) {
   if (host.replica != 0) return;
-  const int fd = socket.fd();
-  auto session = std::make_unique<Session>(poller_, std::move(socket), ++num_sessions_);
-  session->is_replica = true;
-  session->shard = host.shard;
-  session->worker = static_cast<uint32_t>(partner_of(host));
-  session_of_fd_[fd] = session->id;
-  host.replica = session->id;
-  sessions_[session->id] = std::move(session);
-  host.has_all = false;
+  Session& session = open_session(std::move(socket), host.shard, static_cast<uint32_t>(partner_of(host)));
+  session.is_replica = true;
+  host.replica = session.id;
   send_state(host);
 }
 
@@ -183,10 +171,7 @@ void ServerLoop::handle_ask(Session& session, const WireFrame& frame) {
       other.instance != host.source_instance) {
     promote(host, "its process is another one");
   }
-  if (host.role == Role::kPrimary && other.role == Role::kPrimary) {
-    const bool home = host.shard == options_.index;
-    if (other.epoch > host.epoch || (other.epoch == host.epoch && home)) step_down(host);
-  }
+  if (host.role == Role::kPrimary && other.role == Role::kPrimary) settle(host, other);
   session.channel.send(Type::kTell, frame.request, encode(standing_of(host)));
   if (host.role == Role::kPrimary) host.next_dial = Clock::now();  // it may want what we have
 }
@@ -229,6 +214,11 @@ void ServerLoop::promote(Hosted& host, const std::string& why) {
       host.gone[worker] = Clock::now() + options_.worker_grace + kReconnectTime;
     }
   }
+}
+
+void ServerLoop::settle(Hosted& host, const Standing& other) {
+  const bool home = host.shard == options_.index;
+  if (other.epoch > host.epoch || (other.epoch == host.epoch && home)) step_down(host);
 }
 
 void ServerLoop::step_down(Hosted& host) {

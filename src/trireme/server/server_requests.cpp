@@ -1,6 +1,5 @@
 // What a server does for its workers: joining, events, queries and their answers.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstring>
 
@@ -70,10 +69,8 @@ void ServerLoop::handle_join(Session& session, const WireFrame& frame) {
   joined.lineage = host.state->lineage();
   joined.last_sequence = host.state->last_sequence(session.worker);
   joined.clock = host.state->clock_for(session.worker);
-  joined.server = static_cast<uint32_t>(options_.index);
-  joined.pid = static_cast<uint32_t>(getpid());
   joined.shares_memory = session.area.valid();
-  reply(host, {host.log, session.id, Type::kJoined, frame.request, {}, encode(joined), {}, 0});
+  reply(host, {host.log, session.id, Type::kJoined, frame.request, encode(joined), {}, 0});
 }
 
 bool ServerLoop::fetch(Session& session, Event& event, Block& data) {
@@ -96,12 +93,11 @@ void ServerLoop::handle_event(Session& session, WireFrame frame) {
   fault_point("server.before_apply");
   Answer answer;
   const std::string error = apply(host, event, std::move(frame.data), answer);
-  answer.service_ns =
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+  answer.service_ns = nanoseconds(Clock::now() - start);
   if (error.empty()) {
-    reply(host, {host.log, session.id, Type::kAck, frame.request, answer, encode(answer), {}, 0});
+    reply(host, {host.log, session.id, Type::kAck, frame.request, encode(answer), {}, 0});
   } else {
-    reply(host, {host.log, session.id, Type::kError, frame.request, {}, encode_text(error), {}, 0});
+    reply(host, {host.log, session.id, Type::kError, frame.request, encode_text(error), {}, 0});
   }
 }
 
@@ -137,19 +133,10 @@ void ServerLoop::handle_query(Session& session, WireFrame frame) {
 bool ServerLoop::try_answer(Hosted& host, const Hosted::Waiting& waiting) {
   try {
     if (host.state->ready(waiting.query, waiting.rows) == Shard::Readiness::kWaits) return false;
-    Shard::Reply found = host.state->answer(waiting.query, waiting.rows);
-    Answer answer;
-    answer.version = found.version;
-    reply(host, {host.log,
-                 waiting.session,
-                 Type::kData,
-                 waiting.request,
-                 answer,
-                 {},
-                 std::move(found.data),
-                 waiting.query.priority});
-  } catch (const UsageError& error) {
-    reply(host, {host.log, waiting.session, Type::kError, waiting.request, {}, encode_text(error.what()), {}, 0});
+    Block data = host.state->answer(waiting.query, waiting.rows);
+    reply(host, {host.log, waiting.session, Type::kData, waiting.request, {}, std::move(data), waiting.query.priority});
+  } catch (const std::exception& error) {  // no memory is a matter of this query, too, whoever has woken it
+    reply(host, {host.log, waiting.session, Type::kError, waiting.request, encode_text(error.what()), {}, 0});
   }
   return true;
 }
@@ -176,7 +163,7 @@ void ServerLoop::send(const Hosted::HeldAnswer& held) {
   Session* session = find(held.session);
   if (session == nullptr) return;
   if (held.type != Type::kData) return session->channel.send(held.type, held.request, held.meta, {}, held.priority);
-  Answer answer = held.answer;
+  Answer answer;
   const size_t bytes = held.data.num_bytes();
   if (const auto slot = session->area.take(SharedArea::Side::kServer, bytes)) {
     std::memcpy(session->area.slot(SharedArea::Side::kServer, *slot, bytes).data(), held.data.data(), bytes);

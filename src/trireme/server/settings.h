@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/optimizer/rule.h"
+#include "trireme/program/reduction_tree.h"
 
 namespace trireme::server {
 
@@ -35,6 +36,11 @@ struct Settings {
   uint32_t codec = 0;  ///< of pushed gradients; 0: plain float32
 
   int leaves() const { return num_leaves > 0 ? num_leaves : num_workers; }
+  /// Leaves of a worker that names none: an equal share, in the order of workers.
+  LeafRange share_of(int worker) const {
+    const int64_t all = leaves();
+    return {static_cast<int>(all * worker / num_workers), static_cast<int>(all * (worker + 1) / num_workers)};
+  }
   bool operator==(const Settings&) const = default;
 };
 

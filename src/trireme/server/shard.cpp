@@ -30,7 +30,10 @@ Shard::Shard(int index, int num_servers, const Settings& settings, std::vector<K
     throw UsageError(fmt::format("server {} does not know codec {} of pushed gradients", index, settings.codec),
                      "give servers the same codecs as workers");
   }
-  workers_.resize(static_cast<size_t>(settings.num_workers));
+  for (int w = 0; w < settings.num_workers; ++w) {
+    // A round that closes before a worker has joined lacks its leaves, too.
+    workers_.emplace_back().join.leaves = settings.share_of(w);
+  }
   held_.resize(table_.pieces().size());
   for (uint32_t number = 0; number < held_.size(); ++number) {
     const Piece& piece = table_.pieces()[number];
@@ -87,9 +90,9 @@ Shard::Outcome Shard::apply(const Event& event, Block data) {
       throw UsageError(
           fmt::format("{} sends event {} after {}", describe(event.worker), event.sequence, worker.last_sequence));
     }
+    // What is refused is used up, too: the events behind it are numbered on.
+    worker.last_sequence = event.sequence;
   }
-  // What is refused is used up, too: the events behind it are numbered on.
-  if (event.sequence != 0) worker.last_sequence = event.sequence;
   Outcome outcome = Outcome::kApplied;
   switch (event.type) {
     case Type::kJoin:
@@ -119,6 +122,10 @@ Shard::Outcome Shard::apply(const Event& event, Block data) {
 
 void Shard::join(const Event& event) {
   WorkerState& worker = workers_[event.worker];
+  if (event.uses.size() > table_.keys().size()) {
+    throw UsageError(fmt::format("worker {} uses {} keys of {}", event.worker, event.uses.size(), table_.keys().size()),
+                     "name each key once");
+  }
   for (const uint32_t key : event.uses) {
     if (key >= table_.keys().size()) throw UsageError(fmt::format("there is no key {}", key));
   }

@@ -2,7 +2,7 @@
 //
 // Owner: its server, one thread. Everything is a function of the events applied, in their order: a replica that applies
 // the same events has the same bits. Nothing blocks. An event that cannot be is answered by UsageError and changes
-// nothing.
+// nothing but its number, which is used up.
 #pragma once
 
 #include <map>
@@ -46,11 +46,7 @@ class Shard {
   /// Whether a query can be answered now. Throws UsageError for one that never can.
   Readiness ready(const Query& query, const Block& rows) const;
   /// For one that is ready.
-  struct Reply {
-    Block data;
-    uint64_t version = 0;
-  };
-  Reply answer(const Query& query, const Block& rows);
+  Block answer(const Query& query, const Block& rows);
   /// "worker 2 (host a, pid 7) has not pushed clock 5": for messages while a query waits.
   std::string blocked_by(const Query& query) const;
 
@@ -63,11 +59,9 @@ class Shard {
 
   /// What Joined says to a worker.
   uint64_t last_sequence(uint32_t worker) const { return workers_[worker].last_sequence; }
-  uint64_t incarnation(uint32_t worker) const { return workers_[worker].join.incarnation; }
   uint64_t clock_for(uint32_t worker) const;
   Presence presence(uint32_t worker) const { return workers_[worker].presence; }
 
-  int index() const { return index_; }
   const Settings& settings() const { return settings_; }
   const KeyTable& table() const { return table_; }
   uint64_t lineage() const { return lineage_; }

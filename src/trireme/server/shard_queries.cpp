@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/optimizer/kernels.h"
+#include "trireme/base/units.h"
 #include "trireme/server/shard.h"
 
 namespace trireme::server {
@@ -17,10 +17,11 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
     if (!settings_.commits) throw UsageError("these servers keep no squares of gradients", "switch commits on");
     for (const uint32_t number : own_) {
       const Held& h = held(number);
+      if (!h.squares.empty() && h.squares_clock == query.clock) continue;
       const bool is_used = std::any_of(workers_.begin(), workers_.end(), [&](const WorkerState& worker) {
         return uses(worker, table_.pieces()[number].key);
       });
-      if (!is_used || (!h.squares.empty() && h.squares_clock == query.clock)) continue;
+      if (!is_used) continue;
       if (!h.squares.empty() && h.squares_clock > query.clock) {
         throw UsageError(fmt::format("the squares of clock {} are gone: {} is summed", query.clock, h.squares_clock));
       }
@@ -33,6 +34,11 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   if (query.by_rows) {
     if (key.row_width == 0) throw UsageError(fmt::format("\"{}\" has no rows", key.name), "pull it whole");
     if (rows.num_bytes() != query.num_rows * sizeof(uint64_t)) throw UsageError("the row numbers are missing");
+    if (query.num_rows * key.row_width * sizeof(float) > kMaxDataBytes) {
+      throw UsageError(fmt::format("{} rows of a piece of \"{}\" in one pull are more than {}", query.num_rows,
+                                   key.name, format_bytes(kMaxDataBytes)),
+                       "pull fewer rows at once");
+    }
     std::vector<uint64_t> numbers(query.num_rows);
     if (!numbers.empty()) std::memcpy(numbers.data(), rows.data(), rows.num_bytes());
     for (const uint64_t row : numbers) {
@@ -40,6 +46,8 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
         throw UsageError(fmt::format("row {} of a piece of \"{}\" does not exist", row, key.name));
       }
     }
+  } else if (!rows.empty()) {
+    throw UsageError("row numbers for a pull of all");  // they would be kept while it waits
   }
   const Held& h = held(query.piece);
   if ((query.part == Part::kFirst && h.first.empty()) || (query.part == Part::kSecond && h.second.empty())) {
@@ -55,18 +63,16 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   return Readiness::kReady;
 }
 
-Shard::Reply Shard::answer(const Query& query, const Block& rows) {
+Block Shard::answer(const Query& query, const Block& rows) {
   ++stats_.num_pulls;
   if (query.type == Type::kSquares) {
     std::vector<double> all;
     for (const uint32_t number : own_) {
-      const Piece& piece = table_.pieces()[number];
-      const bool by_rows = table_.keys()[piece.key].row_width > 0;
-      std::vector<double> squares = held(number).squares;
-      squares.resize(by_rows ? 1 : (piece.count + kSquaresBlock - 1) / kSquaresBlock);
+      const std::vector<double>& squares = held(number).squares;  // none where nobody uses the key
       all.insert(all.end(), squares.begin(), squares.end());
+      all.resize(all.size() + table_.num_squares(number) - squares.size());
     }
-    return {Block::copy_of(std::as_bytes(std::span(all))), query.clock};
+    return Block::copy_of(std::as_bytes(std::span(all)));
   }
   Held& h = held(query.piece);
   h.pulled[query.worker] = h.version;
@@ -75,7 +81,7 @@ Shard::Reply Shard::answer(const Query& query, const Block& rows) {
     if (clock > slowest) stats_.largest_lead = std::max(stats_.largest_lead, clock - slowest);
   }
   const Block& whole = query.part == Part::kFirst ? h.first : query.part == Part::kSecond ? h.second : h.weights;
-  if (!query.by_rows) return {whole, h.version};
+  if (!query.by_rows) return whole;
   const size_t width = table_.keys()[table_.pieces()[query.piece].key].row_width;
   Block out(query.num_rows * width * sizeof(float));
   for (size_t i = 0; i < query.num_rows; ++i) {
@@ -83,7 +89,7 @@ Shard::Reply Shard::answer(const Query& query, const Block& rows) {
     std::memcpy(&row, rows.data() + i * sizeof row, sizeof row);
     std::copy_n(whole.floats() + row * width, width, out.floats() + i * width);
   }
-  return {out, h.version};
+  return out;
 }
 
 std::string Shard::blocked_by(const Query& query) const {

@@ -68,7 +68,9 @@ void Shard::load(const WireFrame& frame) {
     const size_t count = piece_of(part.piece).count;
     Held& h = held(part.piece);
     if (part.part == Part::kSquares) {
-      if (frame.data.num_bytes() % sizeof(double) != 0) throw ProtocolError("squares of a wrong length");
+      if (frame.data.num_bytes() != table_.num_squares(part.piece) * sizeof(double)) {
+        throw ProtocolError("squares of a wrong length");
+      }
       const auto* from = reinterpret_cast<const double*>(frame.data.data());
       h.squares.assign(from, from + frame.data.num_bytes() / sizeof(double));
       h.squares_clock = part.version;

@@ -19,9 +19,7 @@ std::vector<Weights> train(const Group& group, uint64_t num_steps) {
       weights[key.name] = random_values(key.count, key.count);
       if (w == 0) worker.init(key.name, weights[key.name]).wait();
     }
-    const int leaves = group.settings.leaves(), workers = group.settings.num_workers;
-    const LeafRange own{leaves * w / workers, leaves * (w + 1) / workers};
-    const LeafSchedule schedule = schedule_leaves(leaves, own);
+    const LeafSchedule schedule = schedule_leaves(group.settings.leaves(), group.settings.share_of(w));
     for (uint64_t clock = 0; clock <= num_steps; ++clock) {
       for (const Key& key : group.keys) {
         pending.push_back(worker.pull(key.name, weights[key.name], {.clock = clock}));

@@ -116,12 +116,6 @@ void TreeSum::add(Partial partial) {
   }
 }
 
-int TreeSum::num_leaves() const {
-  int sum = 0;
-  for (const auto& [first, partial] : partials_) sum += partial.leaves.last - partial.leaves.first;
-  return sum;
-}
-
 bool TreeSum::sum_branch(LeafRange branch, Partial& out) {
   const auto found = partials_.lower_bound(branch.first);
   if (found == partials_.end() || found->second.leaves.first >= branch.last) return false;

@@ -37,8 +37,6 @@ class TreeSum {
   bool overlaps(LeafRange leaves) const;
   /// A branch that overlaps nothing. Its memory is written to if nobody else has it.
   void add(Partial partial);
-  /// Leaves that have come so far.
-  int num_leaves() const;
   /// The sum of what is there; it stays as the only partial sum.
   const Partial& finish();
 

@@ -11,12 +11,9 @@ std::array<std::byte, kHeaderBytes> encode(const WireHeader& header, std::span<c
   Writer w;
   w.u32(kMagic).u16(kVersion).u16(static_cast<uint16_t>(header.type)).u32(static_cast<uint32_t>(meta.size()));
   w.u32(header.data_bytes).u64(header.request);
-  std::vector<std::byte> bytes = w.take();
-  const uint32_t check = crc32c(meta, crc32c(bytes));
-  const std::vector<std::byte> checks = Writer().u32(check).u32(header.data_check).take();
-  bytes.insert(bytes.end(), checks.begin(), checks.end());
+  w.u32(crc32c(meta, crc32c(w.bytes()))).u32(header.data_check);
   std::array<std::byte, kHeaderBytes> out;
-  std::copy_n(bytes.begin(), kHeaderBytes, out.begin());
+  std::copy_n(w.bytes().begin(), kHeaderBytes, out.begin());
   return out;
 }
 
@@ -76,14 +73,9 @@ JoinRequest decode_join(std::span<const std::byte> meta) {
 }
 
 std::vector<std::byte> encode(const Joined& joined) {
-  return Writer()
-      .u64(joined.lineage)
-      .u64(joined.last_sequence)
-      .u64(joined.clock)
-      .u32(joined.server)
-      .u32(joined.pid)
-      .flag(joined.shares_memory)
-      .take();
+  Writer w;
+  w.u64(joined.lineage).u64(joined.last_sequence).u64(joined.clock).flag(joined.shares_memory);
+  return w.take();
 }
 
 Joined decode_joined(std::span<const std::byte> meta) {
@@ -92,8 +84,6 @@ Joined decode_joined(std::span<const std::byte> meta) {
     joined.lineage = reader.u64();
     joined.last_sequence = reader.u64();
     joined.clock = reader.u64();
-    joined.server = reader.u32();
-    joined.pid = reader.u32();
     joined.shares_memory = flag(reader);
     return joined;
   });
@@ -122,7 +112,7 @@ Query decode_query(Type type, std::span<const std::byte> meta) {
 
 std::vector<std::byte> encode(const Answer& answer) {
   Writer w;
-  w.flag(answer.dropped).u64(answer.service_ns).u64(answer.version).u32(answer.slot).u32(answer.slot_bytes);
+  w.flag(answer.dropped).u64(answer.service_ns).u32(answer.slot).u32(answer.slot_bytes);
   return w.take();
 }
 
@@ -131,7 +121,6 @@ Answer decode_answer(std::span<const std::byte> meta) {
     Answer answer;
     answer.dropped = flag(reader);
     answer.service_ns = reader.u64();
-    answer.version = reader.u64();
     answer.slot = reader.u32();
     answer.slot_bytes = reader.u32();
     return answer;

@@ -136,7 +136,6 @@ struct Joined {
   uint64_t lineage = 0;        ///< of the state: another one means that it was lost
   uint64_t last_sequence = 0;  ///< applied so far of this incarnation
   uint64_t clock = 0;          ///< where a worker that starts now should begin
-  uint32_t server = 0, pid = 0;
   bool shares_memory = false;
 };
 std::vector<std::byte> encode(const Joined& joined);
@@ -158,7 +157,6 @@ Query decode_query(Type type, std::span<const std::byte> meta);
 struct Answer {
   bool dropped = false;     ///< a push that came too late to count
   uint64_t service_ns = 0;  ///< spent on it by the server
-  uint64_t version = 0;
   uint32_t slot = kNoSlot, slot_bytes = 0;
 };
 std::vector<std::byte> encode(const Answer& answer);

@@ -22,6 +22,7 @@ class Writer {
     for (const char letter : text) bytes_.push_back(static_cast<std::byte>(letter));
     return *this;
   }
+  std::span<const std::byte> bytes() const { return bytes_; }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:

@@ -8,14 +8,13 @@ using namespace fields;
 
 std::vector<std::byte> encode(const Standing& standing) {
   Writer w;
-  w.u32(standing.shard).u64(standing.instance).u16(static_cast<uint16_t>(standing.role)).u64(standing.epoch);
+  w.u64(standing.instance).u16(static_cast<uint16_t>(standing.role)).u64(standing.epoch);
   return w.take();
 }
 
 Standing decode_standing(std::span<const std::byte> meta) {
   return whole(meta, [](PayloadReader& reader) {
     Standing standing;
-    standing.shard = reader.u32();
     standing.instance = reader.u64();
     standing.role = enumerator(reader, Role::kPrimary);
     standing.epoch = reader.u64();

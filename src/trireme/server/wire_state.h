@@ -8,7 +8,6 @@ namespace trireme::server {
 enum class Role : uint16_t { kEmpty = 0, kBackup, kPrimary };
 /// What one server of a shard tells the other about itself.
 struct Standing {
-  uint32_t shard = 0;
   uint64_t instance = 0;  ///< of the process
   Role role = Role::kEmpty;
   uint64_t epoch = 0;  ///< of the role: the higher one is right

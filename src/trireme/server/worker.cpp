@@ -6,20 +6,12 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/optimizer/kernels.h"
 #include "trireme/server/tree_sum.h"
 #include "trireme/server/worker_loop.h"
 
 namespace trireme::server {
-namespace {
-
-LeafRange own_leaves(const WorkerOptions& options) {
-  if (options.leaves.last > options.leaves.first) return options.leaves;
-  const int leaves = options.settings.leaves(), workers = options.settings.num_workers;
-  return {leaves * options.worker / workers, leaves * (options.worker + 1) / workers};
-}
-
-}  // namespace
 
 bool Pending::test() const {
   if (!state_) return true;
@@ -33,8 +25,7 @@ void Pending::wait(Clock::duration timeout) {
   const auto patience = timeout == Clock::duration::zero() ? state_->timeout : timeout;
   std::unique_lock lock(state_->mutex);
   const bool ended = state_->ended.wait_until(lock, start + patience, [this] { return state_->left == 0; });
-  *state_->blocked_ns +=
-      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+  *state_->blocked_ns += nanoseconds(Clock::now() - start);
   if (!state_->error.empty()) throw Error(fmt::format("{}: {}", state_->what, state_->error));
   if (!ended) {
     throw Error(fmt::format("{}: no answer within {} ms{}{}", state_->what,
@@ -71,6 +62,10 @@ struct Worker::Impl {
     for (Request& request : requests) {
       request.state = state;
       for (const Block& block : request.data) request.num_bytes += block.num_bytes();
+      if (request.num_bytes > kMaxDataBytes) {
+        throw UsageError(fmt::format("{}: {} in one message", state->what, format_bytes(request.num_bytes)),
+                         fmt::format("send at most {} at once, or make pieces smaller", format_bytes(kMaxDataBytes)));
+      }
     }
     if (!requests.empty()) loop->submit(std::move(requests));
     return Pending(std::move(state));
@@ -162,12 +157,13 @@ Worker::Worker(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
     throw UsageError(fmt::format("there is no worker {} of {}", own.worker, own.settings.num_workers));
   }
   impl_->table = KeyTable(own.keys, own.settings.piece_elements, static_cast<int>(own.servers.size()));
-  impl_->leaves = own_leaves(own);
+  impl_->leaves = own.leaves.last > own.leaves.first ? own.leaves : own.settings.share_of(own.worker);
   for (const Codec& codec : own.codecs) {
     if (own.settings.codec != 0 && codec.id == own.settings.codec) impl_->codec = &codec;
   }
   if (own.settings.codec != 0 && impl_->codec == nullptr) {
-    throw UsageError(fmt::format("worker {} was given no codec {}", own.worker, own.settings.codec));
+    throw UsageError(fmt::format("worker {} was given no codec {}", own.worker, own.settings.codec),
+                     "put it into WorkerOptions::codecs, and into ServerOptions::codecs");
   }
   std::vector<uint32_t> uses;
   for (const std::string& name : own.uses) uses.push_back(impl_->table.find(name));
@@ -334,12 +330,10 @@ std::vector<double> Worker::squares(uint64_t clock) {
     request.query.type = Type::kSquares;
     request.deliver = [this, shard, parts, &pieces](std::span<const std::byte> bytes) {
       size_t at = 0;
-      for (size_t number = 0; number < pieces.size(); ++number) {
-        const Piece& piece = pieces[number];
-        if (piece.shard != shard) continue;
-        const bool by_rows = impl_->table.keys()[piece.key].row_width > 0;
+      for (uint32_t number = 0; number < pieces.size(); ++number) {
+        if (pieces[number].shard != shard) continue;
         std::vector<double>& part = (*parts)[number];
-        part.resize(by_rows ? 1 : (piece.count + kSquaresBlock - 1) / kSquaresBlock);
+        part.resize(impl_->table.num_squares(number));
         if (part.size() * sizeof(double) > bytes.size() - at) throw Error("the server answers with another length");
         std::memcpy(part.data(), bytes.data() + at, part.size() * sizeof(double));
         at += part.size() * sizeof(double);
@@ -373,7 +367,10 @@ void Worker::close() {
   const Deadline deadline = Deadline::after(impl_->options.timeout);
   const bool idle = impl_->loop->wait_until_idle(deadline);
   impl_->loop->leave(Deadline::after(std::chrono::seconds(idle ? 5 : 1)));
-  if (!idle) throw Error(fmt::format("worker {}: requests were still under way when it left", impl_->options.worker));
+  if (!idle) {
+    throw Error(fmt::format("worker {}: requests were still under way when it left", impl_->options.worker),
+                "wait() for them before close(): its error says what they waited for");
+  }
 }
 
 }  // namespace trireme::server

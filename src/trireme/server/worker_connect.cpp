@@ -81,16 +81,16 @@ void WorkerLoop::handle_call(CallResult result) {
   } catch (const Error& error) {
     return fail(link, error.what());
   }
-  link.last_reason = fmt::format("{}: {}", name_of_server(server), result.reason);
+  const std::string problem = fmt::format("{}: {}", name_of_server(server), result.reason);
   {
     const std::lock_guard lock(mutex_);
-    last_problem_ = link.last_reason;
+    last_problem_ = problem;
   }
   const bool alone = !options_.settings.replicate;
   const auto patience = link.has_joined ? options_.reconnect : options_.timeout;
   if ((alone && link.has_joined && result.refused_at_once) || Clock::now() - link.lost_at > patience) {
     return fail(link, fmt::format("worker {}: nobody serves shard {} of the parameters: {}\n  {}", options_.worker,
-                                  link.shard, link.last_reason,
+                                  link.shard, problem,
                                   alone ? "without replication a server that dies takes its weights with it: switch it "
                                           "on, or go on from a checkpoint"
                                         : "both servers that had it are gone: go on from a checkpoint"));
@@ -141,7 +141,6 @@ void WorkerLoop::lost(Link& link, const std::string& why) {
   link.area = {};
   link.lost_at = Clock::now();
   link.next_dial = link.lost_at;
-  link.last_reason = why;
 }
 
 void WorkerLoop::fail(Link& link, const std::string& text) {

@@ -15,10 +15,6 @@ using namespace std::chrono_literals;
 constexpr auto kTick = 200ms;
 constexpr auto kServerSilence = 3s;
 
-uint64_t nanoseconds(Clock::duration time) {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-}
-
 }  // namespace
 
 WorkerLoop::WorkerLoop(const WorkerOptions& options, const KeyTable& table, LeafRange leaves,
@@ -300,9 +296,9 @@ void WorkerLoop::finish(Request& request, const std::string& error, bool dropped
 void WorkerLoop::tick() {
   for (Link& link : links_) {
     if (!link.channel) continue;
-    link.channel->send(Type::kPulse, 0, {});
+    if (link.channel->drained()) link.channel->send(Type::kPulse, 0, {});  // what is queued says as much
     if (Clock::now() - link.channel->heard() > kServerSilence) {
-      lost(link, fmt::format("{} has said nothing for 3 s", name_of_server(candidate(link))));
+      lost(link, fmt::format("{} has said nothing for {} s", name_of_server(candidate(link)), kServerSilence.count()));
     }
   }
 }

@@ -69,7 +69,7 @@ class WorkerLoop {
     Clock::time_point next_dial{}, lost_at = Clock::now();
     bool has_joined = false;
     Joined joined;
-    std::string failure, last_reason;
+    std::string failure;
     uint64_t next_sequence = 1;
     std::map<std::pair<uint32_t, uint64_t>, Request> events, queries;  ///< to be sent
     std::map<uint64_t, Request> unacked;                               ///< by sequence

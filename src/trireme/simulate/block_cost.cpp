@@ -189,7 +189,7 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   cost.model_flops = 3 * (products + attention_flops);
   cost.activation_bytes = activation_bytes(job, flash);
   if (job.layout.recompute == RecomputeKind::kFull) {
-    cost.recompute = adder.cost.forward;
+    cost.backward_input += adder.cost.forward;
     cost.exposed += adder.cost.forward - computing;
     cost.repeated_flops = products + attention_flops;
     Job kept = job;
@@ -197,10 +197,9 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
     cost.working_bytes = activation_bytes(kept, flash);
   } else if (job.layout.recompute == RecomputeKind::kSelective) {
     // With the matrix in memory, attention alone. Fused stacks for Llama keep every second product instead.
-    cost.recompute = flash && llama ? (computing - attention) / 2 : attention;
+    cost.backward_input += flash && llama ? (computing - attention) / 2 : attention;
     cost.repeated_flops = flash && llama ? products / 2 : attention_flops;
   }
-  cost.backward_input += cost.recompute;
   return cost;
 }
 

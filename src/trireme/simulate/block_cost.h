@@ -17,7 +17,6 @@ struct BlockCost {
   double backward_input = 0;  ///< the same; recomputation included
   double backward_weight = 0;
   double exposed = 0;            ///< of these three: communication
-  double recompute = 0;          ///< of backward_input: the forward pass again
   double parameters = 0;         ///< on this rank, before ZeRO
   double expert_parameters = 0;  ///< of those, experts: their replicas are dp/ep
   double activation_bytes = 0;   ///< kept from the forward to the backward pass

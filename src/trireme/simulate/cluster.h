@@ -77,6 +77,7 @@ struct Cluster {
 };
 
 const std::vector<Cluster>& cluster_presets();
+std::vector<std::string> preset_names();
 /// A preset by name, or a cluster file by path. Throws UsageError, SystemError.
 Cluster find_cluster(const std::string& name_or_path);
 /// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
@@ -85,6 +86,5 @@ std::vector<Cluster> find_clusters(const std::string& names);
 /// "stack", "devices_per_host", "hosts"; and those of mesh/cluster_file.h, whose shared memory and TCP links are taken
 /// where "inside" and "between" are not given. Throws UsageError that names what is missing.
 Cluster cluster_from_json(std::string_view text, const std::string& name);
-std::string cluster_to_json(const Cluster& cluster);
 
 }  // namespace trireme

@@ -30,11 +30,13 @@ class Reader {
   }
 
   void number(const char* key, double& value, double factor = 1) {
-    known_.emplace_back(key);
-    const auto found = object_.find(key);
-    if (found == object_.end()) return;
+    const Json* found = find(key);
+    if (found == nullptr) return;
     if (!found->is_number()) fail(fmt::format("{} must be a number", key));
     value = found->get<double>() * factor;
+  }
+  void numbers(std::initializer_list<std::pair<const char*, double*>> members) {
+    for (const auto& [key, value] : members) number(key, *value);
   }
   void count(const char* key, int& value) {
     double number_value = value;
@@ -44,21 +46,22 @@ class Reader {
     }
     value = static_cast<int>(number_value);
   }
-  void truth(const char* key, bool& value) {
-    known_.emplace_back(key);
-    const auto found = object_.find(key);
-    if (found == object_.end()) return;
-    if (!found->is_boolean()) fail(fmt::format("{} must be true or false", key));
-    value = found->get<bool>();
+  void truths(std::initializer_list<std::pair<const char*, bool*>> members) {
+    for (const auto& [key, value] : members) {
+      const Json* found = find(key);
+      if (found == nullptr) continue;
+      if (!found->is_boolean()) fail(fmt::format("{} must be true or false", key));
+      *value = found->get<bool>();
+    }
   }
   void text(const char* key, std::string& value) {
-    known_.emplace_back(key);
-    const auto found = object_.find(key);
-    if (found == object_.end()) return;
+    const Json* found = find(key);
+    if (found == nullptr) return;
     if (!found->is_string()) fail(fmt::format("{} must be a text", key));
     value = found->get<std::string>();
   }
-  const Json* object(const char* key) {
+  /// What a key stands for, and that it is known; nullptr where it is not there.
+  const Json* find(const char* key) {
     known_.emplace_back(key);
     const auto found = object_.find(key);
     return found == object_.end() ? nullptr : &*found;
@@ -72,8 +75,8 @@ class Reader {
           meant ? fmt::format("did you mean {}?", *meant) : "known: " + join(known_, ", "));
     }
   }
-  [[noreturn]] void fail(const std::string& problem) const {
-    throw UsageError(fmt::format("cluster file {}: {}{}{}", file_, where_, where_.empty() ? "" : ": ", problem));
+  [[noreturn]] void fail(const std::string& problem, const std::string& cure = {}) const {
+    throw UsageError(fmt::format("cluster file {}: {}{}{}", file_, where_, where_.empty() ? "" : ": ", problem), cure);
   }
 
  private:
@@ -85,7 +88,7 @@ class Reader {
 void read_device(const Json& json, const std::string& file, Device& device) {
   Reader reader(json, file, "device");
   reader.text("name", device.name);
-  if (const Json* peaks = reader.object("peak_tflops")) {
+  if (const Json* peaks = reader.find("peak_tflops")) {
     Reader types(*peaks, file, "device.peak_tflops");
     for (const NumberType type :
          {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8}) {
@@ -96,34 +99,34 @@ void read_device(const Json& json, const std::string& file, Device& device) {
   reader.number("memory_gb", device.memory_bytes, kGiga);
   reader.number("memory_gb_s", device.memory_bandwidth, kGiga);
   reader.count("units", device.units);
-  reader.number("product_efficiency", device.product_efficiency);
-  reader.number("product_half_depth", device.product_half_depth);
-  reader.number("memory_efficiency", device.memory_efficiency);
-  reader.number("attention_efficiency", device.attention_efficiency);
-  reader.number("kernel_us", device.kernel_us);
-  reader.number("step_seconds", device.step_seconds);
+  reader.numbers({{"product_efficiency", &device.product_efficiency},
+                  {"product_half_depth", &device.product_half_depth},
+                  {"memory_efficiency", &device.memory_efficiency},
+                  {"attention_efficiency", &device.attention_efficiency},
+                  {"kernel_us", &device.kernel_us},
+                  {"step_seconds", &device.step_seconds}});
   reader.finish();
 }
 
 void read_link(const Json& json, const std::string& file, const char* name, Link& link) {
   Reader reader(json, file, name);
   reader.number("gb_s", link.bandwidth, kGiga);
-  reader.number("efficiency", link.efficiency);
-  reader.number("latency_us", link.latency_us);
-  reader.number("ramp_us", link.ramp_us);
-  reader.number("sum_gain", link.sum_gain);
-  reader.truth("switched", link.is_switched);
+  reader.numbers({{"efficiency", &link.efficiency},
+                  {"latency_us", &link.latency_us},
+                  {"ramp_us", &link.ramp_us},
+                  {"sum_gain", &link.sum_gain}});
+  reader.truths({{"switched", &link.is_switched}});
   reader.finish();
 }
 
 void read_stack(const Json& json, const std::string& file, Stack& stack) {
   Reader reader(json, file, "stack");
-  reader.truth("flash_attention", stack.flash_attention);
-  reader.truth("fused_half_only", stack.fused_half_only);
-  reader.truth("fused_update", stack.fused_update);
-  reader.truth("overlaps_gradients", stack.overlaps_gradients);
-  reader.truth("overlaps_tensor", stack.overlaps_tensor);
-  reader.truth("overlaps_messages", stack.overlaps_messages);
+  reader.truths({{"flash_attention", &stack.flash_attention},
+                 {"fused_half_only", &stack.fused_half_only},
+                 {"fused_update", &stack.fused_update},
+                 {"overlaps_gradients", &stack.overlaps_gradients},
+                 {"overlaps_tensor", &stack.overlaps_tensor},
+                 {"overlaps_messages", &stack.overlaps_messages}});
   reader.finish();
 }
 
@@ -139,11 +142,6 @@ void measured_link(const ClusterFile& file, std::string_view transport, Link& li
   }
 }
 
-Json link_json(const Link& link) {
-  return {{"gb_s", link.bandwidth / kGiga}, {"efficiency", link.efficiency}, {"latency_us", link.latency_us},
-          {"ramp_us", link.ramp_us},        {"sum_gain", link.sum_gain},     {"switched", link.is_switched}};
-}
-
 }  // namespace
 
 Cluster cluster_from_json(std::string_view text, const std::string& name) {
@@ -155,20 +153,20 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   }
   Reader reader(json, name, "");
   Cluster cluster;
-  cluster.num_hosts = 0;
   std::string preset;
   reader.text("preset", preset);
   if (!preset.empty()) {
     const auto& all = cluster_presets();
     const auto found = std::find_if(all.begin(), all.end(), [&](const Cluster& known) { return known.name == preset; });
-    if (found == all.end()) reader.fail(fmt::format("preset {} is not known", preset));
+    if (found == all.end())
+      reader.fail(fmt::format("preset {} is not known", preset), "known: " + join(preset_names(), ", "));
     cluster = *found;
   }
   cluster.name = name;
   reader.text("name", cluster.name);
   reader.count("devices_per_host", cluster.devices_per_host);
   reader.count("hosts", cluster.num_hosts);
-  if (reader.object("transports") != nullptr) {  // measured by bench comm
+  if (reader.find("transports") != nullptr) {  // measured by bench comm
     const ClusterFile measured = ClusterFile::from_json(text, name);
     measured_link(measured, "shared memory", cluster.inside);
     measured_link(measured, "tcp", cluster.between);
@@ -177,8 +175,8 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
       if (!json.contains("hosts")) cluster.num_hosts = 1;
     }
   }
-  for (const char* key : {"version", "host", "cores", "date"}) reader.object(key);
-  const Json* device = reader.object("device");
+  for (const char* key : {"version", "host", "cores", "date"}) reader.find(key);
+  const Json* device = reader.find("device");
   if (device != nullptr) {
     read_device(*device, name, cluster.device);
   } else if (preset.empty()) {
@@ -186,45 +184,12 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
                      "give \"device\": {\"peak_tflops\": {…}, \"memory_gb\": …, \"memory_gb_s\": …}, or start from a "
                      "preset: \"preset\": \"laptop\"");
   }
-  if (const Json* link = reader.object("inside")) read_link(*link, name, "inside", cluster.inside);
-  if (const Json* link = reader.object("between")) read_link(*link, name, "between", cluster.between);
-  if (const Json* stack = reader.object("stack")) read_stack(*stack, name, cluster.stack);
+  if (const Json* link = reader.find("inside")) read_link(*link, name, "inside", cluster.inside);
+  if (const Json* link = reader.find("between")) read_link(*link, name, "between", cluster.between);
+  if (const Json* stack = reader.find("stack")) read_stack(*stack, name, cluster.stack);
   reader.finish();
   cluster.check();
   return cluster;
-}
-
-std::string cluster_to_json(const Cluster& cluster) {
-  const Device& d = cluster.device;
-  Json peaks = Json::object();
-  for (const NumberType type : {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8}) {
-    if (d.peak(type) > 0) peaks[std::string(name_of(type))] = d.peak(type) / kTera;
-  }
-  const Json json = {{"name", cluster.name},
-                     {"devices_per_host", cluster.devices_per_host},
-                     {"hosts", cluster.num_hosts},
-                     {"device",
-                      {{"name", d.name},
-                       {"peak_tflops", peaks},
-                       {"memory_gb", d.memory_bytes / kGiga},
-                       {"memory_gb_s", d.memory_bandwidth / kGiga},
-                       {"units", d.units},
-                       {"product_efficiency", d.product_efficiency},
-                       {"product_half_depth", d.product_half_depth},
-                       {"memory_efficiency", d.memory_efficiency},
-                       {"attention_efficiency", d.attention_efficiency},
-                       {"kernel_us", d.kernel_us},
-                       {"step_seconds", d.step_seconds}}},
-                     {"inside", link_json(cluster.inside)},
-                     {"between", link_json(cluster.between)},
-                     {"stack",
-                      {{"flash_attention", cluster.stack.flash_attention},
-                       {"fused_half_only", cluster.stack.fused_half_only},
-                       {"fused_update", cluster.stack.fused_update},
-                       {"overlaps_gradients", cluster.stack.overlaps_gradients},
-                       {"overlaps_tensor", cluster.stack.overlaps_tensor},
-                       {"overlaps_messages", cluster.stack.overlaps_messages}}}};
-  return json.dump(2) + "\n";
 }
 
 }  // namespace trireme

@@ -15,24 +15,22 @@ constexpr double kTera = 1e12, kGiga = 1e9, kGiB = 1024.0 * 1024 * 1024;
 constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 
 Cluster v100(std::string name) {
-  Cluster c;
-  c.name = std::move(name);
-  c.device = {.name = "V100",
-              .peak_flops = {15.7 * kTera, 125 * kTera, 0, 0},
-              .memory_bytes = 16 * kGiB,
-              .memory_bandwidth = 900 * kGiga,
-              .units = 80,
-              .product_efficiency = 0.95,
-              .product_half_depth = 435,
-              .memory_efficiency = 0.95,
-              .attention_efficiency = 0.32,
-              .kernel_us = 1,
-              .step_seconds = 0.0005};
-  c.devices_per_host = 8;
-  c.inside = {.bandwidth = 150 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20, .is_switched = false};
-  c.between = {.bandwidth = 3.125 * kGiga, .efficiency = 0.8, .latency_us = 20, .ramp_us = 100};
-  c.stack = {.overlaps_gradients = false, .overlaps_messages = false};
-  return c;
+  return {.name = std::move(name),
+          .device = {.name = "V100",
+                     .peak_flops = {15.7 * kTera, 125 * kTera, 0, 0},
+                     .memory_bytes = 16 * kGiB,
+                     .memory_bandwidth = 900 * kGiga,
+                     .units = 80,
+                     .product_efficiency = 0.95,
+                     .product_half_depth = 435,
+                     .memory_efficiency = 0.95,
+                     .attention_efficiency = 0.32,
+                     .kernel_us = 1,
+                     .step_seconds = 0.0005},
+          .devices_per_host = 8,
+          .inside = {.bandwidth = 150 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20, .is_switched = false},
+          .between = {.bandwidth = 3.125 * kGiga, .efficiency = 0.8, .latency_us = 20, .ramp_us = 100},
+          .stack = {.overlaps_gradients = false, .overlaps_messages = false}};
 }
 
 Cluster summit() {
@@ -45,49 +43,45 @@ Cluster summit() {
 }
 
 Cluster a100() {
-  Cluster c;
-  c.name = "a100-80gb";
-  c.device = {.name = "A100",
-              .peak_flops = {156 * kTera, 312 * kTera, 312 * kTera, 0},
-              .memory_bytes = 80 * kGiB,
-              .memory_bandwidth = 2039 * kGiga,
-              .units = 108,
-              .product_efficiency = 0.82,
-              .product_half_depth = 103,
-              .memory_efficiency = 0.625,
-              .attention_efficiency = 0.5,
-              .kernel_us = 20,
-              .step_seconds = 0.0148};
-  c.devices_per_host = 8;
-  c.inside = {.bandwidth = 300 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20};
-  c.between = {.bandwidth = 200 * kGiga, .efficiency = 0.45, .latency_us = 25, .ramp_us = 100};
-  c.stack = {.flash_attention = true,
-             .fused_half_only = true,
-             .fused_update = false,
-             .overlaps_gradients = false,
-             .overlaps_messages = false};
-  return c;
+  return {.name = "a100-80gb",
+          .device = {.name = "A100",
+                     .peak_flops = {156 * kTera, 312 * kTera, 312 * kTera, 0},
+                     .memory_bytes = 80 * kGiB,
+                     .memory_bandwidth = 2039 * kGiga,
+                     .units = 108,
+                     .product_efficiency = 0.82,
+                     .product_half_depth = 103,
+                     .memory_efficiency = 0.625,
+                     .attention_efficiency = 0.5,
+                     .kernel_us = 20,
+                     .step_seconds = 0.0148},
+          .devices_per_host = 8,
+          .inside = {.bandwidth = 300 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20},
+          .between = {.bandwidth = 200 * kGiga, .efficiency = 0.45, .latency_us = 25, .ramp_us = 100},
+          .stack = {.flash_attention = true,
+                    .fused_half_only = true,
+                    .fused_update = false,
+                    .overlaps_gradients = false,
+                    .overlaps_messages = false}};
 }
 
 Cluster h100() {
-  Cluster c;
-  c.name = "h100-80gb";
-  c.device = {.name = "H100",
-              .peak_flops = {494 * kTera, 989 * kTera, 989 * kTera, 1979 * kTera},
-              .memory_bytes = 80 * kGiB,
-              .memory_bandwidth = 3350 * kGiga,
-              .units = 132,
-              .product_efficiency = 0.698,
-              .product_half_depth = 545,
-              .memory_efficiency = 0.3,
-              .attention_efficiency = 0.205,
-              .kernel_us = 20,
-              .step_seconds = 0.02};
-  c.devices_per_host = 8;
-  c.inside = {.bandwidth = 450 * kGiga, .efficiency = 0.82, .latency_us = 3.5, .ramp_us = 100, .sum_gain = 1.28};
-  c.between = {.bandwidth = 400 * kGiga, .efficiency = 0.7, .latency_us = 11, .ramp_us = 100};
-  c.stack = {.flash_attention = true, .overlaps_tensor = true};
-  return c;
+  return {.name = "h100-80gb",
+          .device = {.name = "H100",
+                     .peak_flops = {494 * kTera, 989 * kTera, 989 * kTera, 1979 * kTera},
+                     .memory_bytes = 80 * kGiB,
+                     .memory_bandwidth = 3350 * kGiga,
+                     .units = 132,
+                     .product_efficiency = 0.698,
+                     .product_half_depth = 545,
+                     .memory_efficiency = 0.3,
+                     .attention_efficiency = 0.205,
+                     .kernel_us = 20,
+                     .step_seconds = 0.02},
+          .devices_per_host = 8,
+          .inside = {.bandwidth = 450 * kGiga, .efficiency = 0.82, .latency_us = 3.5, .ramp_us = 100, .sum_gain = 1.28},
+          .between = {.bandwidth = 400 * kGiga, .efficiency = 0.7, .latency_us = 11, .ramp_us = 100},
+          .stack = {.flash_attention = true, .overlaps_tensor = true}};
 }
 
 Cluster h200() {
@@ -107,24 +101,23 @@ Cluster h200() {
 }
 
 Cluster laptop() {
-  Cluster c;
-  c.name = "laptop";
-  c.device = {.name = "core",
-              .peak_flops = {0.1 * kTera, 0.1 * kTera, 0.1 * kTera, 0},
-              .memory_bytes = 4 * kGiB,
-              .memory_bandwidth = 12 * kGiga,
-              .units = 1,
-              .product_efficiency = 0.7,
-              .product_half_depth = 30,
-              .memory_efficiency = 0.7,
-              .attention_efficiency = 0.3,
-              .kernel_us = 8,
-              .step_seconds = 0.001};
-  c.devices_per_host = 4;
-  c.num_hosts = 1;
-  c.inside = {.bandwidth = 5 * kGiga, .efficiency = 1, .latency_us = 2, .ramp_us = 0};
-  c.stack = {.flash_attention = true};
-  return c;
+  return {.name = "laptop",
+          .device = {.name = "core",
+                     .peak_flops = {0.1 * kTera, 0.1 * kTera, 0.1 * kTera, 0},
+                     .memory_bytes = 4 * kGiB,
+                     .memory_bandwidth = 12 * kGiga,
+                     .units = 1,
+                     .product_efficiency = 0.7,
+                     .product_half_depth = 30,
+                     .memory_efficiency = 0.7,
+                     .attention_efficiency = 0.3,
+                     .kernel_us = 8,
+                     .step_seconds = 0.001},
+          .devices_per_host = 4,
+          .num_hosts = 1,
+          .inside = {.bandwidth = 5 * kGiga, .efficiency = 1, .latency_us = 2, .ramp_us = 0},
+          .between = {},
+          .stack = {.flash_attention = true}};
 }
 
 }  // namespace
@@ -134,16 +127,21 @@ const std::vector<Cluster>& cluster_presets() {
   return all;
 }
 
-Cluster find_cluster(const std::string& name_or_path) {
+std::vector<std::string> preset_names() {
   std::vector<std::string> names;
+  for (const Cluster& cluster : cluster_presets()) names.push_back(cluster.name);
+  return names;
+}
+
+Cluster find_cluster(const std::string& name_or_path) {
   for (const Cluster& cluster : cluster_presets()) {
     if (cluster.name == name_or_path) return cluster;
-    names.push_back(cluster.name);
   }
   std::error_code ignored;
   if (std::filesystem::is_regular_file(name_or_path, ignored)) {
     return cluster_from_json(read_whole_file(name_or_path, kMostFileBytes), name_or_path);
   }
+  const std::vector<std::string> names = preset_names();
   const auto meant = nearest(name_or_path, names);
   throw UsageError(fmt::format("{} is neither a known cluster nor a file", name_or_path),
                    meant ? fmt::format("did you mean {}?", *meant) : "known: " + join(names, ", "));
@@ -152,7 +150,7 @@ Cluster find_cluster(const std::string& name_or_path) {
 std::vector<Cluster> find_clusters(const std::string& names) {
   std::vector<Cluster> kinds;
   for (const std::string_view name : split(names, '+')) kinds.push_back(find_cluster(std::string(name)));
-  if (kinds.empty()) throw UsageError("no cluster is named");
+  if (kinds.empty()) throw UsageError("no cluster is named", "known: " + join(preset_names(), ", "));
   Link slowest = kinds.front().between;
   for (const Cluster& kind : kinds) {
     if (kind.between.effective() < slowest.effective()) slowest = kind.between;

@@ -9,12 +9,13 @@ namespace {
 /// Bytes at which a collective has half of its channels full.
 constexpr double kRampBytes = 2e6;
 
-/// Bytes that cross a level of `n` parts, for each byte of the vector, and how often a latency is paid.
+/// Bytes that cross a level of `n` parts, for each byte of the vector.
 double share(CollectiveKind kind, int64_t n) {
   const double parts = static_cast<double>(n);
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (parts - 1) / parts;
 }
 
+/// How often a latency is paid there.
 double rounds(CollectiveKind kind, int64_t n) {
   if (kind == CollectiveKind::kAllToAll) return static_cast<double>(n - 1);
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * std::ceil(std::log2(static_cast<double>(n)));
@@ -30,9 +31,9 @@ double inside_bandwidth(const Cluster& cluster, int64_t n) {
 }  // namespace
 
 RankGroup group_on(const Cluster& cluster, int64_t size, int64_t stride) {
-  RankGroup group{.size = size, .stride = stride};
+  RankGroup group{.size = size};
   const int64_t per_host = cluster.devices_per_host;
-  group.local = stride >= per_host ? 1 : std::clamp<int64_t>(per_host / stride, 1, size);
+  group.local = std::clamp<int64_t>(per_host / stride, 1, size);
   group.hosts = (size + group.local - 1) / group.local;
   return group;
 }

@@ -9,13 +9,12 @@ namespace trireme {
 
 enum class CollectiveKind { kAllReduce, kReduceScatter, kAllGather, kAllToAll };
 
-/// A group of ranks: `local` of them on each of `hosts` hosts, in steps of `stride` devices. All groups alike work at
-/// the same time, so a group has its ranks' share of its hosts' network.
+/// A group of ranks: `local` of them on each of `hosts` hosts. All groups alike work at the same time, so a group has
+/// its ranks' share of its hosts' network.
 struct RankGroup {
   int64_t size = 1;
   int64_t local = 1;
   int64_t hosts = 1;
-  int64_t stride = 1;
 };
 
 /// The group of an axis of `size` ranks, neighbours `stride` devices apart.

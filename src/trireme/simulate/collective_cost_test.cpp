@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/simulate/simulate_test_util.h"
+
 namespace trireme {
 namespace {
-
-constexpr double kMiB = 1024.0 * 1024;
 
 TEST(RankGroup, KnowsItsHosts) {
   const Cluster cluster = find_cluster("a100-80gb");
@@ -56,15 +56,9 @@ TEST(Collectives, InsideAHostIsCheaperThanAcross) {
 }
 
 TEST(Collectives, AreThePublishedOnesOfNccl) {
-  const Cluster h100 = find_cluster("h100-80gb"), h200 = find_cluster("h200-141gb");
-  const auto microseconds = [](double mib, const Cluster& cluster, int ranks) {
-    return 1e6 * collective_seconds(CollectiveKind::kAllReduce, mib * kMiB, group_on(cluster, ranks, 1), cluster);
-  };
-  const std::vector<std::pair<double, double>> one_host = {{128, 613},   {256, 1139},  {512, 2176},
-                                                           {1024, 4039}, {2048, 8020}, {4096, 15870}};
-  for (const auto& [mib, measured] : one_host) EXPECT_NEAR(microseconds(mib, h100, 8) / measured, 1, 0.06) << mib;
-  const std::vector<std::pair<double, double>> two_hosts = {{1.0 / 1024, 45.1}, {1, 76.9}, {1024, 4389}};
-  for (const auto& [mib, measured] : two_hosts) EXPECT_NEAR(microseconds(mib, h200, 16) / measured, 1, 0.1) << mib;
+  for (const PublishedAllReduce& row : published_all_reduces()) {
+    EXPECT_NEAR(predict(row) / row.microseconds, 1, row.ranks == 8 ? 0.06 : 0.1) << row.name << ", " << row.mib;
+  }
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::vector<Change> changes(const Job& job, const Cluster& cluster) {
   if (now.tp > 1 && !now.sequence && job.model.is_language()) {
     add("parallel.sequence = true", [](JobLayout& l) { l.sequence = true; });
   }
-  for (int zero = now.zero + 1; zero <= 3 && now.dp * now.cp > 1; ++zero) {
+  for (int zero = now.zero + 1; zero <= 3 && now.num_replicas() > 1; ++zero) {
     add(fmt::format("parallel.zero = {}", zero), [&](JobLayout& l) { l.zero = zero; });
   }
   if (now.micro_batch > 1) {
@@ -50,7 +50,7 @@ std::vector<Change> changes(const Job& job, const Cluster& cluster) {
   for (int64_t factor = 2; factor <= 64; factor *= 2) {
     add(fmt::format("{} times as many devices, parallel.pp = {}", factor, now.pp * factor),
         [&](JobLayout& l) { l.pp *= factor; });
-    if (now.zero == 3 || now.dp * now.cp == 1) {
+    if (now.zero == 3 || now.num_replicas() == 1) {
       add(fmt::format("{} times as many devices, parallel.zero = 3, dp = {}, train.micro_batch = 1", factor,
                       now.dp * factor),
           [&](JobLayout& l) {

@@ -29,7 +29,6 @@ struct Builder {
     cost.activation_bytes = out * e * (norm ? 2 : 1);
     cost.model_flops = 6 * m * n * k;
     if (job.layout.recompute == RecomputeKind::kFull) {
-      cost.recompute = cost.forward;
       cost.backward_input += cost.forward;
       cost.repeated_flops = 2 * m * n * k;
     }

@@ -29,7 +29,7 @@ void Job::check() const {
          "give --experts, or leave parallel.ep at 1");
   demand(model.experts % l.ep == 0, fmt::format("{} experts cannot be split over ep = {}", model.experts, l.ep),
          "ep must divide them");
-  demand((l.dp * l.cp) % l.ep == 0, fmt::format("ep = {} ranks are taken from dp·cp = {}", l.ep, l.dp * l.cp),
+  demand(l.num_replicas() % l.ep == 0, fmt::format("ep = {} ranks are taken from dp·cp = {}", l.ep, l.num_replicas()),
          "ep must divide dp·cp");
   demand(model.active_experts <= model.experts,
          fmt::format("{} of {} experts for each token", model.active_experts, model.experts), "use fewer");

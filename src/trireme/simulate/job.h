@@ -49,6 +49,9 @@ struct JobLayout {
   std::optional<bool> flash;       ///< fused attention; unset: as the stack has it
 
   int64_t num_devices() const { return dp * tp * pp * cp; }
+  int64_t num_replicas() const { return dp * cp; }  ///< of each weight but those of experts
+  /// Bytes of a gradient as it is summed, without compression.
+  double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }
   int64_t num_micro_batches() const { return global_batch / micro_batch / dp; }
   bool operator==(const JobLayout&) const = default;
 };

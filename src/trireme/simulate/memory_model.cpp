@@ -24,7 +24,7 @@ StateBytes sharded(const StateBytes& whole, int zero, double replicas) {
 
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages) {
   const JobLayout& layout = job.layout;
-  const double replicas = static_cast<double>(layout.dp * layout.cp);
+  const double replicas = static_cast<double>(layout.num_replicas());
   const StateBytes whole = state_bytes(layout);
   const StateBytes dense = sharded(whole, layout.zero, replicas);
   const StateBytes expert = sharded(whole, layout.zero, replicas / static_cast<double>(layout.ep));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 
 #include "trireme/base/error.h"
 
@@ -28,11 +27,11 @@ struct Event {
 std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
   std::vector<Event> events;
   const std::vector<Instruction>& list = program.instructions;
-  std::vector<Instruction> gathers;
+  std::vector<size_t> gathers;  // of the computation that comes
   for (size_t n = 0; n < list.size(); ++n) {
     const Instruction& i = list[n];
     if (i.op == OpCode::kAllGather) {
-      gathers.push_back(i);
+      gathers.push_back(n);
       continue;
     }
     if (is_send(i.op)) events.push_back({.kind = Event::Kind::kSend, .instruction = n});
@@ -69,7 +68,8 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
     for (size_t k = 0; k < parts; ++k) {
       const size_t part = forward ? k : parts - 1 - k;
       if (k < gathers.size()) {
-        events.push_back({.kind = Event::Kind::kGather, .instruction = n, .seconds = costs.gather[at(i.stage)][part]});
+        events.push_back(
+            {.kind = Event::Kind::kGather, .instruction = gathers[k], .seconds = costs.gather[at(i.stage)][part]});
       }
       events.push_back({.instruction = n,
                         .seconds = seconds_of(stage.parts[part]),
@@ -229,9 +229,7 @@ class Player {
         if (!meet(rank, gather && costs_.overlap ? state.previous_start : state.now, start)) return false;
         state.link_free = start + event.seconds;
         if (gather) state.gathered = state.link_free;
-        Instruction what = i;
-        if (gather) what.op = OpCode::kAllGather;
-        played.comms.push_back({what, start, state.link_free});
+        played.comms.push_back({i, start, state.link_free});
         break;
       }
       case Event::Kind::kUpdate: {

@@ -88,7 +88,7 @@ TEST(Play, FoldedIsUnfolded) {
     job.layout.global_batch = job.layout.dp * job.layout.micro_batch * 4;
     const Simulation folded = simulate(job, cluster), whole = simulate(job, cluster, false);
     SCOPED_TRACE(testing::Message() << "case " << n << ", dp " << job.layout.dp << ", zero " << job.layout.zero);
-    EXPECT_EQ(whole.ranks.size(), folded.ranks.size() * static_cast<size_t>(job.layout.dp * job.layout.cp));
+    EXPECT_EQ(whole.ranks.size(), folded.ranks.size() * static_cast<size_t>(job.layout.num_replicas()));
     EXPECT_NEAR(whole.step_seconds / folded.step_seconds, 1, 1e-12);
     EXPECT_NEAR(whole.memory_bytes(), folded.memory_bytes(), 1);
     EXPECT_NEAR(whole.exposed_seconds, folded.exposed_seconds, 1e-12);
@@ -113,13 +113,28 @@ TEST(Play, HidesSumsBehindTheBackwardPass) {
 }
 
 TEST(Play, SlowReplicasHoldTheOthersUp) {
-  Job job = gpt_job();
-  job.layout.dp = 2;
-  const Simulation s = simulate(job, find_cluster("a100-80gb"), false);
-  EXPECT_EQ(s.ranks.size(), 2u);
-  ASSERT_FALSE(s.ranks[0].played.comms.empty());
-  for (size_t n = 0; n < s.ranks[0].played.comms.size(); ++n) {
-    EXPECT_EQ(s.ranks[0].played.comms[n].start, s.ranks[1].played.comms[n].start);
+  const Schedule schedule = make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 2, .num_micro_batches = 3});
+  std::vector<Program> programs = lower_pipeline_all({.schedule = schedule, .num_replicas = 2, .num_leaves = 2});
+  PlayCosts costs = costs_of(StageTimes::equal(2, 3, 4, 2, 0.25));
+  costs.reduce = {{0.001}, {0.001}};
+  const std::vector<PlayedRank> alike = play(programs, costs);
+  // The last replica computes every forward pass twice.
+  for (size_t rank = 2; rank < 4; ++rank) {
+    std::vector<Instruction> twice;
+    for (const Instruction& i : programs[rank].instructions) {
+      twice.push_back(i);
+      if (i.op == OpCode::kForward) twice.push_back({.op = OpCode::kRecompute, .stage = i.stage});
+    }
+    programs[rank].instructions = twice;
+  }
+  const std::vector<PlayedRank> played = play(programs, costs);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(played[rank].last, alike[rank].last);
+    EXPECT_LT(played[rank].last, played[rank + 2].last);
+    ASSERT_FALSE(played[rank].comms.empty());
+    ASSERT_EQ(played[rank].comms.size(), played[rank + 2].comms.size());
+    EXPECT_EQ(played[rank].comms[0].start, played[rank + 2].comms[0].start);
+    EXPECT_GT(played[rank].comms[0].start, alike[rank].comms[0].start);
   }
 }
 

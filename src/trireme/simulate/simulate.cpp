@@ -29,18 +29,17 @@ std::vector<double> message_times(const Job& job, const Cluster& cluster, const 
   const int64_t per_host = cluster.devices_per_host;
   std::vector<double> seconds;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    double slowest = 0;
-    if (stage + 1 < schedule.num_stages()) {
-      const int64_t from = schedule.rank_of_stage[at(stage)], to = schedule.rank_of_stage[at(stage) + 1];
-      const bool same_host = from * stride / per_host == to * stride / per_host && stride < per_host;
-      slowest = from == to ? 0 : message_seconds(message_bytes(job), same_host ? 0 : per_host, cluster);
-      if (from != to && job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
-        slowest +=
-            collective_seconds(CollectiveKind::kAllGather, message_bytes(job) * static_cast<double>(job.layout.tp),
-                               group_on(cluster, job.layout.tp, 1), cluster);
-      }
+    seconds.push_back(0);
+    if (stage + 1 == schedule.num_stages()) break;
+    const int64_t from = schedule.rank_of_stage[at(stage)], to = schedule.rank_of_stage[at(stage) + 1];
+    if (from == to) continue;
+    const bool same_host = from * stride / per_host == to * stride / per_host;
+    seconds.back() = message_seconds(message_bytes(job), same_host ? 0 : per_host, cluster);
+    if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
+      seconds.back() +=
+          collective_seconds(CollectiveKind::kAllGather, message_bytes(job) * static_cast<double>(job.layout.tp),
+                             group_on(cluster, job.layout.tp, 1), cluster);
     }
-    seconds.push_back(slowest);
   }
   return seconds;
 }
@@ -50,8 +49,8 @@ class ReplicaCollectives {
  public:
   ReplicaCollectives(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
     const JobLayout& layout = job.layout;
-    dense_ = group_on(cluster, layout.dp * layout.cp, layout.tp);
-    expert_ = group_on(cluster, layout.dp * layout.cp / layout.ep, layout.tp * layout.ep);
+    dense_ = group_on(cluster, layout.num_replicas(), layout.tp);
+    expert_ = group_on(cluster, layout.num_replicas() / layout.ep, layout.tp * layout.ep);
   }
 
   double gather(const StagePart& part) const {
@@ -59,7 +58,7 @@ class ReplicaCollectives {
   }
   double reduce(const StagePart& part) const {
     const JobLayout& layout = job_.layout;
-    const double bytes = layout.float32_gradients ? 4 : bytes_of(layout.compute);
+    const double bytes = layout.gradient_bytes();
     if (layout.sparse_exchange) {
       return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
     }
@@ -82,8 +81,8 @@ class ReplicaCollectives {
 /// The first and the last stage have the same embedding and sum its gradients.
 double tied_seconds(const Job& job, const Cluster& cluster) {
   if (!job.model.is_language() || !job.model.tied || job.layout.pp == 1) return 0;
-  const double bytes = static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) *
-                       (job.layout.float32_gradients ? 4 : bytes_of(job.layout.compute));
+  const double bytes =
+      static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) * job.layout.gradient_bytes();
   const int64_t distance = (job.layout.pp - 1) * job.layout.tp * job.layout.cp * job.layout.dp;
   return message_seconds(bytes, distance, cluster);
 }
@@ -91,7 +90,7 @@ double tied_seconds(const Job& job, const Cluster& cluster) {
 std::vector<double> update_times(const Job& job, const Cluster& cluster, const std::vector<StageCost>& stages,
                                  const Schedule& schedule, bool fused) {
   const JobLayout& layout = job.layout;
-  const double replicas = layout.zero >= 1 ? static_cast<double>(layout.dp * layout.cp) : 1;
+  const double replicas = layout.zero >= 1 ? static_cast<double>(layout.num_replicas()) : 1;
   const double start = kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate) * cluster.device.kernel_us * 1e-6;
   const double bandwidth = cluster.device.memory_bandwidth * kUpdateEfficiency;
   std::vector<double> seconds(at(layout.pp), cluster.device.step_seconds);
@@ -126,7 +125,6 @@ void summarise(Simulation& s) {
   }
   if (pipeline > 0) s.bubble_fraction = std::max(0.0, (pipeline - ideal) / pipeline);
   const PlayedRank& slowest = s.ranks[at(s.slowest)].played;
-  s.update_seconds = slowest.update;
   s.exposed_seconds = slowest.waited;
   const auto micro_batches = static_cast<double>(s.job.layout.num_micro_batches());
   for (size_t stage = 0; stage < s.stages.size(); ++stage) {
@@ -157,8 +155,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   StageTimes times;
   s.schedule = schedule_of(job, times);
   const Partition cut = cut_into_stages(s.blocks, job, s.schedule.num_stages());
-  const double gradient_bytes = layout.float32_gradients ? 4 : bytes_of(layout.compute);
-  s.stages = stage_costs(s.blocks, cut, layout.bucket_bytes, gradient_bytes);
+  s.stages = stage_costs(s.blocks, cut, layout.bucket_bytes, layout.gradient_bytes());
   PlayCosts costs;
   costs.stages = s.stages;
   costs.message = message_times(job, cluster, s.schedule);
@@ -181,10 +178,9 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     costs.gather.push_back(std::move(gather));
     costs.reduce.push_back(std::move(reduce));
   }
-  costs.update =
-      update_times(job, cluster, s.stages, s.schedule, cluster.stack.fused_update || uses_flash(job, cluster));
-  // Software that has fused attention is of a later generation, which overlaps as well.
+  // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
   const bool later = uses_flash(job, cluster);
+  costs.update = update_times(job, cluster, s.stages, s.schedule, cluster.stack.fused_update || later);
   costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later || layout.zero == 3);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
   s.programs = lower_step(job, s.stages, s.schedule, fold);

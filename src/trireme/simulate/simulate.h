@@ -34,7 +34,6 @@ struct Simulation {
   double model_flops = 0, hardware_flops = 0;  ///< of a step, all devices
   double bubble_fraction = 0;
   double exposed_seconds = 0;  ///< communication that the slowest rank waits for
-  double update_seconds = 0;
 
   int slowest = 0, fullest = 0;  ///< ranks of the pipeline
   double memory_bytes() const { return ranks[static_cast<size_t>(fullest)].memory.sum(); }

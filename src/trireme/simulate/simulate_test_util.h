@@ -1,8 +1,9 @@
-// Jobs for the tests of the simulator.
+// Jobs and published collectives for the tests of the simulator.
 #pragma once
 
 #include <random>
 
+#include "trireme/simulate/collective_cost.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
@@ -19,6 +20,31 @@ inline Job gpt_job(int64_t layers = 8, int64_t hidden = 1024, int64_t heads = 16
   job.layout.micro_batch = 2;
   job.layout.global_batch = 16;
   return job;
+}
+
+struct PublishedAllReduce {
+  const char *name, *cluster;
+  int ranks;
+  double mib, microseconds;
+};
+
+/// NCCL's own measurements.
+inline std::vector<PublishedAllReduce> published_all_reduces() {
+  std::vector<PublishedAllReduce> rows;
+  const auto add = [&](const char* name, const char* cluster, int ranks,
+                       std::initializer_list<std::pair<double, double>> times) {
+    for (const auto& [mib, microseconds] : times) rows.push_back({name, cluster, ranks, mib, microseconds});
+  };
+  add("8 x H100, one host", "h100-80gb", 8,
+      {{128, 613}, {256, 1139}, {512, 2176}, {1024, 4039}, {2048, 8020}, {4096, 15870}});
+  add("2 x 8 H200", "h200-141gb", 16, {{1.0 / 1024, 45.1}, {1, 76.9}, {1024, 4389}});
+  return rows;
+}
+
+inline double predict(const PublishedAllReduce& row) {
+  const Cluster cluster = find_cluster(row.cluster);
+  const double bytes = row.mib * 1024 * 1024;
+  return 1e6 * collective_seconds(CollectiveKind::kAllReduce, bytes, group_on(cluster, row.ranks, 1), cluster);
 }
 
 /// A job that can be cut, by chance.

@@ -124,7 +124,7 @@ Schedule schedule_of(const Job& job, const StageTimes& times) {
 
 std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
                                 bool fold) {
-  const int64_t replicas = job.layout.dp * job.layout.cp;
+  const int64_t replicas = job.layout.num_replicas();
   PipelineShape shape{.schedule = schedule};
   shape.num_replicas = fold ? static_cast<int>(std::min<int64_t>(replicas, 2)) : static_cast<int>(replicas);
   shape.num_leaves = shape.num_replicas;  // a replica sums its micro-batches one after another
