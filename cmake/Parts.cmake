@@ -24,6 +24,15 @@ if(NOT TRIREME_PARTS)
   set(TRIREME_PARTS "${trireme_cache}/parts-${trireme_parts_hash}")
 endif()
 
+# HiGHS is opened at run time: only its C header is needed here.
+set(TRIREME_HIGHS "${TRIREME_PARTS}/highsbox/highs_dist")
+if(TRIREME_SANITIZE)  # they would report what happens inside a library that they do not see
+  set(TRIREME_HIGHS "")
+elseif(NOT EXISTS "${TRIREME_HIGHS}/include/highs/interfaces/highs_c_api.h")
+  set(TRIREME_HIGHS "")
+  message(STATUS "No HiGHS in ${TRIREME_PARTS}: trireme plan will do without it. ./trireme --help brings it.")
+endif()
+
 if(TRIREME_TORCH)
   list(PREPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
   find_package(LibTorch QUIET)

@@ -172,7 +172,14 @@ inline int check_gpu_reductions(Communicator& comm, GpuArena& arena, const GpuCh
                 [&](ConstData in, Data out, const CallOptions& call) { comm.reduce(in, out, op, root, call); });
         compare(comm, arena, "reduce-scatter" + with, type, n * p, n, seed,
                 [&](ConstData in, Data out, const CallOptions& call) { comm.reduce_scatter(in, out, op, call); });
-        cases += 3;
+        std::vector<size_t> counts;
+        for (size_t r = 0; r < p; ++r) counts.push_back(n / (r + 1) + r);
+        const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+        compare(comm, arena, "reduce-scatter of unequal sizes" + with, type, total,
+                counts[static_cast<size_t>(comm.rank())], seed, [&](ConstData in, Data out, const CallOptions& call) {
+                  comm.reduce_scatter_v(in, out, counts, op, call);
+                });
+        cases += 4;
       }
     }
   }

@@ -61,6 +61,13 @@ class Layouts(unittest.TestCase):
                 self.check("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"], deep)
         self.check("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)
 
+    def test_zero(self):
+        for layout, backend in (("dp=2,zero=1", "ipc"), ("dp=2,zero=2", "ipc"), ("dp=2,zero=3", "ipc"),
+                                ("dp=4,zero=3", "ipc"), ("dp=4,zero=3,zero_shards=2", "ipc"), ("dp=2,zero=3", "nccl"),
+                                ("dp=2,pp=2,zero=3", "ipc"), ("dp=4,zero=2", "nccl")):
+            with self.subTest(layout=layout, backend=backend):
+                self.check("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"])
+
     def test_llama(self):
         self.check("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])
 

@@ -167,7 +167,7 @@ def positionals(*path):
 
 def takes_keys(*path):
     """The commands that read a config: FILE.toml and --section.key."""
-    return path in (("train",), ("verify",), ("bench", "train"), ("simulate",))
+    return path in (("train",), ("verify",), ("bench", "train"), ("simulate",), ("plan",))
 
 
 @functools.cache

@@ -84,7 +84,7 @@ inline Outcome train(const Config& config, int workers, int steps = 3, bool eval
     }
     if (evaluates) outcome.evaluation = trainer.evaluate(2);
     for (const Trainer::NamedTensor& item : trainer.state()) {
-      outcome.state.emplace_back(item.name, full(item.tensor.detach()).cpu().clone());
+      outcome.state.emplace_back(item.name, trainer.gather(item).detach().cpu().clone());
     }
     outcome.bytes_reduced = trainer.bytes_reduced();
     outcome.steps_skipped = trainer.steps_skipped();

@@ -274,6 +274,19 @@ void check_collectives(Communicator& comm, const CheckOptions& options) {
       offset += theirs;
     }
 
+    // And back: each rank gets its unequal part of the sum, apart from the input and in its place.
+    fill(gathered.data(), rank, salt + 4);
+    const std::vector<std::byte> unequal_sum = expected_sum(p, total, type, op, salt + 4);
+    const size_t own_at = std::accumulate(counts.begin(), counts.begin() + rank, size_t{0}),
+                 own_count = counts[static_cast<size_t>(rank)];
+    const ConstData own_sum(unequal_sum.data() + own_at * size_of(type), own_count, type);
+    comm.reduce_scatter_v(gathered.data(), mine.data(), counts, op);
+    check_equal(fmt::format("reduce-scatter {} of unequal sizes", name_of(op)), comm, mine.data(), own_sum);
+    comm.start_reduce_scatter_v(gathered.data(), gathered.data().part(own_at, own_count), counts, op).wait();
+    check_equal("reduce-scatter in place", comm, gathered.data().part(own_at, own_count), own_sum);
+    comm.all_gather_v(gathered.data().part(own_at, own_count), gathered.data(), counts);
+    check_equal("all-gather in place", comm, gathered.data(), view(unequal_sum, total, type));
+
     // Rank a sends (a + 2b) % 5 * count / 4 elements to rank b.
     const auto sent = [&](int a, int b) { return static_cast<size_t>((a + 2 * b) % 5) * count / 4; };
     std::vector<size_t> send_counts, recv_counts;

@@ -136,6 +136,7 @@ int run(int argc, char** argv) {
     add_launch(app, {argv + std::min(own_argc + 1, argc), argv + argc}, exit_code);
     add_bench(app, exit_code);
     add_checkpoint(app, exit_code);
+    add_plan(app, exit_code);
     add_schedule(app, exit_code);
     add_simulate(app, exit_code);
     add_verify(app, exit_code);

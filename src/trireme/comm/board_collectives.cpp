@@ -273,7 +273,8 @@ void BoardCollectives::all_gather_v(const Call& call, ConstData in, Data out, st
       const Data part = out.part(offset + std::min(first, all), here);
       const Stores stores = stores_for(out.num_bytes() / static_cast<size_t>(p));
       if (member == rank) {
-        copy(part, in.part(std::min(first, all), here), stores);
+        const ConstData own = in.part(std::min(first, all), here);
+        if (own.bytes != part.bytes) copy(part, own, stores);
       } else {
         take(member, shows_directly(member) ? first * width : 0, part, stores);
       }
@@ -299,6 +300,41 @@ void BoardCollectives::reduce_scatter(const Call& call, ConstData in, Data out, 
         in.part(static_cast<size_t>(rank) * out.count + first, 0).bytes,
         [&](int member) { return position(member, rank); }, out.part(first, count), op, stores_for(out.num_bytes()));
   });
+}
+
+void BoardCollectives::reduce_scatter_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts,
+                                        ReduceOp op) {
+  const auto p = static_cast<size_t>(board_->size()), rank = static_cast<size_t>(board_->rank());
+  const size_t longest = *std::max_element(counts.begin(), counts.end()), width = size_of(in.type);
+  const size_t chunk = chunk_elements(in.type, board_->size()), spacing = std::min(chunk, longest);
+  std::vector<size_t> starts(p, 0);
+  for (size_t r = 1; r < p; ++r) starts[r] = starts[r - 1] + counts[r - 1];
+  const auto place = direct_place(in);
+  bool closing = false;
+  for (size_t first = 0; first == 0 || first < longest; first += chunk) {
+    const auto here = [&](size_t r) { return counts[r] > first ? std::min(chunk, counts[r] - first) : 0; };
+    if (place) {
+      meet(call, *place, kDirect);
+    } else {
+      std::byte* stage = next_stage(spacing * p * width);
+      for (size_t r = 0; r < p; ++r) {
+        if (r == rank || here(r) == 0) continue;  // its own part is read by nobody else
+        copy_to_stage(stage + r * spacing * width, in.part(starts[r] + first, here(r)));
+      }
+      meet_with_stage(call);
+    }
+    closing = closing || any_shows_directly();
+    const bool at_once = first == 0 && all_show_directly();
+    const size_t count = at_once ? out.count : here(rank);
+    if (count > 0) {
+      take_reduced(
+          in.part(starts[rank] + first, 0).bytes,
+          [&](int member) { return (shows_directly(member) ? starts[rank] + first : rank * spacing) * width; },
+          out.part(first, count), op, stores_for(out.num_bytes()));
+    }
+    if (at_once) break;
+  }
+  if (closing) meet(call, 0);
 }
 
 void BoardCollectives::all_reduce(const Call& call, Data data, ReduceOp op) {

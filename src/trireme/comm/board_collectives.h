@@ -67,6 +67,7 @@ class BoardCollectives {
   void all_gather_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts);
   void reduce(const Call& call, ConstData in, Data out, ReduceOp op, int root);
   void reduce_scatter(const Call& call, ConstData in, Data out, ReduceOp op);
+  void reduce_scatter_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts, ReduceOp op);
   void all_reduce(const Call& call, Data data, ReduceOp op);
   void all_to_all(const Call& call, ConstData in, Data out);
   void all_to_all_v(const Call& call, ConstData in, std::span<const size_t> send_counts, Data out,

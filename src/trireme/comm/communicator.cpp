@@ -108,14 +108,19 @@ auto prepare_all_gather(Communicator::Impl& group, ConstData in, Data out) {
                   }};
 }
 
+/// All ranks must hold the same list.
+uint64_t hash_of(std::span<const size_t> counts) {
+  uint64_t hash = 0;
+  for (const size_t count : counts) hash = (hash ^ count) * 0x9E3779B97F4A7C15ull + 1;
+  return hash;
+}
+
 auto prepare_all_gather_v(Communicator::Impl& group, ConstData in, Data out, std::span<const size_t> counts) {
   check_same_type(in.type, out.type);
   check_count("the list of counts", counts.size(), static_cast<size_t>(group.size()));
   check_count("the input of this rank", in.count, counts[static_cast<size_t>(group.group.rank)]);
   check_count("the output of an all-gather", out.count, sum_of(counts));
-  uint64_t extra = 0;  // all ranks must hold the same list
-  for (const size_t count : counts) extra = (extra ^ count) * 0x9E3779B97F4A7C15ull + 1;
-  return Prepared{digest_of(OperationKind::kAllGatherV, in.type, out.count), extra,
+  return Prepared{digest_of(OperationKind::kAllGatherV, in.type, out.count), hash_of(counts),
                   [&group, in, out, list = std::vector<size_t>(counts.begin(), counts.end())](const Call& call) {
                     if (group.shared) return group.shared->all_gather_v(call, in, out, list);
                     Messenger messenger = group.messenger(call);
@@ -147,6 +152,21 @@ auto prepare_reduce_scatter(Communicator::Impl& group, ConstData in, Data out, R
                     if (group.shared) return group.shared->reduce_scatter(call, in, out, op);
                     Messenger messenger = group.messenger(call);
                     reduce_scatter_by_messages(messenger, in, out, op);
+                    finish(op, out.type, out.bytes, out.count, static_cast<size_t>(group.size()));
+                  }};
+}
+
+auto prepare_reduce_scatter_v(Communicator::Impl& group, ConstData in, Data out, std::span<const size_t> counts,
+                              ReduceOp op) {
+  check_same_type(in.type, out.type);
+  check_count("the list of counts", counts.size(), static_cast<size_t>(group.size()));
+  check_count("the output of this rank", out.count, counts[static_cast<size_t>(group.group.rank)]);
+  check_count("the input of a reduce-scatter", in.count, sum_of(counts));
+  return Prepared{digest_of(OperationKind::kReduceScatterV, in.type, in.count, -1, op), hash_of(counts),
+                  [&group, in, out, op, list = std::vector<size_t>(counts.begin(), counts.end())](const Call& call) {
+                    if (group.shared) return group.shared->reduce_scatter_v(call, in, out, list, op);
+                    Messenger messenger = group.messenger(call);
+                    reduce_scatter_v_by_messages(messenger, in, out, list, op);
                     finish(op, out.type, out.bytes, out.count, static_cast<size_t>(group.size()));
                   }};
 }
@@ -386,6 +406,10 @@ void Communicator::reduce(ConstData in, Data out, ReduceOp op, int root, const C
 void Communicator::reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options) {
   run(*impl_, prepare_reduce_scatter(*impl_, in, out, op), {in, out}, options);
 }
+void Communicator::reduce_scatter_v(ConstData in, Data out, std::span<const size_t> counts, ReduceOp op,
+                                    const CallOptions& options) {
+  run(*impl_, prepare_reduce_scatter_v(*impl_, in, out, counts, op), {in, out, counts, {}}, options);
+}
 void Communicator::all_reduce(Data data, ReduceOp op, const CallOptions& options) {
   run(*impl_, prepare_all_reduce(*this, data, op, options), {data, data}, options);
 }
@@ -422,6 +446,10 @@ Handle Communicator::start_reduce(ConstData in, Data out, ReduceOp op, int root,
 }
 Handle Communicator::start_reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options) {
   return start(*impl_, prepare_reduce_scatter(*impl_, in, out, op), {in, out}, options);
+}
+Handle Communicator::start_reduce_scatter_v(ConstData in, Data out, std::span<const size_t> counts, ReduceOp op,
+                                            const CallOptions& options) {
+  return start(*impl_, prepare_reduce_scatter_v(*impl_, in, out, counts, op), {in, out, counts, {}}, options);
 }
 Handle Communicator::start_all_reduce(Data data, ReduceOp op, const CallOptions& options) {
   return start(*impl_, prepare_all_reduce(*this, data, op, options), {data, data}, options);

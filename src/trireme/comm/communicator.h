@@ -99,12 +99,15 @@ class Communicator {
   void scatter(ConstData in, Data out, int root, const CallOptions& options = {});
   void gather(ConstData in, Data out, int root, const CallOptions& options = {});
   void all_gather(ConstData in, Data out, const CallOptions& options = {});
-  /// Member r contributes counts[r] elements; `out` holds them one after another.
+  /// Member r contributes counts[r] elements; `out` holds them one after another. `in` may be its place in `out`.
   void all_gather_v(ConstData in, Data out, std::span<const size_t> counts, const CallOptions& options = {});
   /// `out` is written on the root only.
   void reduce(ConstData in, Data out, ReduceOp op, int root, const CallOptions& options = {});
   /// `in` holds size() blocks of out.count; member r gets the reduced block r.
   void reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options = {});
+  /// `in` holds counts[r] elements for each member r, one after another. `out` may be this member's place in `in`.
+  void reduce_scatter_v(ConstData in, Data out, std::span<const size_t> counts, ReduceOp op,
+                        const CallOptions& options = {});
   void all_reduce(Data data, ReduceOp op = ReduceOp::kSum, const CallOptions& options = {});
   void all_to_all(ConstData in, Data out, const CallOptions& options = {});
   /// Blocks are packed one after another, in the order of the members.
@@ -122,6 +125,8 @@ class Communicator {
   Handle start_all_gather_v(ConstData in, Data out, std::span<const size_t> counts, const CallOptions& options = {});
   Handle start_reduce(ConstData in, Data out, ReduceOp op, int root, const CallOptions& options = {});
   Handle start_reduce_scatter(ConstData in, Data out, ReduceOp op, const CallOptions& options = {});
+  Handle start_reduce_scatter_v(ConstData in, Data out, std::span<const size_t> counts, ReduceOp op,
+                                const CallOptions& options = {});
   Handle start_all_reduce(Data data, ReduceOp op = ReduceOp::kSum, const CallOptions& options = {});
   Handle start_all_to_all(ConstData in, Data out, const CallOptions& options = {});
   Handle start_all_to_all_v(ConstData in, std::span<const size_t> send_counts, Data out,

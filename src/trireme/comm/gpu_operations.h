@@ -28,7 +28,8 @@ struct GpuRequest {
   ReduceOp op = ReduceOp::kSum;
   int root = -1;
   bool ordered = true;
-  std::vector<size_t> send_counts, recv_counts;  ///< all-to-all-v; an all-gather-v has the latter
+  std::vector<size_t> send_counts,
+      recv_counts;  ///< all-to-all-v; a reduce-scatter-v has the first, an all-gather-v the second
 };
 
 /// The type of the elements; the input of a scatter counts on the root only.

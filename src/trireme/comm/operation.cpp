@@ -28,6 +28,8 @@ std::string_view name_of(OperationKind kind) {
       return "reduce";
     case OperationKind::kReduceScatter:
       return "reduce-scatter";
+    case OperationKind::kReduceScatterV:
+      return "reduce-scatter of unequal sizes";
     case OperationKind::kAllReduce:
       return "all-reduce";
     case OperationKind::kAllToAll:
@@ -45,7 +47,7 @@ std::string describe(const OperationDigest& digest) {
   if (digest.kind == OperationKind::kBarrier || digest.kind == OperationKind::kNone) return text;
   text += " (";
   const bool reduces = digest.kind == OperationKind::kReduce || digest.kind == OperationKind::kReduceScatter ||
-                       digest.kind == OperationKind::kAllReduce;
+                       digest.kind == OperationKind::kReduceScatterV || digest.kind == OperationKind::kAllReduce;
   if (reduces) text += fmt::format("{} of ", name_of(digest.op));
   text += fmt::format("{} {}", digest.count, name_of(digest.type));
   if (digest.root >= 0) text += fmt::format(", {} {}", point_to_point ? "tag" : "root", digest.root);

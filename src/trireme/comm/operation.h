@@ -22,6 +22,7 @@ enum class OperationKind : uint8_t {
   kAllGatherV,
   kReduce,
   kReduceScatter,
+  kReduceScatterV,
   kAllReduce,
   kAllToAll,
   kAllToAllV,

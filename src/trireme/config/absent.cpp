@@ -21,8 +21,8 @@ const std::vector<Absent>& list() {
   static const std::vector<Absent> all = {
       {"parallel.cp", 1, "context parallelism"},
       {"parallel.ep", 1, "expert parallelism"},
-      {"parallel.zero", 0, "ZeRO"},
       {"parallel.plan", std::string(), "running a plan"},
+      {"parallel.offload", std::string(), "offloading"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
   };
   return all;

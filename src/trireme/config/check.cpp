@@ -185,6 +185,40 @@ void check_asynchronous(const Config& config) {
   }
 }
 
+void check_zero(const Config& config, int64_t dp) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto needs = [&](bool is_set, std::string_view key, std::string_view what, int64_t stage) {
+    if (is_set && parallel.zero < stage) {
+      contradict(config, key, what, "parallel.zero", fmt::format("set parallel.zero = {}", stage));
+    }
+  };
+  needs(parallel.zero_shards > 0, "parallel.zero_shards", "says who shares, but nobody does with", 1);
+  needs(parallel.zero_keep, "parallel.zero_keep", "is for weights that are shared, not with", 3);
+  needs(parallel.zero_accumulation != "whole", "parallel.zero_accumulation",
+        "is for gradients that are shared, not with", 2);
+  if (parallel.zero == 0) return;
+  if (parallel.is_asynchronous()) {
+    contradict(config, "parallel.zero", "gathers weights once a step, which change more often with",
+               "parallel.schedule", "take a synchronous schedule, such as 1f1b");
+  }
+  if (parallel.zero == 3 && parallel.pp > 1 && parallel.schedule.starts_with("zb-")) {
+    contradict(config, "parallel.zero", "frees weights behind each layer, and the later half of the backward pass of",
+               "parallel.schedule", "would gather them a third time: take 1f1b, or parallel.zero = 2");
+  }
+  if (config.precision.matmul == "fp8") {
+    contradict(config, "precision.matmul", "keeps copies of whole weights, not with", "parallel.zero",
+               "set precision.matmul = \"compute\"");
+  }
+  const int64_t shards = parallel.zero_shards;
+  if (shards == 0) return;
+  const auto is_power = [](int64_t n) { return (n & (n - 1)) == 0; };
+  if (dp % shards != 0 || (shards != dp && !(is_power(shards) && is_power(dp)))) {
+    throw UsageError(fmt::format("{} does not cut {} replicas into sets of the same sum",
+                                 with_origin(config, "parallel.zero_shards"), dp),
+                     "take a power of two that divides parallel.dp, itself a power of two; or 0: all replicas share");
+  }
+}
+
 void check_compression(const Config& config) {
   const CompressionConfig& compression = config.compression;
   if (compression.method == "none") return;
@@ -218,6 +252,49 @@ void check_compression(const Config& config) {
   if (compression.method == "qsgd" && compression.bits != 1 && compression.bits != 2 && compression.bits != 4 &&
       compression.bits != 8) {
     throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs", "1, 2, 4 or 8");
+  }
+}
+
+/// What takes the place of a plain all-reduce: servers, Adasum, replicas that step alone.
+void check_aggregation(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const bool alone = config.local.method != "none", by_server = parallel.aggregation == "server";
+  if (!alone && !by_server && parallel.aggregation != "adasum") return;
+  const std::string_view key = alone ? "local.method" : "parallel.aggregation";
+  if (alone && parallel.aggregation != "average") {
+    contradict(config, key, "sends no gradients, so there is nothing to do for", "parallel.aggregation",
+               "set parallel.aggregation = \"average\"");
+  }
+  const auto refuse = [&](bool is_set, std::string_view problem, std::string_view other, const std::string& cure) {
+    if (is_set) contradict(config, key, problem, other, cure);
+  };
+  const std::string_view whole = "is for replicas that hold the whole model, not with";
+  refuse(parallel.pp > 1, whole, "parallel.pp", "set parallel.pp = 1");
+  refuse(parallel.tp > 1, whole, "parallel.tp", "set parallel.tp = 1");
+  refuse(parallel.zero > 0, whole, "parallel.zero", "set parallel.zero = 0");
+  refuse(config.compression.method != "none", "sends nothing that could be packed by", "compression.method",
+         alone ? "set compression.method = \"none\"; local.format packs what DiLoCo sends"
+               : "set compression.method = \"none\"");
+  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device", "set train.device = \"cpu\"");
+  refuse(config.precision.gradients == "compute", "works on gradients in float32, not with", "precision.gradients",
+         "set precision.gradients = \"float32\"");
+  const LocalConfig& local = config.local;
+  const bool shifted = local.after % local.every != 0;
+  if (alone && local.method != "gossip" && config.checkpoint.every > 0 &&
+      (shifted || config.checkpoint.every % local.every != 0)) {
+    contradict(config, "checkpoint.every", "falls between two meetings of replicas, with",
+               shifted ? "local.after" : "local.every",
+               nearest_multiples(shifted ? local.after : config.checkpoint.every, local.every));
+  }
+  if (local.method == "diloco" && local.format != "float32" && !config.checkpoint.spread) {
+    contradict(config, "local.format", "leaves every worker with what it has rounded away, which is lost with",
+               "checkpoint.spread", "set checkpoint.spread = true");
+  }
+  if (!by_server) return;
+  refuse(config.server.backup_workers > 0, "sums the loss of a step over all workers, and would wait in spite of",
+         "server.backup_workers", "set server.backup_workers = 0");
+  if (config.server.replicate && config.server.count < 2) {
+    contradict(config, "server.replicate", "needs a second server, but", "server.count", "set server.count = 2");
   }
 }
 
@@ -318,7 +395,9 @@ BatchPlan check(const Config& config, int64_t world_size) {
   const BatchPlan plan = check_sizes(config, world_size);
   refuse_pairs(config);
   check_asynchronous(config);
+  check_zero(config, plan.dp);
   check_compression(config);
+  check_aggregation(config);
   return plan;
 }
 

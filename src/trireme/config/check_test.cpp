@@ -182,11 +182,41 @@ TEST(Check, Compression) {
   EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
 }
 
+TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
+  const auto refuses = [](Arguments arguments, const Arguments& more, const std::string& says) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::string error = error_of(arguments, 2);
+    EXPECT_NE(error.find(says), std::string::npos) << arguments[0] << " " << more[0] << ": " << error;
+  };
+  const Arguments server = {"--parallel.aggregation=server"}, adasum = {"--parallel.aggregation=adasum"},
+                  local = {"--local.method=average", "--local.every=4"};
+  for (const Arguments& way : {server, adasum, local}) {
+    EXPECT_EQ(error_of(way, 2), "no error") << way[0];
+    refuses(way, {"--parallel.pp=2"}, "set parallel.pp = 1");
+    refuses(way, {"--parallel.tp=2"}, "set parallel.tp = 1");
+    refuses(way, {"--parallel.zero=1"}, "set parallel.zero = 0");
+    refuses(way, {"--compression.method=int8"}, "set compression.method = \"none\"");
+    refuses(way, {"--train.device=cuda"}, "set train.device = \"cpu\"");
+    refuses(way, {"--precision.gradients=compute"}, "set precision.gradients = \"float32\"");
+  }
+  refuses(server, {"--server.backup_workers=1"}, "set server.backup_workers = 0");
+  refuses(server, {"--server.replicate"}, "set server.count = 2");
+  EXPECT_EQ(error_of({server[0], "--server.replicate", "--server.count=2"}, 2), "no error");
+  refuses(local, server, "set parallel.aggregation = \"average\"");
+  refuses(local, adasum, "set parallel.aggregation = \"average\"");
+  refuses({"--local.method=diloco", "--local.format=int8"}, {"--checkpoint.spread=false"},
+          "set checkpoint.spread = true");
+  refuses(local, {"--checkpoint.every=6"}, "nearest: 4 or 8");
+  refuses(local, {"--checkpoint.every=8", "--local.after=5"}, "local.after = 5");
+  EXPECT_EQ(error_of({"--local.method=gossip", "--local.every=4", "--checkpoint.every=6"}, 2), "no error");
+  EXPECT_EQ(error_of({local[0], local[1], "--checkpoint.every=8"}, 2), "no error");
+}
+
 TEST(Check, WhatThisVersionCannotDo) {
   EXPECT_EQ(
       error_of({"--parallel.cp=2"}, 2),
       "parallel.cp = 2: context parallelism is not in this version\n  it came from the command line; only 1 works");
-  for (const char* argument : {"--parallel.cp=2", "--parallel.ep=2", "--parallel.zero=1", "--parallel.plan=auto"}) {
+  for (const char* argument : {"--parallel.cp=2", "--parallel.ep=2", "--parallel.plan=auto"}) {
     EXPECT_NE(error_of({argument}, 2).find("is not in this version"), std::string::npos) << argument;
   }
 }

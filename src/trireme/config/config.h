@@ -76,13 +76,17 @@ struct ParallelConfig {
   int64_t cp = 1;
   int64_t ep = 1;
   int64_t zero = 0;
+  int64_t zero_shards = 0;  ///< replicas that share; 0: all
+  bool zero_keep = false;
+  std::string zero_accumulation = "whole";  ///< whole, shares
+  std::string offload;                      ///< a folder; empty: memory
   bool sequence = false;
   std::string schedule = "1f1b";
   int64_t interleave = 1;
   int64_t update_every = 0;             ///< 0: the schedule's own
   std::string split;                    ///< empty: by the layers' costs
   std::string plan;                     ///< empty: none
-  std::string aggregation = "average";  ///< average, sum
+  std::string aggregation = "average";  ///< average, sum, adasum, server
   double bucket_mb = 4;                 ///< MiB
   bool overlap = true;
   /// Weights change while micro-batches are under way.
@@ -110,6 +114,25 @@ struct CompressionConfig {
   double momentum = 0.9;
   double clip_deviations = 0;  ///< 0: off
   bool operator==(const CompressionConfig&) const = default;
+};
+
+struct ServerConfig {
+  int64_t count = 1;
+  std::string mode = "synchronous";  ///< synchronous, asynchronous, bounded
+  int64_t staleness = 4;
+  int64_t backup_workers = 0;
+  bool replicate = false;
+  bool operator==(const ServerConfig&) const = default;
+};
+
+struct LocalConfig {
+  std::string method = "none";  ///< none, average, diloco, gossip
+  int64_t every = 16;           ///< steps
+  int64_t after = 0;            ///< steps
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+  std::string format = "float32";  ///< float32, int8, int4, fp8_e4m3
+  bool operator==(const LocalConfig&) const = default;
 };
 
 struct CheckpointConfig {
@@ -161,6 +184,8 @@ struct Config {
   ParallelConfig parallel;
   PrecisionConfig precision;
   CompressionConfig compression;
+  ServerConfig server;
+  LocalConfig local;
   CheckpointConfig checkpoint;
   ElasticConfig elastic;
   ObserveConfig observe;

@@ -45,7 +45,9 @@ template <typename Norm>
 class LanguageModel : public Model {
  public:
   torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target, size_t first = 0) const override {
-    return output()->loss(forward_layers(std::move(x), first, layers().size() - 1), target);
+    const size_t last = layers().size() - 1;
+    x = forward_layers(std::move(x), first, last);
+    return run_layer(last, [&] { return output()->loss(x, target); });
   }
   std::vector<SharedUse> shared_uses() override {
     if (!output() || !output()->tied_weight()) return {};

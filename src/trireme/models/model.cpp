@@ -103,16 +103,20 @@ Initial Model::initial(const std::string& parameter, const std::vector<int64_t>&
   return default_initial(parameter, shape);
 }
 
+torch::Tensor initial_values(const Model& model, const std::string& name, at::IntArrayRef sizes, uint64_t seed) {
+  const Initial initial = model.initial(name, sizes.vec());
+  auto values = at::empty(sizes, torch::kFloat32);
+  float* data = values.mutable_data_ptr<float>();
+  at::parallel_for(0, values.numel(), 1 << 15, [&](int64_t first, int64_t end) {
+    fill_initial(initial, seed, name, {data + first, data + end}, static_cast<uint64_t>(first));
+  });
+  return values;
+}
+
 void initialize(Model& model, uint64_t seed) {
   const torch::NoGradGuard no_grad;
   const auto fill = [&](const std::string& name, torch::Tensor parameter) {
-    const Initial initial = model.initial(name, parameter.sizes().vec());
-    auto values = at::empty(parameter.sizes(), torch::kFloat32);
-    float* data = values.mutable_data_ptr<float>();
-    at::parallel_for(0, values.numel(), 1 << 15, [&](int64_t first, int64_t end) {
-      fill_initial(initial, seed, name, {data + first, data + end}, static_cast<uint64_t>(first));
-    });
-    parameter.copy_(values);
+    parameter.copy_(initial_values(model, name, parameter.sizes(), seed));
   };
   const auto parameters = model.named_parameters();
   for (const auto& item : parameters) fill(item.key(), item.value());

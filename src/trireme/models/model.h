@@ -66,9 +66,15 @@ class Model : public torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) const { return forward_layers(std::move(x), 0, layers_.size()); }
   /// Layers first … last − 1.
   torch::Tensor forward_layers(torch::Tensor x, size_t first, size_t last) const {
-    for (size_t i = first; i < last; ++i) x = layers_[i]->run(x);
+    for (size_t i = first; i < last; ++i) x = run_layer(i, [&] { return layers_[i]->run(x); });
     return x;
   }
+  /// Called before a layer is computed, and with its output: of the last, perhaps the loss.
+  struct LayerHooks {
+    std::function<void(size_t layer)> before;
+    std::function<void(size_t layer, const torch::Tensor& output)> after;
+  };
+  void set_layer_hooks(LayerHooks hooks) { hooks_ = std::move(hooks); }
   /// The loss of what the layers from `first` on make of x, without holding all logits where that can be had.
   virtual torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target, size_t first = 0) const {
     return loss(forward_layers(std::move(x), first, layers_.size()), target);
@@ -95,6 +101,13 @@ class Model : public torch::nn::Module {
   const ModelConfig& config() const { return config_; }
 
  protected:
+  template <typename Run>
+  torch::Tensor run_layer(size_t layer, Run run) const {
+    if (hooks_.before) hooks_.before(layer);
+    torch::Tensor output = run();
+    if (hooks_.after) hooks_.after(layer, output);
+    return output;
+  }
   explicit Model(ModelConfig config) : config_(std::move(config)) {}
   /// The layer's parameters are called name.… ; a dot in the name makes a group ("layers.0").
   void add_layer(const std::string& name, std::shared_ptr<Layer> layer);
@@ -111,6 +124,7 @@ class Model : public torch::nn::Module {
   ModelConfig config_;
   std::vector<std::shared_ptr<Layer>> layers_;
   std::vector<Registered> registered_;
+  LayerHooks hooks_;
 };
 
 /// Builds the model; initial weights are a function of (seed, parameter name, element) alone. Throws UsageError for a
@@ -122,6 +136,8 @@ std::shared_ptr<Model> build_model(const ModelConfig& config);
 /// Sets every parameter to its initial value, and uses of parameters that keep_layers() has dropped. For models of
 /// one's own, and after build_model(); make_model() has done it.
 void initialize(Model& model, uint64_t seed);
+/// What one parameter begins with.
+torch::Tensor initial_values(const Model& model, const std::string& name, at::IntArrayRef sizes, uint64_t seed);
 
 /// How many predictions (the largest logit) are right.
 int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);

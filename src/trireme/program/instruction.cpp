@@ -43,7 +43,7 @@ int Program::owner_of(int stage) const {
 }
 
 size_t Program::end_of_group_instructions(size_t at) const {
-  while (at < instructions.size() && instructions[at].group >= 0) ++at;
+  while (at < instructions.size() && instructions[at].group >= 0 && instructions[at].op != OpCode::kAllGather) ++at;
   return at;
 }
 

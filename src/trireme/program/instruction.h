@@ -32,8 +32,8 @@ enum class OpCode {
   kRecvGradient,    ///< stage, micro_batch: the gradient of the stage's output comes from the next stage
   kAddSlot,         ///< stage, group: slot += from_slot
   kAllReduce,       ///< stage, group: slots 0 … of all replicas → slot 0 of all
-  kReduceScatter,   ///< the same, each replica getting its share; nothing writes or runs it yet
-  kAllGather,       ///< stage, group: the replicas' shares of the weights → all; nothing writes or runs it yet
+  kReduceScatter,   ///< the same, each replica getting its share, set or added
+  kAllGather,       ///< stage, group: the next pass of the stage needs the replicas' shares of the weights
   kFree,            ///< stage, micro_batch: activations but for the input; or stage, version: stashed weights
   kStashWeights,    ///< stage, version: keeps a copy of the weights as they are
   kRestoreWeights,  ///< stage, version: the stage's next computation uses that copy; the one after it, the newest again

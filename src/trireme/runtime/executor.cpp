@@ -33,6 +33,8 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       stages_(std::move(stages)),
       device_(options.device),
       overlap_(options.overlap),
+      sharers_(options.sharers),
+      copies_(options.copies),
       reducer_(options.replicas, program_.across, options.travel_type) {
   if (options.pipeline) messages_.emplace(*options.pipeline, program_.num_micro_batches, device_);
   int groups = 0;
@@ -49,6 +51,7 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       values_[number].push_back(
           shared_zeros(options.replicas, stage.num_values, torch::TensorOptions().device(device_)));
     }
+    if (stage.store) stage.store->on_full = [this] { reducer_.finish_first(); };
     first_group_[number] = groups;
     groups += program_.groups_of(number);
   }
@@ -146,10 +149,12 @@ void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) 
       return;
     case OpCode::kOptimizerStep:
       return run_optimizer(instruction, optimizer_step);
+    case OpCode::kAllGather:
+      if (LayerWeights* weights = stages_.at(instruction.stage).weights) weights->expect(instruction.group);
+      return;
     case OpCode::kAddSlot:
     case OpCode::kAllReduce:
     case OpCode::kReduceScatter:
-    case OpCode::kAllGather:
       throw Error(fmt::format("{} does not follow a backward pass", instruction.to_string()),
                   "give a group instruction its place behind the pass that fills the group");
   }
@@ -206,9 +211,10 @@ void Executor::run_group_instruction(const Instruction& instruction) {
     values[static_cast<size_t>(instruction.slot)].add_(values[static_cast<size_t>(instruction.from_slot)]);
     return;
   }
+  if (instruction.op == OpCode::kReduceScatter) return scatter_group(instruction);
   if (instruction.op != OpCode::kAllReduce) {
-    throw Error(
-        fmt::format("{} is not among what follows a backward pass: AddSlot and AllReduce", instruction.to_string()));
+    throw Error(fmt::format("{} is not among what follows a backward pass: AddSlot, AllReduce and ReduceScatter",
+                            instruction.to_string()));
   }
   if (alone_) return;
   std::vector<torch::Tensor> slots;
@@ -216,6 +222,24 @@ void Executor::run_group_instruction(const Instruction& instruction) {
     slots.push_back(of_values ? values[static_cast<size_t>(slot)] : store->group(slot, group));
   }
   reducer_.start(first_group_.at(stage) + group, std::move(slots), !of_values);
+}
+
+void Executor::scatter_group(const Instruction& instruction) {
+  const int group = instruction.group;
+  GradientStore* const store = stages_.at(instruction.stage).store;
+  std::vector<torch::Tensor> slots = {store->take_out(group)};
+  if (alone_) return store->give_back(slots[0]);
+  const bool single = program_.across.direct || !store->keeps_whole();
+  for (int slot = 1; slot < (single ? 1 : program_.num_slots); ++slot) slots.push_back(store->group(slot, group));
+  const torch::Tensor whole = slots[0];
+  reducer_.start(first_group_.at(instruction.stage) + group, std::move(slots), true,
+                 {.sharers = sharers_,
+                  .copies = copies_,
+                  .cuts = &store->cuts(group),
+                  .share = store->share(group),
+                  .add = instruction.add,
+                  .single = single,
+                  .on_done = [store, whole] { store->give_back(whole); }});
 }
 
 }  // namespace trireme

@@ -25,6 +25,7 @@
 #include "trireme/program/trace.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
+#include "trireme/runtime/layer_weights.h"
 #include "trireme/runtime/pipeline_messages.h"
 #include "trireme/runtime/split_backward.h"
 
@@ -39,6 +40,7 @@ struct Stage {
   GradientStore* store = nullptr;           ///< of its parameters; null: it has none
   int64_t num_values = 0;                   ///< they travel in a group of their own, behind those of the store
   std::vector<torch::Tensor> buffers = {};  ///< what a forward pass may change, such as moving averages
+  LayerWeights* weights = nullptr;          ///< null: they are always there
 };
 
 /// Where a step's time went. Communication is counted where the step waited for it.
@@ -53,6 +55,8 @@ struct StepTimes {
 struct ExecutorOptions {
   Communicator* replicas = nullptr;  ///< may be null where there is one
   Communicator* pipeline = nullptr;  ///< along the stages; null without a pipeline
+  Communicator* sharers = nullptr;   ///< replicas that share; null: nothing is shared
+  Communicator* copies = nullptr;    ///< replicas in other sets of sharers; null where all share
   torch::Device device{torch::kCPU};
   torch::ScalarType travel_type = torch::kFloat32;  ///< of gradients
   bool overlap = true;                              ///< sums begin while the backward pass goes on
@@ -108,6 +112,7 @@ class Executor {
   void run_weight_grad(size_t at);
   void fill_slot(size_t at, const torch::Tensor& values, const std::function<void()>& backward);
   void run_group_instruction(const Instruction& instruction);
+  void scatter_group(const Instruction& instruction);
   void run_optimizer(const Instruction& instruction, const OptimizerStep& optimizer_step);
   void stash(const Instruction& instruction);
   torch::Tensor take(const PipelineMessage& message);
@@ -122,6 +127,7 @@ class Executor {
   const std::map<int, Stage> stages_;
   const torch::Device device_;
   const bool overlap_;
+  Communicator *const sharers_, *const copies_;
   bool tracing_ = false;
   std::vector<InstructionTimes> trace_;
   std::optional<PipelineMessages> messages_;

@@ -118,6 +118,7 @@ void Executor::run_forward(const Instruction& instruction) {
     if (!is_first(stage)) work.input.requires_grad_();
     output = work.output = compute(instruction, work.input, work.values);
   }
+  if (LayerWeights* weights = stages_.at(stage).weights) weights->end_pass(/*kept=*/stage < 0);
   if (is_last(stage)) return;
   check_form(instruction, output);
   made_[{false, stage + 1, micro_batch}] = output.detach();
@@ -177,9 +178,12 @@ void Executor::run_backward(size_t at) {
   const Stopwatch watch(times_.backward_s);
   Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
   const OldWeights weights(*this, instruction.stage);
+  LayerWeights* const shared = stages_.at(instruction.stage).weights;
+  if (shared) shared->begin_backward();
   fill_slot(at, work.values, [&] {
     if (work.output.requires_grad()) torch::autograd::backward({work.output}, as_list(gradient));
   });
+  if (shared) shared->end_pass(false);
   if (!work.input.defined()) return;
   give_input_gradient(instruction, work.input, std::exchange(work.input.mutable_grad(), torch::Tensor()));
 }
@@ -191,7 +195,10 @@ void Executor::run_backward_input(const Instruction& instruction) {
   work.split = std::make_unique<SplitBackward>(std::exchange(work.output, torch::Tensor()), work.input);
   const torch::Tensor input = std::exchange(work.input, torch::Tensor());
   const OldWeights weights(*this, instruction.stage);
+  LayerWeights* const shared = stages_.at(instruction.stage).weights;
+  if (shared) shared->begin_backward();
   give_input_gradient(instruction, input, work.split->run_input(gradient));
+  if (shared) shared->end_pass(false);
   const GradientStore* store = stages_.at(instruction.stage).store;
   if (store == nullptr) return;
   for (const GradientSource& source : store->sources()) {

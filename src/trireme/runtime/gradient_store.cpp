@@ -13,6 +13,8 @@ namespace trireme {
 
 namespace {
 
+constexpr int kMostBuffers = 4;  // one is being filled, some are on their way
+
 /// A gradient of a mesh tensor in the layout of its leaf, sums finished; others as they are.
 torch::Tensor part_for(const torch::Tensor& leaf, const torch::Tensor& gradient) {
   const MeshSpec* home = mesh_spec(leaf);
@@ -37,9 +39,24 @@ class GradientStore::Hook : public torch::autograd::PostAccumulateGradHook {
   size_t source_;
 };
 
+FlatLayout layout_of(const std::vector<GradientSource>& sources, const GradientStoreOptions& options) {
+  const auto element = static_cast<int64_t>(c10::elementSize(options.type));
+  std::vector<FlatItem> items;
+  for (const GradientSource& source : sources) {
+    items.push_back({local_part(source.leaf).numel(), source.shared, source.alone, source.unit});
+  }
+  return FlatLayout(std::move(items), {.group_elements = options.group_bytes / element,
+                                       .first_group_elements = options.first_group_bytes / element,
+                                       .by_unit = options.by_unit});
+}
+
 GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sources,
                              const GradientStoreOptions& options)
-    : sources_(std::move(sources)), places_(sources_.size()) {
+    : sources_(std::move(sources)),
+      layout_(layout_of(sources_, options)),
+      keeps_whole_(options.keeps_whole),
+      filled_(sources_.size()),
+      missing_(layout_.groups().size()) {
   for (const GradientSource& source : sources_) {
     if (!source.leaf.is_leaf() || !source.leaf.requires_grad()) {
       throw UsageError(fmt::format("{} has no gradient of its own", source.name),
@@ -50,14 +67,41 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
                        "give each parameter once, and end the earlier DataParallel or trainer first");
     }
   }
-  lay_out(options);
-  const auto device = sources_.empty() ? torch::Device(torch::kCPU) : sources_[0].leaf.device();
-  const auto tensor_options = torch::TensorOptions().dtype(options.type).device(device);
-  for (int slot = 0; slot < options.num_slots; ++slot) {
-    slots_.push_back(shared_zeros(slot < options.num_shared_slots ? comm : nullptr, size_, tensor_options));
-  }
+  if (!sources_.empty()) device_ = sources_[0].leaf.device();
+  make_slots(comm, options);
   for (size_t i = 0; i < sources_.size(); ++i) {
     torch::autograd::impl::set_post_acc_grad_hooks(sources_[i].leaf, std::make_unique<Hook>(*this, i));
+  }
+}
+
+void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& options) {
+  const auto tensor_options = torch::TensorOptions().dtype(options.type).device(device_);
+  const std::vector<FlatLayout::Group>& groups = layout_.groups();
+  // Kept groups are neighbours: the shared ones come first.
+  int64_t first_kept = 0, longest = 0;
+  for (const FlatLayout::Group& group : groups) {
+    if (keeps_whole_ || !group.shared) continue;
+    first_kept = group.offset + group.size;
+    longest = std::max(longest, group.size);
+  }
+  for (int slot = 0; slot < options.num_slots; ++slot) {
+    const torch::Tensor all =
+        shared_zeros(slot < options.num_shared_slots ? comm : nullptr, layout_.size() - first_kept, tensor_options);
+    slots_.emplace_back();
+    for (const FlatLayout::Group& group : groups) {
+      slots_.back().push_back(group.offset < first_kept ? torch::Tensor()
+                                                        : all.narrow(0, group.offset - first_kept, group.size));
+    }
+  }
+  make_buffer_ = [comm, longest, tensor_options] { return shared_zeros(comm, longest, tensor_options); };
+  cuts_.resize(groups.size());
+  shares_.resize(groups.size());
+  for (size_t i = 0; i < groups.size() && groups[i].shared; ++i) {
+    cuts_[i] = layout_.cuts(static_cast<int>(i), options.num_shares);
+    const int64_t begin = cuts_[i][static_cast<size_t>(options.own_share)];
+    const int64_t end = cuts_[i][static_cast<size_t>(options.own_share) + 1];
+    shares_[i] =
+        keeps_whole_ ? slots_[0][i].narrow(0, begin, end - begin) : torch::zeros({end - begin}, tensor_options);
   }
 }
 
@@ -68,34 +112,42 @@ GradientStore::~GradientStore() {
   }
 }
 
-void GradientStore::lay_out(const GradientStoreOptions& options) {
-  const auto element = static_cast<int64_t>(c10::elementSize(options.type));
-  const int64_t alignment = 64 / element;
-  for (size_t i = sources_.size(); i-- > 0;) {
-    const int64_t limit = (groups_.size() <= 1 ? options.first_group_bytes : options.group_bytes) / element;
-    if (groups_.empty() || groups_.back().size >= limit) groups_.push_back({size_, 0, 0, 0});
-    Group& group = groups_.back();
-    const int64_t room = (local_part(sources_[i].leaf).numel() + alignment - 1) / alignment * alignment;
-    places_[i] = {size_, static_cast<int>(groups_.size()) - 1, false};
-    ++group.num_sources;
-    group.size += room;
-    size_ += room;
+/// A buffer for what is not kept.
+void GradientStore::acquire(int group) {
+  torch::Tensor& whole = slots_[0][static_cast<size_t>(group)];
+  if (whole.defined()) return;
+  if (buffers_.empty() && num_buffers_ >= kMostBuffers && on_full) on_full();
+  if (buffers_.empty()) {
+    buffers_.push_back(make_buffer_());
+    ++num_buffers_;
   }
+  whole = buffers_.back().narrow(0, 0, layout_.groups()[static_cast<size_t>(group)].size);
+  buffers_.pop_back();
+}
+
+torch::Tensor GradientStore::take_out(int group) {
+  torch::Tensor& whole = slots_[0][static_cast<size_t>(group)];
+  return keeps_whole_ ? whole : std::exchange(whole, torch::Tensor());
+}
+
+void GradientStore::give_back(const torch::Tensor& whole) {
+  if (!keeps_whole_) buffers_.push_back(torch::empty({0}, whole.options()).set_(whole.storage()));
 }
 
 std::vector<GroupLayout> GradientStore::group_layouts() const {
   std::vector<GroupLayout> layouts;
-  for (size_t i = 0; i < groups_.size(); ++i) {
-    layouts.push_back({fmt::format("group {} of {}", i, sources_[0].name), static_cast<size_t>(groups_[i].size), {}});
+  const std::vector<FlatLayout::Group>& groups = layout_.groups();
+  for (size_t i = 0; i < groups.size(); ++i) {
+    layouts.push_back({fmt::format("group {} of {}", i, sources_[0].name), static_cast<size_t>(groups[i].size), {}});
   }
   for (size_t i = sources_.size(); i-- > 0;) {  // as they are laid out
     const torch::Tensor& part = local_part(sources_[i].leaf);
     const auto rows = static_cast<size_t>(part.dim() >= 2 ? part.size(0) : 1);
     const auto count = static_cast<size_t>(part.numel());
     if (count == 0) continue;
-    const auto group = static_cast<size_t>(places_[i].group);
+    const auto group = static_cast<size_t>(group_of(i));
     layouts[group].parts.push_back(
-        {sources_[i].name, static_cast<size_t>(places_[i].offset - groups_[group].offset), rows, count / rows});
+        {sources_[i].name, static_cast<size_t>(layout_.places()[i].offset - groups[group].offset), rows, count / rows});
   }
   return layouts;
 }
@@ -105,32 +157,33 @@ void GradientStore::begin(int slot, bool add, std::function<void(int)> ready) {
   add_ = add;
   ready_ = std::move(ready);
   next_ready_ = 0;
-  for (Place& place : places_) place.filled = false;
-  for (Group& group : groups_) group.missing = group.num_sources;
+  filled_.assign(sources_.size(), false);
+  for (size_t i = 0; i < missing_.size(); ++i) missing_[i] = static_cast<int>(layout_.groups()[i].items.size());
   active_ = true;
 }
 
 void GradientStore::take(size_t source, const torch::Tensor& leaf) {
   const torch::Tensor gradient = part_for(leaf, std::exchange(leaf.mutable_grad(), torch::Tensor()));
   if (on_gradient) on_gradient(source, gradient);
-  Place& place = places_[source];
   torch::NoGradGuard no_grad;
-  torch::Tensor target = this->gradient(slot_, source);
+  acquire(group_of(source));
+  const bool kept = is_kept(group_of(source));
+  torch::Tensor target = this->gradient(kept ? slot_ : 0, source);
   if (gradient.data_ptr() == target.data_ptr()) {
     // A `.grad` that was given out as a view of this slot: autograd has added to it where it lies.
-  } else if (add_ || place.filled) {
+  } else if ((add_ && kept) || filled_[source]) {
     target.add_(gradient);
   } else {
     copy_into(target, gradient);
   }
-  if (place.filled) return;
-  place.filled = true;
-  --groups_[static_cast<size_t>(place.group)].missing;
+  if (filled_[source]) return;
+  filled_[source] = true;
+  --missing_[static_cast<size_t>(group_of(source))];
   release_ready_groups();
 }
 
 void GradientStore::release_ready_groups() {
-  while (next_ready_ < num_groups() && groups_[static_cast<size_t>(next_ready_)].missing == 0) {
+  while (next_ready_ < num_groups() && missing_[static_cast<size_t>(next_ready_)] == 0) {
     const int group = next_ready_++;
     if (ready_) ready_(group);
   }
@@ -139,10 +192,12 @@ void GradientStore::release_ready_groups() {
 void GradientStore::end() {
   torch::NoGradGuard no_grad;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (places_[i].filled) continue;
-    if (!add_) gradient(slot_, i).zero_();
-    places_[i].filled = true;
-    --groups_[static_cast<size_t>(places_[i].group)].missing;
+    if (filled_[i]) continue;
+    acquire(group_of(i));
+    const bool kept = is_kept(group_of(i));
+    if (!add_ || !kept) gradient(kept ? slot_ : 0, i).zero_();
+    filled_[i] = true;
+    --missing_[static_cast<size_t>(group_of(i))];
   }
   release_ready_groups();
   active_ = false;
@@ -150,8 +205,7 @@ void GradientStore::end() {
 }
 
 torch::Tensor GradientStore::group(int slot, int group) const {
-  const Group& range = groups_[static_cast<size_t>(group)];
-  return slots_[static_cast<size_t>(slot)].narrow(0, range.offset, range.size);
+  return slots_[static_cast<size_t>(slot)][static_cast<size_t>(group)];
 }
 
 void GradientStore::add_slot(int group, int slot, int from) {
@@ -161,12 +215,19 @@ void GradientStore::add_slot(int group, int slot, int from) {
 
 torch::Tensor GradientStore::gradient(int slot, size_t source) const {
   const torch::Tensor& part = local_part(sources_[source].leaf);
-  return slots_[static_cast<size_t>(slot)].narrow(0, places_[source].offset, part.numel()).view(part.sizes());
+  const FlatLayout::Place& place = layout_.places()[source];
+  const int64_t at = place.offset - layout_.groups()[static_cast<size_t>(place.group)].offset;
+  return group(slot, place.group).narrow(0, at, part.numel()).view(part.sizes());
 }
 
 size_t GradientStore::num_bytes() const {
   size_t sum = 0;
-  for (const torch::Tensor& slot : slots_) sum += slot.nbytes();
+  for (const auto& slot : slots_) {
+    for (size_t i = 0; i < slot.size(); ++i) {
+      if (is_kept(static_cast<int>(i))) sum += slot[i].nbytes();
+    }
+  }
+  for (const torch::Tensor& share : shares_) sum += !keeps_whole_ && share.defined() ? share.nbytes() : 0;
   return sum;
 }
 

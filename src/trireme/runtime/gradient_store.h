@@ -5,7 +5,9 @@
 // Autograd's own `+=` would sum in its own order, so a parameter's gradient is taken out of `.grad` as soon as it is
 // there, in one pass, into its place in the slot. Groups are filled in the order of the backward pass: the last
 // parameters first. Every parameter starts at a multiple of 64 bytes. Of a mesh tensor, the slot holds this rank's
-// part: what the ranks of its mesh must add or move is done first.
+// part: what the ranks of its mesh must add or move is done first. Of what replicas share, each gets its part of the
+// sum, its *share* of a group: in its place in slot 0, or, where the whole is not kept, in memory of its own, while the
+// whole lies in a buffer that many groups use in turn.
 //
 // Owner: the runtime, or a DataParallel wrapper. It must outlive every backward pass of its parameters; the destructor
 // takes the hooks off. Threads: the one that runs backward(). Fails with UsageError in the constructor only.
@@ -21,6 +23,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/group_layout.h"
+#include "trireme/runtime/flat_layout.h"
 
 namespace trireme {
 
@@ -28,6 +31,9 @@ namespace trireme {
 struct GradientSource {
   std::string name;
   torch::Tensor leaf;
+  bool shared = false;  ///< each replica gets its part of the sum
+  bool alone = false;   ///< where it is shared: in a group of its own
+  int unit = 0;         ///< where groups are closed between units: which one it belongs to
 };
 
 struct GradientStoreOptions {
@@ -36,7 +42,14 @@ struct GradientStoreOptions {
   int64_t group_bytes = 4 << 20;        ///< groups are closed when they have reached this
   int64_t first_group_bytes = 1 << 20;  ///< the first one is short, so that communication begins early
   torch::ScalarType type = torch::kFloat32;
+  bool by_unit = false;     ///< shared groups are closed between units only
+  int num_shares = 1;       ///< of what is shared
+  int own_share = 0;        ///< of this rank
+  bool keeps_whole = true;  ///< false: of what is shared, only the share stays; slots are set once a step
 };
+
+/// How a store lays out its sources.
+FlatLayout layout_of(const std::vector<GradientSource>& sources, const GradientStoreOptions& options);
 
 class GradientStore {
  public:
@@ -52,54 +65,64 @@ class GradientStore {
   void end();
 
   /// Where the slots lie: where the parameters do.
-  torch::Device device() const { return slots_[0].device(); }
-  int num_groups() const { return static_cast<int>(groups_.size()); }
+  torch::Device device() const { return device_; }
+  const FlatLayout& layout() const { return layout_; }
+  int num_groups() const { return static_cast<int>(layout_.groups().size()); }
+  bool keeps_whole() const { return keeps_whole_; }
+  bool is_shared(int group) const { return layout_.groups()[static_cast<size_t>(group)].shared; }
   int num_slots() const { return static_cast<int>(slots_.size()); }
-  /// A group of a slot, flat.
+  /// A group of a slot, flat. Undefined where it is not kept and not being filled.
   torch::Tensor group(int slot, int group) const;
+  /// Of a shared group: this rank's part of the sum, flat.
+  torch::Tensor share(int group) const { return shares_[static_cast<size_t>(group)]; }
+  /// Where the parts of a shared group begin, and the end of the last.
+  const std::vector<int64_t>& cuts(int group) const { return cuts_[static_cast<size_t>(group)]; }
+  /// A shared group of slot 0 that is full. Where the whole is not kept, its buffer goes with it, until give_back().
+  torch::Tensor take_out(int group);
+  void give_back(const torch::Tensor& whole);
+  /// Called where all buffers are in use: must lead to a give_back().
+  std::function<void()> on_full;
   /// slot += from, in one group.
   void add_slot(int group, int slot, int from);
   /// The gradient of a source in a slot, in the shape of its leaf (of this rank's part of it).
   torch::Tensor gradient(int slot, size_t source) const;
   const std::vector<GradientSource>& sources() const { return sources_; }
-  int group_of(size_t source) const { return places_[source].group; }
+  int group_of(size_t source) const { return layout_.places()[source].group; }
   /// Which sources lie where in each group.
   std::vector<GroupLayout> group_layouts() const;
   /// Number of elements of a slot, with the gaps of alignment.
-  int64_t size() const { return size_; }
+  int64_t size() const { return layout_.size(); }
   size_t num_bytes() const;
 
   /// Called with every gradient when it arrives, before it is stored: to unscale, to look for what is not finite.
   std::function<void(size_t source, const torch::Tensor& gradient)> on_gradient;
 
  private:
-  struct Place {
-    int64_t offset = 0;
-    int group = 0;
-    bool filled = false;
-  };
-  struct Group {
-    int64_t offset = 0;
-    int64_t size = 0;
-    int num_sources = 0;
-    int missing = 0;
-  };
   class Hook;
 
-  void lay_out(const GradientStoreOptions& options);
+  bool is_kept(int group) const { return keeps_whole_ || !is_shared(group); }
+  void make_slots(Communicator* comm, const GradientStoreOptions& options);
+  void acquire(int group);
   void take(size_t source, const torch::Tensor& leaf);
   void release_ready_groups();
 
   std::vector<GradientSource> sources_;
-  std::vector<Place> places_;
-  std::vector<Group> groups_;
-  std::vector<torch::Tensor> slots_;
-  int64_t size_ = 0;
+  const FlatLayout layout_;
+  const bool keeps_whole_;
+  torch::Device device_{torch::kCPU};
+  std::vector<std::vector<torch::Tensor>> slots_;  ///< by slot and group
+  std::vector<std::vector<int64_t>> cuts_;         ///< of shared groups
+  std::vector<torch::Tensor> shares_;              ///< of shared groups
+  std::function<torch::Tensor()> make_buffer_;     ///< of the longest shared group
+  std::vector<torch::Tensor> buffers_;             ///< unused ones
+  int num_buffers_ = 0;
 
   bool active_ = false;
   int slot_ = 0;
   bool add_ = false;
   int next_ready_ = 0;
+  std::vector<bool> filled_;  ///< sources
+  std::vector<int> missing_;  ///< sources of each group
   std::function<void(int)> ready_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

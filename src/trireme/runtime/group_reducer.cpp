@@ -5,6 +5,21 @@
 #include "trireme/tensor/device.h"
 
 namespace trireme {
+namespace {
+
+std::vector<size_t> counts_of(const std::vector<int64_t>& cuts) {
+  std::vector<size_t> counts;
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) counts.push_back(static_cast<size_t>(cuts[i + 1] - cuts[i]));
+  return counts;
+}
+
+/// This rank's part of a shared group.
+torch::Tensor part_of(const torch::Tensor& whole, const SharedSum& shared) {
+  const auto own = static_cast<size_t>(shared.sharers->rank());
+  return whole.narrow(0, (*shared.cuts)[own], (*shared.cuts)[own + 1] - (*shared.cuts)[own]);
+}
+
+}  // namespace
 
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
     : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
@@ -18,39 +33,77 @@ torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values
   return travel_buffers_[index];
 }
 
-void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten) {
+void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten, SharedSum shared) {
   torch::NoGradGuard no_grad;
+  if (sink_ && may_shorten) return sink_(group);
   Pending pending;
+  pending.slots = std::move(slots);
+  pending.shared = std::move(shared);
   if (hook_) {
-    add_own_partials(slots);
-    pending.handle = hook_(group, slots[0], *comm_);
+    add_own_partials(pending.slots);
+    pending.handle = hook_(group, pending.slots[0], *comm_);
+    pending.has_whole = true;
   } else if (compressor_ && may_shorten) {
-    add_own_partials(slots);
-    compressor_->start(group, {slots[0].data_ptr<float>(), static_cast<size_t>(slots[0].numel())}, step_);
-  } else if (across_.direct) {
-    torch::Tensor values = slots[0];
-    const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
-    if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(slots[0]);
-    CallOptions options = call_options(values.device());
-    options.ordered = ordered_;
-    pending.handle = comm_->start_all_reduce(data_of(values), ReduceOp::kSum, options);
-    bytes_ += values.nbytes();
+    const torch::Tensor& values = pending.slots[0];
+    if (!pending.shared.single) add_own_partials(pending.slots);
+    compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_);
+    pending.has_whole = true;
+  } else if (across_.direct || pending.shared.single) {
+    pending.handle = start_direct(group, pending, may_shorten);
   } else {
     pending.has_partials = true;
   }
-  pending.slots = std::move(slots);
   pending_.push_back(std::move(pending));
 }
 
+Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten) {
+  torch::Tensor values = pending.slots[0];
+  const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
+  if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(values);
+  CallOptions options = call_options(values.device());
+  options.ordered = ordered_;
+  bytes_ += values.nbytes();
+  const SharedSum& shared = pending.shared;
+  if (!shared.cuts) return comm_->start_all_reduce(data_of(values), ReduceOp::kSum, options);
+  torch::Tensor out = shared.share;
+  if (shortened) out = pending.travelling = part_of(values, shared);
+  if (shared.add && !shortened) out = pending.travelling = torch::empty_like(shared.share);
+  return shared.sharers->start_reduce_scatter_v(data_of(values), data_of(out), counts_of(*shared.cuts), ReduceOp::kSum,
+                                                options);
+}
+
 void GroupReducer::finish() {
-  torch::NoGradGuard no_grad;
-  std::vector<Pending> all = std::exchange(pending_, {});
   if (compressor_) compressor_->finish();
-  for (Pending& pending : all) {
-    if (pending.handle.valid()) pending.handle.wait_on(current_stream(pending.slots[0].device()));
-    if (pending.has_partials) sum_partials(pending.slots);
-    if (pending.travelling.defined()) pending.slots[0].copy_(pending.travelling);
+  while (!pending_.empty()) finish_first();
+}
+
+void GroupReducer::finish_first() {
+  if (pending_.empty()) return;
+  if (compressor_ && pending_.front().has_whole) compressor_->finish();
+  Pending first = std::move(pending_.front());
+  pending_.pop_front();
+  complete(first);
+}
+
+void GroupReducer::complete(Pending& pending) {
+  torch::NoGradGuard no_grad;
+  const SharedSum& shared = pending.shared;
+  if (pending.handle.valid()) pending.handle.wait_on(current_stream(pending.slots[0].device()));
+  if (pending.has_partials) sum_partials(pending);
+  torch::Tensor sum = pending.travelling;
+  if (!shared.cuts) {
+    if (sum.defined()) pending.slots[0].copy_(sum);
+    return;
   }
+  if (pending.has_whole) {
+    sum = part_of(pending.slots[0], shared);
+  } else if (shared.copies) {
+    const torch::Tensor& own = sum.defined() ? sum : shared.share;
+    shared.copies->all_reduce(data_of(own), ReduceOp::kSum, call_options(own.device()));
+  }
+  torch::Tensor share = shared.share;
+  if (sum.defined() && sum.data_ptr() != share.data_ptr()) shared.add ? share.add_(sum) : share.copy_(sum);
+  if (shared.on_done) shared.on_done();
 }
 
 /// A hook or a compressor gets one sum, so it gives up the tree where a rank has several.
@@ -60,14 +113,15 @@ void GroupReducer::add_own_partials(std::vector<torch::Tensor>& slots) const {
   for (int slot = 1; slot < count; ++slot) slots[0].add_(slots[static_cast<size_t>(slot)]);
 }
 
-/// Each rank sums one part of the group, along the tree: [Note: Leaves].
-void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
+/// Each rank sums one part of the group, along the tree: [Note: Leaves]. Of a shared group it is this rank's own.
+void GroupReducer::sum_partials(Pending& pending) {
+  const std::vector<torch::Tensor>& slots = pending.slots;
+  const SharedSum& shared = pending.shared;
   const int num_ranks = comm_->size();
   const int64_t count = slots[0].numel();
-  std::vector<size_t> parts(static_cast<size_t>(num_ranks));
-  for (int64_t rank = 0; rank < num_ranks; ++rank) {
-    parts[static_cast<size_t>(rank)] = static_cast<size_t>(count * (rank + 1) / num_ranks - count * rank / num_ranks);
-  }
+  std::vector<int64_t> cuts;
+  for (int64_t rank = 0; rank <= num_ranks; ++rank) cuts.push_back(count * rank / num_ranks);
+  const std::vector<size_t> parts = counts_of(shared.cuts ? *shared.cuts : cuts);
   const auto own = static_cast<int64_t>(parts[static_cast<size_t>(comm_->rank())]);
   const std::vector<size_t> own_everywhere(static_cast<size_t>(num_ranks), static_cast<size_t>(own));
   const int most = *std::max_element(across_.partials_of_rank.begin(), across_.partials_of_rank.end());
@@ -87,7 +141,11 @@ void GroupReducer::sum_partials(std::vector<torch::Tensor>& slots) {
   for (const Addition& addition : across_.additions) {
     partials[static_cast<size_t>(addition.into)].add_(partials[static_cast<size_t>(addition.from)]);
   }
-  comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts, call_options(slots[0].device()));
+  if (shared.cuts) {
+    pending.travelling = partials[0];
+  } else {
+    comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts, options);
+  }
 }
 
 }  // namespace trireme

@@ -1,11 +1,14 @@
 // Sums a group over all ranks, along the program's tree, while the backward pass goes on.
 //
 // Owner: the runtime. Threads: one. Blocking: finish() only, each wait with the communicator's timeout. Fails with
-// CommError. Gradients may travel in a shorter type than the one they are kept in.
+// CommError. Gradients may travel in a shorter type than the one they are kept in. Of a group that replicas share, each
+// gets its part of the sum; where only some of the replicas share, the sum inside such a set comes first, then the one
+// over the sets.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -22,6 +25,17 @@ namespace trireme {
 /// done everything returns an empty handle.
 using ReduceHook = std::function<Handle(int group, torch::Tensor values, Communicator& comm)>;
 
+/// A group of whose sum each replica gets a part.
+struct SharedSum {
+  Communicator* sharers = nullptr;  ///< those who have the parts
+  Communicator* copies = nullptr;   ///< those in other sets with the same part; null where all share
+  const std::vector<int64_t>* cuts = nullptr;
+  torch::Tensor share;                 ///< where this rank's part goes
+  bool add = false;                    ///< to what is there already
+  bool single = false;                 ///< each rank has one partial sum, whatever the program's tree
+  std::function<void()> on_done = {};  ///< when it is there
+};
+
 class GroupReducer {
  public:
   /// `comm` may be null where the program has one rank.
@@ -30,10 +44,15 @@ class GroupReducer {
 
   /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0]. What is no gradient
   /// travels whole: without `may_shorten`.
-  void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true);
+  void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true, SharedSum shared = {});
   /// Waits for what was started, in order.
   void finish();
+  /// Waits for what was started first, if there is anything.
+  void finish_first();
   void set_hook(ReduceHook hook) { hook_ = std::move(hook); }
+  /// Gradients, but nothing else, are not summed over ranks: `sink` is told of each group that is complete, whose
+  /// partial sums stay where they are.
+  void set_sink(std::function<void(int group)> sink) { sink_ = std::move(sink); }
   /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start().
   void set_compressor(std::unique_ptr<CompressedReducer> compressor) { compressor_ = std::move(compressor); }
   /// Null where gradients travel whole.
@@ -49,19 +68,24 @@ class GroupReducer {
     std::vector<torch::Tensor> slots;
     torch::Tensor travelling;   ///< undefined where slots[0] itself travels
     bool has_partials = false;  ///< to be summed by finish()
+    bool has_whole = false;     ///< the sum of a shared group lies in slots[0]
+    SharedSum shared = {};
   };
+  Handle start_direct(int group, Pending& pending, bool may_shorten);
+  void complete(Pending& pending);
   torch::Tensor travel_buffer(int group, const torch::Tensor& values);
   void add_own_partials(std::vector<torch::Tensor>& slots) const;
-  void sum_partials(std::vector<torch::Tensor>& slots);
+  void sum_partials(Pending& pending);
 
   Communicator* comm_;
   CrossRankSum across_;
   torch::ScalarType travel_type_;
   bool ordered_;
   ReduceHook hook_;
+  std::function<void(int group)> sink_;
   std::unique_ptr<CompressedReducer> compressor_;
   uint64_t step_ = 0;
-  std::vector<Pending> pending_;
+  std::deque<Pending> pending_;
   std::vector<torch::Tensor> travel_buffers_;
   size_t bytes_ = 0;
 };

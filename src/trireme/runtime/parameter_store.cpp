@@ -1,35 +1,162 @@
 #include "trireme/runtime/parameter_store.h"
 
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignment = 32;  // elements: 64 bytes in the shortest type
+constexpr int64_t kAlignment = 32;  // elements, of the optimizer's state
+constexpr size_t kNone = std::numeric_limits<size_t>::max();
+
+ParameterGroups groups_of(const torch::nn::Module& model) {
+  std::vector<ParameterGroups::Item> items;
+  std::vector<FlatItem> flat;
+  for (const auto& item : model.named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    items.push_back({item.key(), item.value()});
+    flat.push_back({.count = local_part(item.value()).numel()});
+  }
+  return {std::move(items), FlatLayout(std::move(flat), {})};
+}
+
+void set_memory(const torch::Tensor& tensor, void* memory) {
+  tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr(memory, tensor.device()));
+}
 
 }  // namespace
 
+struct ParameterStore::Group {
+  torch::Tensor whole;        ///< flat: what the model computes with, but for vectors in mixed precision
+  torch::Tensor master;       ///< float32: all of it, or, where the group is shared, this rank's part
+  torch::Tensor own;          ///< of a shared group: this rank's part of `whole`, always there
+  std::vector<int64_t> cuts;  ///< of a shared group
+  std::vector<size_t> counts;
+  torch::Tensor buffer;  ///< the memory of `whole`, where it comes and goes
+  bool is_gathered = true;
+  Handle gathering;
+  bool is_shared() const { return !cuts.empty(); }
+};
+
 ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType compute_type)
-    : compute_type_(compute_type) {
-  torch::NoGradGuard no_grad;
-  int64_t size = 0;
-  for (const auto& item : model.named_parameters()) {
-    if (!item.value().requires_grad()) continue;
-    entries_.push_back({item.key(), item.value(), {}, size, item.value().dim() >= 2});
-    size += (local_part(item.value()).numel() + kAlignment - 1) / kAlignment * kAlignment;
+    : ParameterStore(std::vector{groups_of(model)}, compute_type, {},
+                     [](const std::string&, const torch::Tensor& parameter) { return local_part(parameter); }) {}
+
+ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::ScalarType compute_type,
+                               const ParameterSharing& sharing, const Value& value)
+    : compute_type_(compute_type), sharing_(sharing) {
+  const torch::NoGradGuard no_grad;
+  groups_.resize(stages.size());
+  for (const ParameterGroups& stage : stages) {
+    layouts_.push_back(stage.layout);
+    for (const FlatLayout::Group& group : stage.layout.groups()) {
+      if (group.shared) longest_ = std::max(longest_, group.size);
+    }
+    entry_of_item_.emplace_back(stage.items.size(), kNone);
+    for (size_t i = 0; i < stage.items.size(); ++i) {
+      const ParameterGroups::Item& item = stage.items[i];
+      if (!item.parameter.defined()) continue;
+      device_ = item.parameter.device();
+      if (!item.is_owned) continue;
+      entry_of_item_.back()[i] = entries_.size();
+      entries_.push_back({item.name, item.parameter, {}, item.parameter.dim() >= 2, stage.layout.items()[i].shared});
+    }
   }
-  const auto options = torch::TensorOptions().device(entries_.empty() ? torch::kCPU : entries_[0].parameter.device());
-  master_ = torch::zeros({size}, options);
-  if (compute_type != torch::kFloat32) compute_ = torch::zeros({size}, options.dtype(compute_type));
-  for (Entry& entry : entries_) {
-    const torch::Tensor part = local_part(entry.parameter);
-    entry.master = master_.narrow(0, entry.offset, part.numel()).view(part.sizes());
-    entry.master.copy_(part);
-    const bool shortened = compute_.defined() && entry.is_matrix;
-    entry.parameter.set_data(
-        as_whole(entry, shortened ? compute_.narrow(0, entry.offset, part.numel()).view(part.sizes()) : entry.master));
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    for (size_t group = 0; group < stages[stage].layout.groups().size(); ++group) {
+      add_group(stage, static_cast<int>(group), stages[stage], value);
+    }
+  }
+  // In the order of entries: optimizers go through them as they were declared.
+  std::stable_sort(shares_.begin(), shares_.end(), [](const Share& a, const Share& b) { return a.entry < b.entry; });
+  for (Share& share : shares_) {
+    share.offset = num_owned_;
+    num_owned_ += (share.count + kAlignment - 1) / kAlignment * kAlignment;
   }
   publish();
+}
+
+ParameterStore::~ParameterStore() = default;
+
+void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& all, const Value& value) {
+  const FlatLayout& layout = all.layout;
+  const FlatLayout::Group& place = layout.groups()[static_cast<size_t>(number)];
+  const auto floats = torch::TensorOptions().device(device_);
+  const bool is_shared = place.shared && sharing_.sharers, mixed = compute_type_ != torch::kFloat32;
+  Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
+  // A second use lies where the first does, and needs no room here.
+  std::map<size_t, int64_t> compact;
+  int64_t room = 0;
+  for (const size_t i : place.items) {
+    if (!all.items[i].parameter.defined()) continue;
+    compact[i] = room;
+    room += (layout.items()[i].count + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  if (room == 0) {
+    group.whole = group.master = torch::empty({0}, floats);
+    return;
+  }
+  int64_t begin = 0, end = place.size;
+  if (is_shared) {
+    const int num_sharers = sharing_.sharers->size(), rank = sharing_.sharers->rank();
+    group.cuts = layout.cuts(number, num_sharers);
+    for (size_t i = 0; i + 1 < group.cuts.size(); ++i) {
+      group.counts.push_back(static_cast<size_t>(group.cuts[i + 1] - group.cuts[i]));
+    }
+    begin = group.cuts[static_cast<size_t>(rank)];
+    end = group.cuts[static_cast<size_t>(rank) + 1];
+    const auto compute = floats.dtype(compute_type_);
+    if (sharing_.frees) {
+      group.whole = without_memory({place.size}, compute);
+      group.own = shared_zeros(sharing_.sharers, end - begin, compute);
+    } else {
+      group.whole = shared_zeros(sharing_.sharers, place.size, compute);
+      group.own = group.whole.narrow(0, begin, end - begin);
+    }
+    group.master = mixed ? torch::zeros({end - begin}, floats) : group.own;
+  } else {
+    group.master = torch::zeros({room}, floats);
+    group.whole = mixed ? torch::zeros({room}, floats.dtype(compute_type_)) : group.master;
+  }
+  for (const size_t i : place.items) {
+    const ParameterGroups::Item& item = all.items[i];
+    if (!item.parameter.defined()) continue;
+    const torch::Tensor part = local_part(item.parameter);
+    const int64_t at = is_shared ? layout.places()[i].offset - place.offset : compact[i];
+    const auto view = [&](const torch::Tensor& flat) { return flat.narrow(0, at, part.numel()).view(part.sizes()); };
+    const torch::Tensor values = value(item.name, item.parameter);
+    const size_t entry = entry_of_item_[stage][i];
+    // What the model computes with; vectors in mixed precision are the masters.
+    const bool in_master = !is_shared && item.parameter.dim() < 2;
+    const torch::Tensor memory = view(in_master ? group.master : group.whole);
+    for (const FlatLayout::Range& range : layout.ranges(number, begin, end)) {
+      if (range.item != i) continue;
+      const int64_t in_master = at + range.first - (is_shared ? begin : 0);
+      const torch::Tensor own_values = values.reshape(-1).narrow(0, range.first, range.count);
+      group.master.narrow(0, in_master, range.count).copy_(own_values);
+      if (is_shared && mixed) group.own.narrow(0, in_master, range.count).copy_(own_values);
+      if (entry == kNone) continue;
+      const bool computed_apart = mixed && (is_shared || item.parameter.dim() >= 2);
+      const torch::Tensor& from = is_shared ? group.own : group.whole;
+      shares_.push_back({.entry = entry,
+                         .first = range.first,
+                         .count = range.count,
+                         .master = group.master.narrow(0, in_master, range.count),
+                         .compute = computed_apart ? from.narrow(0, in_master, range.count) : torch::Tensor(),
+                         .stage = stage,
+                         .group = number,
+                         .at = range.at - begin});
+    }
+    torch::Tensor parameter = item.parameter;
+    const MeshSpec* spec = mesh_spec(parameter);
+    parameter.set_data(spec ? wrap_local(memory, spec->mesh, spec->layout, parameter.sizes()) : memory);
+    if (entry != kNone && !is_shared) entries_[entry].master = view(group.master);
+  }
 }
 
 int ParameterStore::find(const std::string& name) const {
@@ -40,10 +167,121 @@ int ParameterStore::find(const std::string& name) const {
 }
 
 void ParameterStore::publish() {
-  if (!compute_.defined()) return;
-  torch::NoGradGuard no_grad;
-  for (Entry& entry : entries_) {
-    if (entry.is_matrix) local_part(entry.parameter).copy_(entry.master);
+  const torch::NoGradGuard no_grad;
+  for (Share& share : shares_) {
+    if (share.compute.defined()) share.compute.copy_(share.master);
+  }
+  mark_all_stale();
+}
+
+void ParameterStore::mark_all_stale() {
+  for (size_t stage = 0; stage < groups_.size(); ++stage) {
+    for (size_t group = 0; group < groups_[stage].size(); ++group) mark_stale(stage, static_cast<int>(group));
+  }
+}
+
+ParameterStore::Group& ParameterStore::group_at(size_t stage, int group) const {
+  return *groups_[stage][static_cast<size_t>(group)];
+}
+
+void ParameterStore::mark_stale(size_t stage, int number) {
+  Group& group = group_at(stage, number);
+  if (!group.is_shared()) return;
+  if (sharing_.frees) {
+    free(stage, number);
+  } else {
+    group.is_gathered = false;
+  }
+}
+
+void ParameterStore::start_gather(size_t stage, int number) {
+  Group& group = group_at(stage, number);
+  if (!group.is_shared() || group.is_gathered || group.gathering.valid()) return;
+  if (sharing_.frees) {
+    if (buffers_.empty()) {
+      buffers_.push_back(shared_zeros(sharing_.sharers, longest_, group.own.options()));
+      ++num_buffers_;
+    }
+    group.buffer = std::move(buffers_.back());
+    buffers_.pop_back();
+    set_memory(group.whole, group.buffer.data_ptr());
+  }
+  group.gathering = sharing_.sharers->start_all_gather_v(data_of(group.own), data_of(group.whole), group.counts,
+                                                         call_options(device_));
+}
+
+void ParameterStore::finish_gather(size_t stage, int number) {
+  start_gather(stage, number);
+  Group& group = group_at(stage, number);
+  if (!group.gathering.valid()) return;
+  group.gathering.wait_on(current_stream(device_));
+  group.gathering = Handle();
+  group.is_gathered = true;
+}
+
+void ParameterStore::free(size_t stage, int number) {
+  Group& group = group_at(stage, number);
+  if (!group.is_shared() || !sharing_.frees) return;
+  if (group.gathering.valid()) finish_gather(stage, number);
+  group.is_gathered = false;
+  if (!group.buffer.defined()) return;
+  set_memory(group.whole, nullptr);
+  buffers_.push_back(group.buffer);
+  group.buffer.reset();
+}
+
+void ParameterStore::gather_all() {
+  if (sharing_.frees) return;
+  for (const bool finish : {false, true}) {
+    for (size_t stage = 0; stage < groups_.size(); ++stage) {
+      for (int group = 0; group < static_cast<int>(groups_[stage].size()); ++group) {
+        finish ? finish_gather(stage, group) : start_gather(stage, group);
+      }
+    }
+  }
+}
+
+torch::Tensor ParameterStore::own_part(size_t stage, size_t item) const {
+  const FlatLayout& layout = layouts_[stage];
+  const int number = layout.places()[item].group;
+  const Group& group = group_at(stage, number);
+  const auto rank = static_cast<size_t>(sharing_.sharers->rank());
+  for (const FlatLayout::Range& range : layout.ranges(number, group.cuts[rank], group.cuts[rank + 1])) {
+    if (range.item == item) return group.own.narrow(0, range.at - group.cuts[rank], range.count);
+  }
+  return group.own.narrow(0, 0, 0);
+}
+
+torch::Tensor ParameterStore::gather_entry(size_t entry,
+                                           const std::function<torch::Tensor(size_t share)>& of_share) const {
+  const torch::NoGradGuard no_grad;
+  const Entry& known = entries_[entry];
+  const auto sizes = local_part(known.parameter).sizes();
+  torch::Tensor own;
+  int64_t first = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (shares_[i].entry != entry) continue;
+    own = of_share(i).to(torch::kFloat32).reshape(-1);
+    first = shares_[i].first;
+  }
+  if (!known.is_shared || !sharing_.sharers) return own.clone().view(sizes);
+  Communicator& sharers = *sharing_.sharers;
+  if (!own.defined()) own = torch::empty({0}, torch::TensorOptions().device(device_));
+  std::vector<int64_t> mine = {first, own.numel()}, all(2 * static_cast<size_t>(sharers.size()));
+  sharers.all_gather(mine, all);
+  std::vector<size_t> counts;
+  for (size_t i = 0; i < all.size(); i += 2) counts.push_back(static_cast<size_t>(all[i + 1]));
+  torch::Tensor whole = torch::empty({local_part(known.parameter).numel()}, own.options());
+  sharers.all_gather_v(data_of(own.contiguous()), data_of(whole), counts, call_options(device_));
+  return whole.view(sizes);
+}
+
+void ParameterStore::scatter_entry(size_t entry, const torch::Tensor& whole,
+                                   const std::function<torch::Tensor(size_t share)>& of_share) const {
+  const torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    if (shares_[i].entry != entry) continue;
+    of_share(i).reshape(-1).copy_(whole.reshape(-1).narrow(0, shares_[i].first, shares_[i].count));
   }
 }
 
@@ -52,6 +290,20 @@ torch::Tensor ParameterStore::as_whole(const Entry& entry, const torch::Tensor& 
   return spec ? wrap_local(part, spec->mesh, spec->layout, entry.parameter.sizes()) : part;
 }
 
-size_t ParameterStore::num_bytes() const { return master_.nbytes() + (compute_.defined() ? compute_.nbytes() : 0); }
+size_t ParameterStore::num_bytes() const {
+  size_t sum = static_cast<size_t>(num_buffers_) * static_cast<size_t>(longest_) * c10::elementSize(compute_type_);
+  for (const auto& stage : groups_) {
+    for (const auto& group : stage) {
+      sum += group->master.nbytes();
+      if (!group->is_shared()) {
+        sum += compute_type_ == torch::kFloat32 ? 0 : group->whole.nbytes();
+      } else {
+        const torch::Tensor& kept = sharing_.frees ? group->own : group->whole;
+        sum += kept.nbytes() - (compute_type_ == torch::kFloat32 ? group->own.nbytes() : 0);
+      }
+    }
+  }
+  return sum;
+}
 
 }  // namespace trireme

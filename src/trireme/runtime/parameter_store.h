@@ -3,46 +3,134 @@
 //
 // What autocast would cast at each use (matrices, kernels, embeddings) is kept in the compute type; vectors (norms and
 // biases) stay in float32. In float32 the master weights are the parameters themselves.
-// Owner: the trainer; the model's parameters are views of it and must not outlive it. Threads: one at a time.
+//
+// [Note: Shared parameters]
+// Replicas may share the matrices: each has the master weights of its part of every group (a Share), and updates them
+// alone. What the model computes with is gathered from all of them before its use: once after an update, or, where not
+// even that is kept, before each use and freed behind it. A group's memory comes and goes under the tensors, which keep
+// their storage; so what autograd has saved of them is gathered again with them, and nothing counts as a change.
+//
+// Owner: the trainer; the model's parameters are views of it and must not outlive it. Threads: one at a time. Gathering
+// is collective among the sharers, in the same order on all; it fails with CommError.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "trireme/comm/communicator.h"
+#include "trireme/runtime/flat_layout.h"
+
 namespace trireme {
+
+/// How replicas share parameters.
+struct ParameterSharing {
+  Communicator* sharers = nullptr;  ///< null: nothing is shared
+  bool frees = false;               ///< what is not its own share is kept only while it is used
+};
+
+/// Parameters that are laid out together: those of a stage.
+struct ParameterGroups {
+  struct Item {
+    std::string name;
+    torch::Tensor parameter;
+    bool is_owned = true;  ///< false: a copy of what another stage owns and updates
+  };
+  std::vector<Item> items;  ///< a second use that lies where the first does has an undefined tensor
+  FlatLayout layout;        ///< of these items
+};
 
 class ParameterStore {
  public:
   struct Entry {
     std::string name;
     torch::Tensor parameter;  ///< the module's own; its memory is a view of the flat one
-    torch::Tensor master;     ///< float32, in the parameter's shape; of a mesh tensor, this rank's part
-    int64_t offset = 0;       ///< in the flat buffers
+    torch::Tensor master;     ///< float32, in the parameter's shape (of a mesh tensor, this rank's part); undefined
+                              ///< where it is shared
     bool is_matrix = false;   ///< two dimensions or more
+    bool is_shared = false;
+  };
+  /// What this rank updates: elements first … first + count − 1 of an entry, or all of it.
+  struct Share {
+    size_t entry = 0;
+    int64_t first = 0, count = 0;
+    torch::Tensor master;   ///< flat, float32
+    torch::Tensor compute;  ///< flat: what the model computes with; undefined where that is the master
+    int64_t offset = 0;     ///< in buffers of num_owned() elements, for the optimizer's state
+    size_t stage = 0;       ///< where its gradient lies: elements at … of the share of a group, or of the group
+    int group = 0;
+    int64_t at = 0;
   };
 
   /// Takes over the parameters that need gradients: their values move to flat memory.
   ParameterStore(const torch::nn::Module& model, torch::ScalarType compute_type);
+  /// The same in given groups, shared. `value(name, parameter)` gives what a parameter begins with: of a mesh tensor,
+  /// this rank's part.
+  using Value = std::function<torch::Tensor(const std::string& name, const torch::Tensor& parameter)>;
+  ParameterStore(std::vector<ParameterGroups> stages, torch::ScalarType compute_type, const ParameterSharing& sharing,
+                 const Value& value);
+  ~ParameterStore();
 
   const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Share>& shares() const { return shares_; }
+  /// Elements of all shares, with gaps.
+  int64_t num_owned() const { return num_owned_; }
   /// The number of an entry, or -1.
   int find(const std::string& name) const;
-  /// All master weights; entries begin at multiples of 64 bytes, gaps are 0.
-  const torch::Tensor& master() const { return master_; }
+  torch::Device device() const { return device_; }
   torch::ScalarType compute_type() const { return compute_type_; }
   /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
   /// parameter is one.
   static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);
-  /// Copies master weights to those that the model computes with, after master weights were loaded.
+  /// After the masters have changed: those that the model computes with follow, and what is shared must be gathered.
   void publish();
+
+  /// This rank's part of a float32 tensor that is laid out as the shares are (`of_share(i)`), of all sharers together,
+  /// in the shape of the entry. Collective where the entry is shared.
+  torch::Tensor gather_entry(size_t entry, const std::function<torch::Tensor(size_t share)>& of_share) const;
+  /// And back: `whole` has the shape of the entry.
+  void scatter_entry(size_t entry, const torch::Tensor& whole,
+                     const std::function<torch::Tensor(size_t share)>& of_share) const;
+
+  // Of a shared group.
+  bool shares_groups() const { return sharing_.sharers != nullptr; }
+  bool frees() const { return sharing_.frees; }
+  /// Begins to gather it, unless it is there or under way.
+  void start_gather(size_t stage, int group);
+  /// Returns when it is there; begins it where nobody has.
+  void finish_gather(size_t stage, int group);
+  /// Nothing where all is kept.
+  void free(size_t stage, int group);
+  /// The elements of an item of a shared group that lie in this rank's part, as the model computes with them.
+  torch::Tensor own_part(size_t stage, size_t item) const;
+  /// Its shares have changed: it must be gathered anew.
+  void mark_stale(size_t stage, int group);
+  void mark_all_stale();
+  /// All groups that are kept whole.
+  void gather_all();
+
   size_t num_bytes() const;
 
  private:
+  struct Group;
+  void add_group(size_t stage, int number, const ParameterGroups& all, const Value& value);
+  Group& group_at(size_t stage, int group) const;
+
+  const torch::ScalarType compute_type_;
+  const ParameterSharing sharing_;
+  torch::Device device_{torch::kCPU};
   std::vector<Entry> entries_;
-  torch::Tensor master_, compute_;
-  torch::ScalarType compute_type_;
+  std::vector<Share> shares_;
+  int64_t num_owned_ = 0;
+  std::vector<FlatLayout> layouts_;                          ///< of stages
+  std::vector<std::vector<std::unique_ptr<Group>>> groups_;  ///< by stage
+  std::vector<std::vector<size_t>> entry_of_item_;           ///< by stage; SIZE_MAX: none
+  std::vector<torch::Tensor> buffers_;                       ///< for gathered groups, unused ones
+  int64_t longest_ = 0;                                      ///< shared group
+  int num_buffers_ = 0;
 };
 
 }  // namespace trireme

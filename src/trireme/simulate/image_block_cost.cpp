@@ -2,6 +2,7 @@
 #include <array>
 
 #include "trireme/simulate/block_cost.h"
+#include "trireme/simulate/collective_cost.h"
 #include "trireme/simulate/kernel_cost.h"
 
 namespace trireme {
@@ -9,25 +10,41 @@ namespace {
 
 double real(int64_t n) { return static_cast<double>(n); }
 
+/// How tensor ranks share a layer: not at all, by its outputs (its input's gradient is summed), or by its inputs (its
+/// output is).
+enum class Cut { kWhole, kOutputs, kInputs };
+
 struct Builder {
   const Job& job;
   const Cluster& cluster;
   std::vector<BlockCost> blocks = {};
 
   /// [m, k] x [k, n] with weights, `norm`: with BatchNorm and ReLU behind it.
-  void add(const char* name, double m, double n, double k, double bias, bool norm) {
+  void add(const char* name, double m, double n, double k, double bias, bool norm, Cut cut) {
     const Device& device = cluster.device;
     const NumberType type = job.layout.compute;
-    const double e = bytes_of(type), t = real(job.layout.tp), out = m * n / t;
+    const double t = real(job.layout.tp);
+    const double e = bytes_of(type), own_n = cut == Cut::kOutputs ? n / t : n, own_k = cut == Cut::kInputs ? k / t : k;
+    const double out = m * own_n;
     BlockCost cost;
     cost.name = name;
-    cost.forward = product_seconds({m, n / t, k}, device, type) + memory_seconds(out * e * (norm ? 5 : 2), device);
+    cost.forward = product_seconds({m, own_n, own_k}, device, type) + memory_seconds(out * e * (norm ? 5 : 2), device);
     cost.backward_input =
-        product_seconds({m, k, n / t}, device, type) + memory_seconds(out * e * (norm ? 8 : 3), device);
-    cost.backward_weight = product_seconds({k, n / t, m}, device, type);
-    cost.parameters = (n * k + bias) / t;
+        product_seconds({m, own_k, own_n}, device, type) + memory_seconds(out * e * (norm ? 8 : 3), device);
+    cost.backward_weight = product_seconds({own_k, own_n, m}, device, type);
+    cost.parameters = own_n * own_k + (cut == Cut::kOutputs ? bias / t : bias);
     cost.activation_bytes = out * e * (norm ? 2 : 1);
     cost.model_flops = 6 * m * n * k;
+    const RankGroup group = group_on(cluster, job.layout.tp, 1);
+    if (cut == Cut::kInputs) {
+      const double sum = collective_seconds(CollectiveKind::kAllReduce, m * n * e, group, cluster);
+      cost.forward += sum;
+      cost.exposed += sum;
+    } else if (cut == Cut::kOutputs && !blocks.empty()) {  // images need no gradient
+      const double sum = collective_seconds(CollectiveKind::kAllReduce, m * k * e, group, cluster);
+      cost.backward_input += sum;
+      cost.exposed += sum;
+    }
     if (job.layout.recompute == RecomputeKind::kFull) {
       cost.backward_input += cost.forward;
       cost.repeated_flops = 2 * m * n * k;
@@ -38,12 +55,15 @@ struct Builder {
   void mlp() {
     const double b = real(job.layout.micro_batch), h = real(job.model.hidden);
     double in = real(job.model.channels * job.model.image * job.model.image);
-    for (int64_t layer = 0; layer < job.model.layers; ++layer, in = h) add("linear", b, h, in, h, false);
-    add("output", b, real(job.model.classes), h, real(job.model.classes), false);
+    for (int64_t layer = 0; layer < job.model.layers; ++layer, in = h) {
+      add("linear", b, h, in, h, false, layer % 2 == 0 ? Cut::kOutputs : Cut::kInputs);
+    }
+    add("output", b, real(job.model.classes), h, real(job.model.classes), false,
+        job.model.layers % 2 == 1 ? Cut::kInputs : Cut::kWhole);
   }
 
-  void convolution(double in, double out, double side, double kernel) {
-    add("convolution", real(job.layout.micro_batch) * side * side, out, in * kernel * kernel, 2 * out, true);
+  void convolution(double in, double out, double side, double kernel, Cut cut = Cut::kWhole) {
+    add("convolution", real(job.layout.micro_batch) * side * side, out, in * kernel * kernel, 2 * out, true, cut);
   }
 
   void resnet() {
@@ -64,18 +84,18 @@ struct Builder {
         if (shrinks) side /= 2;
         if (bottleneck) {
           convolution(in, width, before, 1);
-          convolution(width, width, side, 3);
-          convolution(width, out, side, 1);
+          convolution(width, width, side, 3, Cut::kOutputs);
+          convolution(width, out, side, 1, Cut::kInputs);
         } else {
-          convolution(in, width, side, 3);
-          convolution(width, out, side, 3);
+          convolution(in, width, side, 3, Cut::kOutputs);
+          convolution(width, out, side, 3, Cut::kInputs);
         }
         if (block == 0 && in != out) convolution(in, out, side, 1);
         in = out;
       }
     }
     const double classes = real(job.model.classes);
-    add("output", real(job.layout.micro_batch), classes, in, classes, false);
+    add("output", real(job.layout.micro_batch), classes, in, classes, false, Cut::kWhole);
   }
 };
 

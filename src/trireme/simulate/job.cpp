@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -11,10 +13,57 @@ void demand(bool holds, const std::string& cause, const std::string& cure) {
   if (!holds) throw UsageError(cause, cure);
 }
 
+void check_stages(const JobLayout& l) {
+  if (l.has_uneven_stages()) {
+    demand(l.interleave == 1 && l.schedule != ScheduleKind::kInterleaved && l.schedule != ScheduleKind::kZbV,
+           "stages of different shapes with several stages a rank", "take 1f1b, or equal shapes");
+  }
+  int next = 0;
+  for (size_t i = 0; i < l.stages.size(); ++i) {
+    const StageShape& stage = l.stages[i];
+    demand(stage.blocks.first == next && stage.blocks.last > next,
+           fmt::format("stage {} has blocks {} to {}", i, stage.blocks.first, stage.blocks.last - 1),
+           fmt::format("its first must be {}", next));
+    next = stage.blocks.last;
+    const int64_t dp = stage.dp == 0 ? l.dp : stage.dp;
+    demand(dp >= 1 && l.micro_batch * l.dp % dp == 0,
+           fmt::format("{} samples of a micro-batch cannot be split over dp = {} of stage {}", l.micro_batch * l.dp, dp,
+                       i),
+           "choose a dp that divides them");
+  }
+}
+
 }  // namespace
+
+bool JobLayout::has_uneven_stages() const {
+  return std::any_of(stages.begin(), stages.end(), [&](const StageShape& stage) {
+    return (stage.dp != 0 && stage.dp != dp) || (stage.tp != 0 && stage.tp != tp);
+  });
+}
+
+JobLayout JobLayout::of_stage(size_t stage) const {
+  JobLayout own = *this;
+  if (stage >= stages.size()) return own;
+  own.stages.clear();
+  if (stages[stage].tp != 0) own.tp = stages[stage].tp;
+  if (stages[stage].dp != 0) own.dp = stages[stage].dp;
+  own.micro_batch = micro_batch * dp / own.dp;
+  return own;
+}
+
+int64_t JobLayout::num_devices() const {
+  if (!has_uneven_stages()) return dp * tp * pp * cp;
+  int64_t sum = 0;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const JobLayout own = of_stage(stage);
+    sum += own.dp * own.tp * own.cp;
+  }
+  return sum;
+}
 
 void Job::check() const {
   const JobLayout& l = layout;
+  check_stages(l);
   for (const auto& [name, degree] : {std::pair{"dp", l.dp}, {"tp", l.tp}, {"pp", l.pp}, {"cp", l.cp}, {"ep", l.ep}}) {
     demand(degree >= 1, fmt::format("{} = {} is not a number of ranks", name, degree), "1 or more");
   }
@@ -37,8 +86,11 @@ void Job::check() const {
     demand(model.hidden % model.heads == 0,
            fmt::format("a width of {} cannot be split over {} heads", model.hidden, model.heads),
            "choose heads that divide it");
-    demand(model.heads % l.tp == 0, fmt::format("{} heads cannot be split over tp = {}", model.heads, l.tp),
-           "choose a tp that divides the heads");
+    for (size_t stage = 0; stage < std::max<size_t>(1, l.stages.size()); ++stage) {
+      const int64_t tp = l.of_stage(stage).tp;
+      demand(model.heads % tp == 0, fmt::format("{} heads cannot be split over tp = {}", model.heads, tp),
+             "choose a tp that divides the heads");
+    }
     demand(model.seq % l.cp == 0, fmt::format("{} tokens cannot be split over cp = {}", model.seq, l.cp),
            "choose a cp that divides model.seq");
     demand(!l.sequence || model.seq / l.cp % l.tp == 0,

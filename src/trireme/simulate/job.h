@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/program/partition.h"
 #include "trireme/program/schedule.h"
 #include "trireme/simulate/cluster.h"
 
@@ -27,6 +28,13 @@ struct ModelShape {
 
 enum class RecomputeKind { kNone, kSelective, kFull };
 
+/// A stage with a shape of its own: a micro-batch of all replicas is shared by `dp` of them there.
+struct StageShape {
+  LayerRange blocks;
+  int64_t dp = 0, tp = 0;  ///< 0: as the layout has them
+  bool operator==(const StageShape&) const = default;
+};
+
 /// How the job is cut. Degrees multiply to the number of devices; experts are shared among the ranks of dp.
 struct JobLayout {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
@@ -40,15 +48,19 @@ struct JobLayout {
   std::vector<std::pair<int64_t, int64_t>> full_layers = {};  ///< recomputed whole, beside that: first and last
   NumberType compute = NumberType::kBfloat16;
   bool fp8_products = false;
-  bool float32_gradients = false;  ///< kept beside those of the compute type, and summed in float32
-  double wire_factor = 1;          ///< bytes of a gradient on the wire, of those without compression
-  bool sparse_exchange = false;    ///< compressed sums are an all-gather: their volume grows with the replicas
-  double optimizer_state = 8;      ///< bytes a parameter: 8 for Adam's two moments
-  double bucket_bytes = 25e6;      ///< gradients that travel together
-  std::optional<bool> overlap;     ///< of gradient sums; unset: as the cluster's stack does
-  std::optional<bool> flash;       ///< fused attention; unset: as the stack has it
+  bool float32_gradients = false;       ///< kept beside those of the compute type, and summed in float32
+  double wire_factor = 1;               ///< bytes of a gradient on the wire, of those without compression
+  bool sparse_exchange = false;         ///< compressed sums are an all-gather: their volume grows with the replicas
+  double optimizer_state = 8;           ///< bytes a parameter: 8 for Adam's two moments
+  double bucket_bytes = 25e6;           ///< gradients that travel together
+  std::vector<StageShape> stages = {};  ///< blocks of each stage, and shapes that differ; empty: as simulate() cuts
+  std::optional<bool> overlap;          ///< of gradient sums; unset: as the cluster's stack does
+  std::optional<bool> flash;            ///< fused attention; unset: as the stack has it
 
-  int64_t num_devices() const { return dp * tp * pp * cp; }
+  bool has_uneven_stages() const;
+  /// The layout of one stage: its degrees, and its share of a micro-batch.
+  JobLayout of_stage(size_t stage) const;
+  int64_t num_devices() const;
   int64_t num_replicas() const { return dp * cp; }  ///< of each weight but those of experts
   /// Bytes of a gradient as it is summed, without compression.
   double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }

@@ -1,8 +1,11 @@
 #include "trireme/simulate/simulate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/base/error.h"
 #include "trireme/simulate/collective_cost.h"
 
 namespace trireme {
@@ -23,9 +26,32 @@ double update_traffic(const Job& job, bool fused) {
   return states + bytes.weights + (fused ? 3 : 9) * bytes.gradients;
 }
 
-/// Seconds between neighbouring stages, where the ranks of a pipeline are `stride` devices apart.
-std::vector<double> message_times(const Job& job, const Cluster& cluster, const Schedule& schedule) {
-  const int64_t stride = job.layout.tp * job.layout.cp * job.layout.dp;
+/// The job as each stage has it; all alike unless stages have shapes of their own.
+std::vector<Job> jobs_of_stages(const Job& job, int num_stages) {
+  std::vector<Job> jobs;
+  for (int stage = 0; stage < num_stages; ++stage) jobs.push_back({job.model, job.layout.of_stage(at(stage))});
+  return jobs;
+}
+
+int64_t width_of(const JobLayout& layout) { return layout.tp * layout.cp * layout.dp; }
+
+/// The first device of each rank of the pipeline.
+std::vector<int64_t> first_devices(const std::vector<Job>& jobs, const Schedule& schedule) {
+  std::vector<int64_t> widths(at(schedule.num_ranks), 0), first;
+  for (size_t stage = 0; stage < jobs.size(); ++stage) {
+    widths[at(schedule.rank_of_stage[stage])] = width_of(jobs[stage].layout);
+  }
+  int64_t next = 0;
+  for (const int64_t width : widths) {
+    first.push_back(next);
+    next += width;
+  }
+  return first;
+}
+
+/// Seconds between neighbouring stages. Where these have different shapes, each of the fewer ranks sends or gets more.
+std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& cluster, const Schedule& schedule) {
+  const std::vector<int64_t> first = first_devices(jobs, schedule);
   const int64_t per_host = cluster.devices_per_host;
   std::vector<double> seconds;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
@@ -33,8 +59,10 @@ std::vector<double> message_times(const Job& job, const Cluster& cluster, const 
     if (stage + 1 == schedule.num_stages()) break;
     const int64_t from = schedule.rank_of_stage[at(stage)], to = schedule.rank_of_stage[at(stage) + 1];
     if (from == to) continue;
-    const bool same_host = from * stride / per_host == to * stride / per_host;
-    seconds.back() = message_seconds(message_bytes(job), same_host ? 0 : per_host, cluster);
+    const bool same_host = first[at(from)] / per_host == first[at(to)] / per_host;
+    const Job& job = jobs[at(stage) + 1];
+    const double bytes = std::max(message_bytes(jobs[at(stage)]), message_bytes(job));
+    seconds.back() = message_seconds(bytes, same_host ? 0 : per_host, cluster);
     if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
       seconds.back() +=
           collective_seconds(CollectiveKind::kAllGather, message_bytes(job) * static_cast<double>(job.layout.tp),
@@ -79,31 +107,30 @@ class ReplicaCollectives {
 };
 
 /// The first and the last stage have the same embedding and sum its gradients.
-double tied_seconds(const Job& job, const Cluster& cluster) {
+double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
   if (!job.model.is_language() || !job.model.tied || job.layout.pp == 1) return 0;
   const double bytes =
       static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) * job.layout.gradient_bytes();
-  const int64_t distance = (job.layout.pp - 1) * job.layout.tp * job.layout.cp * job.layout.dp;
   return message_seconds(bytes, distance, cluster);
 }
 
-std::vector<double> update_times(const Job& job, const Cluster& cluster, const std::vector<StageCost>& stages,
-                                 const Schedule& schedule, bool fused) {
-  const JobLayout& layout = job.layout;
-  const double replicas = layout.zero >= 1 ? static_cast<double>(layout.num_replicas()) : 1;
+std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
+                                 const std::vector<StageCost>& stages, const Schedule& schedule, bool fused) {
   const double start = kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate) * cluster.device.kernel_us * 1e-6;
   const double bandwidth = cluster.device.memory_bandwidth * kUpdateEfficiency;
-  std::vector<double> seconds(at(layout.pp), cluster.device.step_seconds);
+  std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const Job& job = jobs[stage];
+    const double replicas = job.layout.zero >= 1 ? static_cast<double>(job.layout.num_replicas()) : 1;
     const LayerRange& blocks = stages[stage].blocks;
     seconds[at(schedule.rank_of_stage[stage])] +=
         stages[stage].sum.parameters / replicas * update_traffic(job, fused) / bandwidth +
         start * (blocks.last - blocks.first);
   }
-  const double tied = tied_seconds(job, cluster);
-  seconds[at(schedule.rank_of_stage.front())] += tied;
+  const int64_t distance = first_devices(jobs, schedule).back();
+  seconds[at(schedule.rank_of_stage.front())] += tied_seconds(jobs.front(), distance, cluster);
   if (schedule.rank_of_stage.back() != schedule.rank_of_stage.front()) {
-    seconds[at(schedule.rank_of_stage.back())] += tied;
+    seconds[at(schedule.rank_of_stage.back())] += tied_seconds(jobs.back(), distance, cluster);
   }
   return seconds;
 }
@@ -139,6 +166,21 @@ void summarise(Simulation& s) {
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
 }
 
+/// As the layout says, or as it is cut where it does not.
+Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int num_stages) {
+  const std::vector<StageShape>& given = job.layout.stages;
+  if (given.empty()) return cut_into_stages(blocks, job, num_stages);
+  const int count = static_cast<int>(blocks.size());
+  if (static_cast<int>(given.size()) != num_stages || given.back().blocks.last != count) {
+    throw UsageError(fmt::format("{} stages of {} blocks are given, for {} stages of a model of {} blocks",
+                                 given.size(), given.back().blocks.last, num_stages, count),
+                     "parallel.split must name all of them");
+  }
+  Partition cut;
+  for (const StageShape& stage : given) cut.push_back(stage.blocks);
+  return cut;
+}
+
 }  // namespace
 
 Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
@@ -154,11 +196,15 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   // Where stages are comes from the schedule, its times from the stages: the order of zb-v alone depends on both.
   StageTimes times;
   s.schedule = schedule_of(job, times);
-  const Partition cut = cut_into_stages(s.blocks, job, s.schedule.num_stages());
-  s.stages = stage_costs(s.blocks, cut, layout.bucket_bytes, layout.gradient_bytes());
+  const std::vector<Job> jobs = jobs_of_stages(job, s.schedule.num_stages());
+  const Partition cut = stages_of(job, s.blocks, s.schedule.num_stages());
+  for (size_t stage = 0; stage < jobs.size(); ++stage) {
+    const std::vector<BlockCost> own = jobs[stage].layout == layout ? s.blocks : block_costs(jobs[stage], cluster);
+    s.stages.push_back(stage_costs(own, {cut[stage]}, layout.bucket_bytes, layout.gradient_bytes()).front());
+  }
   PlayCosts costs;
   costs.stages = s.stages;
-  costs.message = message_times(job, cluster, s.schedule);
+  costs.message = message_times(jobs, cluster, s.schedule);
   if (layout.schedule == ScheduleKind::kZbV) {
     for (const StageCost& stage : s.stages) {
       times.forward.push_back(stage.sum.forward * 1e3);
@@ -168,10 +214,12 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     for (const double seconds : costs.message) times.comm.push_back(seconds * 1e3);
     s.schedule = schedule_of(job, times);
   }
-  const ReplicaCollectives collectives(job, cluster);
-  for (const StageCost& stage : s.stages) {
+  Job widest = job;  // of the stages, the one with most replicas
+  for (size_t n = 0; n < s.stages.size(); ++n) {
+    const ReplicaCollectives collectives(jobs[n], cluster);
+    if (jobs[n].layout.num_replicas() > widest.layout.num_replicas()) widest = jobs[n];
     std::vector<double> gather, reduce;
-    for (const StagePart& part : stage.parts) {
+    for (const StagePart& part : s.stages[n].parts) {
       gather.push_back(collectives.gather(part));
       reduce.push_back(collectives.reduce(part));
     }
@@ -180,15 +228,16 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   }
   // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
   const bool later = uses_flash(job, cluster);
-  costs.update = update_times(job, cluster, s.stages, s.schedule, cluster.stack.fused_update || later);
+  costs.update = update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later);
   costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later || layout.zero == 3);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
-  s.programs = lower_step(job, s.stages, s.schedule, fold);
+  s.programs = lower_step(widest, s.stages, s.schedule, fold);
   std::vector<PlayedRank> played = play(s.programs, costs);
   for (size_t rank = 0; rank < played.size(); ++rank) {
     std::vector<const StageCost*> own;
-    for (const int stage : s.programs[rank].own_stages()) own.push_back(&s.stages[at(stage)]);
-    RankMemory memory = static_memory(job, own);
+    const std::vector<int> own_stages = s.programs[rank].own_stages();
+    for (const int stage : own_stages) own.push_back(&s.stages[at(stage)]);
+    RankMemory memory = static_memory(jobs[at(own_stages.front())], own);
     memory.activations = played[rank].peak_activation_bytes;
     s.ranks.push_back({memory, std::move(played[rank])});
   }

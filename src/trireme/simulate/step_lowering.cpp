@@ -6,56 +6,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/program/pipeline.h"
+#include "trireme/program/zero.h"
 
 namespace trireme {
 namespace {
 
 double seconds_of(const BlockCost& block) { return block.forward + block.backward_input + block.backward_weight; }
-
-/// Puts collectives of a ZeRO stage into a lowered program.
-class ZeroLowering {
- public:
-  ZeroLowering(int zero, Program program) : zero_(zero), program_(std::move(program)) {}
-
-  Program run() {
-    if (zero_ == 0) return std::move(program_);
-    std::vector<Instruction> list;
-    list.swap(program_.instructions);
-    // The shares that were updated in the step before: gathered as they are first used.
-    std::vector<bool> gathered(static_cast<size_t>(program_.num_stages()), false);
-    for (const Instruction& i : list) {
-      const bool first_use = i.op == OpCode::kForward && !gathered[static_cast<size_t>(i.stage)];
-      const bool uses_weights = i.op == OpCode::kForward || makes_input_gradient(i.op);
-      if (i.op == OpCode::kAllReduce) {
-        if (zero_ == 1) put(OpCode::kReduceScatter, i.stage, i.group);
-        continue;  // the others have scattered each micro-batch
-      }
-      if (zero_ == 3 ? uses_weights : first_use) gather(i);
-      if (first_use) gathered[static_cast<size_t>(i.stage)] = true;
-      program_.instructions.push_back(i);
-      if (zero_ > 1 && makes_weight_gradient(i.op)) {
-        for (int group = 0; group < program_.groups_of(i.stage); ++group) {
-          put(OpCode::kReduceScatter, i.stage, group);
-        }
-      }
-    }
-    return std::move(program_);
-  }
-
- private:
-  void put(OpCode op, int stage, int group) {
-    program_.instructions.push_back({.op = op, .stage = stage, .group = group});
-  }
-  void gather(const Instruction& use) {
-    const int groups = program_.groups_of(use.stage);
-    for (int n = 0; n < groups; ++n) {
-      put(OpCode::kAllGather, use.stage, use.op == OpCode::kForward ? groups - 1 - n : n);
-    }
-  }
-
-  const int zero_;
-  Program program_;
-};
 
 }  // namespace
 
@@ -131,7 +87,10 @@ std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& st
   for (const StageCost& stage : stages) shape.groups.push_back(static_cast<int>(stage.parts.size()));
   std::vector<Program> programs = fold ? lower_pipeline_ranks(shape) : lower_pipeline_all(shape);
   if (replicas == 1) return programs;
-  for (Program& program : programs) program = ZeroLowering(job.layout.zero, std::move(program)).run();
+  ZeroShape zero;
+  zero.zero = static_cast<int>(job.layout.zero);
+  zero.each_micro_batch = zero.zero > 1;
+  for (Program& program : programs) program = share_over_replicas(std::move(program), zero);
   return programs;
 }
 

@@ -41,6 +41,13 @@ torch::Tensor shared_zeros(Communicator* comm, int64_t count, const torch::Tenso
   return on_gpu ? tensor.zero_() : tensor;
 }
 
+torch::Tensor without_memory(at::IntArrayRef sizes, const torch::TensorOptions& options) {
+  const auto count = static_cast<size_t>(c10::multiply_integers(sizes));
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), count * options.dtype().itemsize(),
+                             c10::DataPtr(nullptr, options.device()), nullptr, /*resizable=*/false);
+  return torch::empty({0}, options).set_(storage, 0, sizes, c10::contiguous_strides(sizes));
+}
+
 Data data_of(const torch::Tensor& tensor) {
   if (!tensor.is_contiguous()) throw UsageError("only contiguous tensors can be communicated", "call contiguous()");
   if (!tensor.is_cpu() && !tensor.is_cuda()) {

@@ -24,9 +24,9 @@ class DeviceUpdate {
 
   /// Before the step: the optimizer's step number (from 0), its learning rate and the factor of the gradients.
   void prepare(int64_t step, double lr, double factor);
-  /// Where this rank holds a part of the model: adds over the ranks of the model what it has of parameters that it
-  /// holds whole, and of those that it has a part of; doubles.
-  using SumOverModel = std::function<void(torch::Tensor& whole, torch::Tensor& parts)>;
+  /// Where this rank holds a part of the model: adds over the others what it has; doubles, [shared by replicas or not]
+  /// by [part of a mesh tensor or whole].
+  using SumOverModel = std::function<void(torch::Tensor& squares)>;
   void set_sum_over_model(SumOverModel sum_over_model);
   /// Enqueues norm and update; nothing is updated where the norm is not finite. Also brings `values` to the host.
   void enqueue(const torch::Tensor& values);

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
+#include "trireme/program/zero.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
@@ -49,6 +52,10 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
                      torch::ScalarType compute_type)
     : groups_(groups),
       device_(device),
+      seed_(static_cast<uint64_t>(config.train.seed)),
+      zero_(groups.sharers() ? static_cast<int>(config.parallel.zero) : 0),
+      keeps_weights_(config.parallel.zero_keep),
+      scatters_each_(zero_ > 1 && plan.accumulation > 1 && config.parallel.zero_accumulation == "shares"),
       travel_type_(config.precision.gradients == "compute" ? compute_type : torch::kFloat32),
       model_(build_model(config.model)) {
   cut(config, plan);
@@ -58,12 +65,25 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
     for (const int rank : rank_of_layer_) kept.push_back(rank == groups.pipeline_rank);
     model_->keep_layers(kept);
   }
-  initialize(*model_, static_cast<uint64_t>(config.train.seed));
+  if (initializes_late()) {
+    forget_memory();
+  } else {
+    initialize(*model_, seed_);
+  }
   if (device.is_cuda()) model_->to(device);
   distribute_parameters(config);
-  parameters_ = std::make_unique<ParameterStore>(*model_, compute_type);
+  make_stores(config, plan, compute_type);
   for (Weight& weight : weights_) weight.entry = parameters_->find(weight.name);
-  make_stores(config, plan);
+  if (zero_ > 0) make_layer_weights();
+}
+
+/// Parameters keep their shapes alone, until the store gives each its share.
+void ModelPart::forget_memory() const {
+  const auto forget = [&](torch::Tensor parameter) {
+    parameter.set_data(without_memory(parameter.sizes(), parameter.options().device(device_).requires_grad(false)));
+  };
+  for (torch::Tensor& parameter : model_->parameters()) forget(parameter);
+  for (const SharedUse& shared : model_->shared_uses()) forget(*shared.use);
 }
 
 /// Layers into stages, and what is computed again.
@@ -131,12 +151,13 @@ void ModelPart::distribute_parameters(const Config& config) {
   }
 }
 
-void ModelPart::make_stores(const Config& config, const BatchPlan& plan) {
+/// What has gradients in each stage of this rank, in the order of the layers; second uses last.
+std::vector<std::vector<GradientSource>> ModelPart::list_sources() {
   const bool in_pipeline = groups_.pp > 1;
   for (int number = 0; number < static_cast<int>(partition_.size()); ++number) {
     const LayerRange range = partition_[static_cast<size_t>(number)];
     if (rank_of_layer_[static_cast<size_t>(range.first)] != groups_.pipeline_rank) continue;
-    stages_.push_back({in_pipeline ? number : -1, range, nullptr,
+    stages_.push_back({in_pipeline ? number : -1, range, nullptr, nullptr,
                        model_->statistics(static_cast<size_t>(range.first), static_cast<size_t>(range.last))});
   }
   const auto stage_of = [&](int layer) {
@@ -144,41 +165,127 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan) {
         std::find_if(stages_.begin(), stages_.end(), [&](const StagePart& s) { return layer < s.layers.last; }) -
         stages_.begin());
   };
+  const auto is_twice = [&](const std::string& name) {
+    return std::any_of(shared_.begin(), shared_.end(), [&](const Shared& each) { return each.name == name; });
+  };
   const std::map<const void*, int> layer_of = layers_of_parameters(*model_);
   std::vector<std::vector<GradientSource>> sources(stages_.size());
-  for (const ParameterStore::Entry& entry : parameters_->entries()) {
-    const size_t stage = stage_of(layer_of.at(entry.parameter.unsafeGetTensorImpl()));
-    source_of_entry_.emplace_back(stage, sources[stage].size());
-    sources[stage].push_back({entry.name, entry.parameter});
+  for (const auto& item : model_->named_parameters()) {
+    if (!item.value().requires_grad()) continue;
+    const int layer = layer_of.at(item.value().unsafeGetTensorImpl());
+    const size_t stage = stage_of(layer);
+    for (Shared& shared : shared_) {
+      if (shared.name == item.key()) shared.of_owner = {stage, sources[stage].size()};
+    }
+    sources[stage].push_back(
+        {item.key(), item.value(), zero_ > 0 && item.value().dim() >= 2, is_twice(item.key()), layer});
   }
   const std::vector<SharedUse> uses = model_->shared_uses();
   for (size_t i = 0; i < shared_.size(); ++i) {
     Shared& shared = shared_[i];
-    shared.entry = parameters_->find(shared.name);
     if (shared.use != groups_.pipeline_rank) continue;
-    torch::Tensor& leaf = *uses[i].use;
-    leaf.set_data(shared.entry >= 0 ? parameters_->entries()[static_cast<size_t>(shared.entry)].parameter.detach()
-                                    : leaf.detach().to(device_, parameters_->compute_type()));
-    shared.leaf = leaf;
-    shared.stage = stage_of(static_cast<int>(uses[i].layer));
-    shared.source = sources[shared.stage].size();
-    sources[shared.stage].push_back({shared.name + " (second use)", leaf});
+    shared.leaf = *uses[i].use;
+    if (shared.owner == shared.use)
+      shared.leaf.set_data(sources[shared.of_owner.stage][shared.of_owner.number].leaf.detach());
+    const auto layer = static_cast<int>(uses[i].layer);
+    const size_t stage = stage_of(layer);
+    shared.of_use = {stage, sources[stage].size()};
+    sources[stage].push_back({shared.name + " (second use)", shared.leaf, zero_ > 0, true, layer});
   }
+  return sources;
+}
 
-  const Program sketch = in_pipeline ? lower_pipeline(shape_, groups_.pipeline_rank, groups_.replica)
-                                     : lower_data_parallel(data_parallel_shape(plan, 1), groups_.replica);
+void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::ScalarType compute_type) {
+  std::vector<std::vector<GradientSource>> sources = list_sources();
+  const Program sketch = groups_.pp > 1 ? lower_pipeline(shape_, groups_.pipeline_rank, groups_.replica)
+                                        : lower_data_parallel(data_parallel_shape(plan, 1), groups_.replica);
   GradientStoreOptions store;
   store.num_slots = sketch.num_slots;
   store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
   store.group_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20));
   store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
   if (plan.accumulation == 1) store.type = travel_type_;  // sums need float32, copies do not
+  if (zero_ > 0) {
+    store.num_shares = groups_.sharers()->size();
+    store.own_share = groups_.sharers()->rank();
+    store.by_unit = zero_ == 3;
+    store.keeps_whole = zero_ == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
+  }
+
+  std::vector<ParameterGroups> groups;
+  for (const auto& of_stage : sources) {
+    std::vector<ParameterGroups::Item> items;
+    for (const GradientSource& source : of_stage) items.push_back({source.name, source.leaf});
+    groups.push_back({std::move(items), layout_of(of_stage, store)});
+  }
+  for (const Shared& shared : shared_) {
+    if (shared.use != groups_.pipeline_rank) continue;
+    ParameterGroups::Item& item = groups[shared.of_use.stage].items[shared.of_use.number];
+    const bool is_copy = zero_ > 0 && shared.owner != groups_.pipeline_rank;
+    item = {shared.name, is_copy ? shared.leaf : torch::Tensor(), false};
+  }
+  const auto value = [&](const std::string& name, const torch::Tensor& parameter) {
+    if (!initializes_late()) return local_part(parameter);
+    return initial_values(*model_, name, parameter.sizes(), seed_).to(device_);
+  };
+  parameters_ = std::make_unique<ParameterStore>(std::move(groups), compute_type,
+                                                 ParameterSharing{groups_.sharers(), zero_ == 3}, value);
+  for (Shared& shared : shared_) {
+    if (shared.use != groups_.pipeline_rank) continue;
+    if (shared.owner == shared.use) {
+      const auto entry = static_cast<size_t>(parameters_->find(shared.name));
+      shared.leaf.set_data(parameters_->entries()[entry].parameter.detach());
+    } else if (zero_ == 0) {
+      shared.leaf.set_data(shared.leaf.detach().to(device_, compute_type));
+    }
+  }
   for (size_t i = 0; i < stages_.size(); ++i) {
     stages_[i].gradients = std::make_unique<GradientStore>(groups_.replicas(), std::move(sources[i]), store);
   }
 }
 
+/// Which groups each layer needs.
+void ModelPart::make_layer_weights() {
+  for (size_t stage = 0; stage < stages_.size(); ++stage) {
+    StagePart& part = stages_[stage];
+    std::vector<std::set<LayerWeights::Group>> needed(static_cast<size_t>(part.layers.last - part.layers.first));
+    const auto need = [&](int layer, size_t of_stage, size_t source) {
+      const GradientStore& store = *stages_[of_stage].gradients;
+      if (!store.sources()[source].shared) return;
+      needed[static_cast<size_t>(layer - part.layers.first)].insert({of_stage, store.group_of(source)});
+    };
+    const std::vector<GradientSource>& sources = part.gradients->sources();
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const auto second = std::find_if(shared_.begin(), shared_.end(), [&](const Shared& each) {
+        return each.leaf.defined() && each.of_use.stage == stage && each.of_use.number == i;
+      });
+      const bool lies_elsewhere = second != shared_.end() && second->owner == second->use;
+      need(sources[i].unit, lies_elsewhere ? second->of_owner.stage : stage,
+           lies_elsewhere ? second->of_owner.number : i);
+    }
+    std::vector<std::vector<LayerWeights::Group>> groups;
+    for (const auto& of_layer : needed) groups.emplace_back(of_layer.begin(), of_layer.end());
+    part.weights = std::make_unique<LayerWeights>(*parameters_, stage, static_cast<size_t>(part.layers.first),
+                                                  std::move(groups), keeps_weights_);
+  }
+  const auto at = [this](size_t layer) {
+    return std::find_if(stages_.begin(), stages_.end(),
+                        [&](const StagePart& stage) { return static_cast<int>(layer) < stage.layers.last; })
+        ->weights.get();
+  };
+  model_->set_layer_hooks({[at](size_t layer) { at(layer)->before(layer); },
+                           [at](size_t layer, const torch::Tensor& output) { at(layer)->after(layer, output); }});
+}
+
 Program ModelPart::program(const BatchPlan& plan) const {
+  ZeroShape zero{.zero = zero_,
+                 .shared_groups = std::vector<int>(partition_.size(), 0),
+                 .keep = keeps_weights_,
+                 .each_micro_batch = scatters_each_};
+  for (const StagePart& stage : stages_) {
+    int& shared = zero.shared_groups[static_cast<size_t>(std::max(stage.number, 0))];
+    for (int group = 0; group < stage.gradients->num_groups(); ++group) shared += stage.gradients->is_shared(group);
+  }
   if (groups_.pp == 1) {
     const DataParallelShape shape = data_parallel_shape(plan, stages_[0].gradients->num_groups() + 1);
     std::vector<Program> programs;
@@ -186,7 +293,7 @@ Program ModelPart::program(const BatchPlan& plan) const {
       programs.push_back(lower_data_parallel({shape.num_micro_batches, shape.num_leaves, shape.num_ranks, 1}, rank));
     }
     if (!programs.empty()) check_programs(programs, shape.num_leaves);  // groups are alike: one stands for all
-    return lower_data_parallel(shape, groups_.replica);
+    return share_over_replicas(lower_data_parallel(shape, groups_.replica), zero);
   }
   std::vector<int32_t> groups(partition_.size(), 0);
   for (const StagePart& stage : stages_) {
@@ -196,7 +303,7 @@ Program ModelPart::program(const BatchPlan& plan) const {
   PipelineShape shape = shape_;
   if (groups_.dp * groups_.pp <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
   shape.groups.assign(groups.begin(), groups.end());
-  return lower_pipeline(shape, groups_.pipeline_rank, groups_.replica);
+  return share_over_replicas(lower_pipeline(shape, groups_.pipeline_rank, groups_.replica), zero);
 }
 
 int64_t ModelPart::num_parameters() const {
@@ -208,9 +315,18 @@ int64_t ModelPart::num_parameters() const {
 bool ModelPart::has_first() const { return is_first(stages_.front()); }
 bool ModelPart::has_last() const { return is_last(stages_.back()); }
 
-torch::Tensor ModelPart::gradient(size_t entry) const {
-  const auto [stage, source] = source_of_entry_[entry];
-  return stages_[stage].gradients->gradient(0, source);
+torch::Tensor ModelPart::gradient(size_t number) const {
+  const ParameterStore::Share& share = parameters_->shares()[number];
+  const GradientStore& store = *stages_[share.stage].gradients;
+  const torch::Tensor whole = store.is_shared(share.group) ? store.share(share.group) : store.group(0, share.group);
+  return whole.narrow(0, share.at, share.count);
+}
+
+/// The sum, or this rank's part of it.
+torch::Tensor ModelPart::gradient_of(const Source& source) const {
+  const GradientStore& store = *stages_[source.stage].gradients;
+  const int group = store.group_of(source.number);
+  return store.is_shared(group) ? store.share(group) : store.gradient(0, source.number);
 }
 
 size_t ModelPart::gradient_bytes() const {
@@ -229,13 +345,12 @@ void ModelPart::add_shared_gradients() const {
   const torch::NoGradGuard no_grad;
   for (const Shared& shared : shared_) {
     const bool used = shared.use == groups_.pipeline_rank, owned = shared.owner == groups_.pipeline_rank;
-    const torch::Tensor of_use = used ? stages_[shared.stage].gradients->gradient(0, shared.source) : torch::Tensor();
     if (owned && used) {
-      gradient(static_cast<size_t>(shared.entry)).add_(of_use);
+      gradient_of(shared.of_owner).add_(gradient_of(shared.of_use));
     } else if (used) {
-      send(of_use, shared.owner);
+      send(gradient_of(shared.of_use), shared.owner);
     } else if (owned) {
-      gradient(static_cast<size_t>(shared.entry)).add_(receive_tensor(*groups_.pipeline(), shared.use, device_));
+      gradient_of(shared.of_owner).add_(receive_tensor(*groups_.pipeline(), shared.use, device_));
     }
   }
 }
@@ -244,10 +359,18 @@ void ModelPart::share_weights() const {
   const torch::NoGradGuard no_grad;
   for (const Shared& shared : shared_) {
     if (shared.use == shared.owner) continue;
-    if (shared.owner == groups_.pipeline_rank) {
-      send(local_part(parameters_->entries()[static_cast<size_t>(shared.entry)].parameter), shared.use);
+    const bool used = shared.use == groups_.pipeline_rank, owned = shared.owner == groups_.pipeline_rank;
+    if (zero_ == 0) {
+      const int entry = parameters_->find(shared.name);
+      if (owned) send(local_part(parameters_->entries()[static_cast<size_t>(entry)].parameter), shared.use);
+      if (used) receive(local_part(shared.leaf), shared.owner);
+      continue;
     }
-    if (shared.use == groups_.pipeline_rank) receive(local_part(shared.leaf), shared.owner);
+    if (owned) send(parameters_->own_part(shared.of_owner.stage, shared.of_owner.number), shared.use);
+    if (!used) continue;
+    receive(parameters_->own_part(shared.of_use.stage, shared.of_use.number), shared.owner);
+    parameters_->mark_stale(shared.of_use.stage,
+                            stages_[shared.of_use.stage].gradients->group_of(shared.of_use.number));
   }
 }
 

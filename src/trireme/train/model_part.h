@@ -6,7 +6,7 @@
 // of its first use. Each use has gradients of its own, summed apart over micro-batches and replicas; then they meet in
 // the owner's. Where the second use is on another rank, that one has a copy: it sends its gradient, the owner updates,
 // and sends the weights back. So the sum is the same wherever the model is cut, and nobody else needs the optimizer's
-// state.
+// state. Where replicas share parameters ([Note: Shared parameters]), each sends and gets the part that it has.
 //
 // Owner: the trainer. Threads: one. The constructor is collective, and so is what says it.
 #pragma once
@@ -38,6 +38,7 @@ class ModelPart {
     int number = -1;  ///< of the pipeline; -1: the whole model
     LayerRange layers;
     std::unique_ptr<GradientStore> gradients;
+    std::unique_ptr<LayerWeights> weights;  ///< null where replicas share nothing
     std::vector<Statistic> statistics;
   };
   /// A parameter of the whole model.
@@ -65,11 +66,13 @@ class ModelPart {
   /// The program of this rank; every stage has values beside its gradients. Collective.
   Program program(const BatchPlan& plan) const;
 
-  /// Where the sum of an entry's gradients lies.
-  torch::Tensor gradient(size_t entry) const;
-  /// Which of stages() an entry belongs to.
-  const StagePart& stage_of(size_t entry) const { return stages_[source_of_entry_[entry].first]; }
+  /// Where the sum of the gradients of a share of parameters() lies, flat.
+  torch::Tensor gradient(size_t share) const;
+  /// Which of stages() a share belongs to.
+  const StagePart& stage_of(size_t share) const { return stages_[parameters_->shares()[share].stage]; }
   torch::ScalarType travel_type() const { return travel_type_; }
+  /// The program of ZeRO's stage needs weights that are gathered: all of them, where they are kept. Collective.
+  void gather_weights() const { parameters_->gather_all(); }
   /// [Note: Shared weights]: after the sums over replicas; and after the weights have changed. Both collective.
   void add_shared_gradients() const;
   void share_weights() const;
@@ -86,22 +89,33 @@ class ModelPart {
   size_t gradient_bytes() const;
 
  private:
-  struct Shared {
-    std::string name;          ///< of the parameter
-    int use = -1, owner = -1;  ///< pipeline ranks
-    int entry = -1;            ///< where it is owned here
-    torch::Tensor leaf = {};   ///< where it is used here
-    size_t stage = 0, source = 0;
+  struct Source {
+    size_t stage = 0, number = 0;  ///< of stages(), of its store
   };
+  struct Shared {
+    std::string name;                   ///< of the parameter
+    int use = -1, owner = -1;           ///< pipeline ranks
+    torch::Tensor leaf = {};            ///< where it is used here
+    Source of_owner = {}, of_use = {};  ///< where it is owned and used here
+  };
+  void forget_memory() const;
   void cut(const Config& config, const BatchPlan& plan);
   void list_weights();
   void distribute_parameters(const Config& config);
-  void make_stores(const Config& config, const BatchPlan& plan);
+  std::vector<std::vector<GradientSource>> list_sources();
+  void make_stores(const Config& config, const BatchPlan& plan, torch::ScalarType compute_type);
+  void make_layer_weights();
+  torch::Tensor gradient_of(const Source& source) const;
+  bool initializes_late() const { return zero_ == 3 && groups_.tp == 1; }
   void send(const torch::Tensor& tensor, int to) const;
   void receive(const torch::Tensor& tensor, int from) const;
 
   const RankGroups& groups_;
   const torch::Device device_;
+  const uint64_t seed_;
+  const int zero_;            ///< 0 where there is one replica
+  const bool keeps_weights_;  ///< from the forward to the backward pass
+  const bool scatters_each_;  ///< micro-batch's gradients
   torch::ScalarType travel_type_;
   std::shared_ptr<Model> model_;
   PipelineShape shape_;  ///< without its groups; unused where pp is 1
@@ -110,7 +124,6 @@ class ModelPart {
   std::vector<Weight> weights_;
   std::unique_ptr<ParameterStore> parameters_;
   std::vector<StagePart> stages_;
-  std::vector<std::pair<size_t, size_t>> source_of_entry_;  ///< stage of stages(), source
   std::vector<Shared> shared_;
 };
 

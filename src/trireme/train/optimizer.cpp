@@ -47,44 +47,45 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_st
 
 Optimizer::Optimizer(const OptimizerConfig& config, ParameterStore& parameters)
     : config_(config), rule_(update_rule(config)), parameters_(parameters) {
-  if (rule_.has_first()) first_ = torch::zeros_like(parameters.master());
-  if (rule_.has_second()) second_ = torch::zeros_like(parameters.master());
+  const auto make = [&] { return torch::zeros({parameters.num_owned()}, parameters.device()); };
+  if (rule_.has_first()) first_ = make();
+  if (rule_.has_second()) second_ = make();
 }
 
 void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, double factor, double lr, int64_t step) {
   torch::NoGradGuard no_grad;
-  const auto& entries = parameters_.entries();
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const ParameterStore::Entry& entry = entries[i];
+  const auto& shares = parameters_.shares();
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const ParameterStore::Share& share = shares[i];
     const torch::Tensor g = gradient(i);
     if (!g.defined()) continue;
-    const EntryState state = state_of(i);
-    rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = config_.decay == "all" || entry.is_matrix},
-                entry.master.data_ptr<float>(), g.const_data_ptr<float>(), state.first, state.second,
-                static_cast<size_t>(entry.master.numel()));
+    const ShareState state = state_of(i);
+    const bool decays = config_.decay == "all" || parameters_.entries()[share.entry].is_matrix;
+    rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = decays}, share.master.data_ptr<float>(),
+                g.const_data_ptr<float>(), state.first, state.second, static_cast<size_t>(share.count));
   }
   parameters_.publish();
 }
 
-Optimizer::EntryState Optimizer::state_of(size_t entry) const {
+Optimizer::ShareState Optimizer::state_of(size_t share) const {
   const auto at = [&](const torch::Tensor& state) {
-    return state.defined() ? state.data_ptr<float>() + parameters_.entries()[entry].offset : nullptr;
+    return state.defined() ? state.data_ptr<float>() + parameters_.shares()[share].offset : nullptr;
   };
   return {at(first_), at(second_)};
 }
 
-std::vector<std::pair<std::string, torch::Tensor>> Optimizer::state() const {
-  std::vector<std::pair<std::string, torch::Tensor>> all;
-  const std::string kind = config_.kind == "sgd" ? "sgd.momentum." : "adam.first.";
-  for (const ParameterStore::Entry& entry : parameters_.entries()) {
-    const auto part = [&](const torch::Tensor& flat) {
-      return ParameterStore::as_whole(entry,
-                                      flat.narrow(0, entry.offset, entry.master.numel()).view(entry.master.sizes()));
-    };
-    if (first_.defined()) all.emplace_back(kind + entry.name, part(first_));
-    if (second_.defined()) all.emplace_back("adam.second." + entry.name, part(second_));
-  }
-  return all;
+std::vector<Optimizer::Kind> Optimizer::state() const {
+  std::vector<Kind> kinds;
+  const auto add = [&](const std::string& name, const torch::Tensor& flat) {
+    if (!flat.defined()) return;
+    kinds.push_back({name, [this, flat](size_t share) {
+                       const ParameterStore::Share& place = parameters_.shares()[share];
+                       return flat.narrow(0, place.offset, place.count);
+                     }});
+  };
+  add(config_.kind == "sgd" ? "sgd.momentum" : "adam.first", first_);
+  add("adam.second", second_);
+  return kinds;
 }
 
 size_t Optimizer::num_bytes() const {

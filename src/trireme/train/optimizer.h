@@ -26,25 +26,29 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, ParameterStore& parameters);
 
-  /// `gradient(i)` is the float32 gradient of entry i, undefined where that is to stay as it is; `factor` is applied to
-  /// it. `step` counts from 0.
-  void update(const std::function<torch::Tensor(size_t entry)>& gradient, double factor, double lr, int64_t step);
+  /// `gradient(i)` is the float32 gradient of share i of the parameters, undefined where that is to stay as it is;
+  /// `factor` is applied to it. `step` counts from 0.
+  void update(const std::function<torch::Tensor(size_t share)>& gradient, double factor, double lr, int64_t step);
 
-  struct EntryState {
+  struct ShareState {
     float *first = nullptr, *second = nullptr;
   };
-  /// Where the state of an entry lies; null where there is none.
-  EntryState state_of(size_t entry) const;
+  /// Where the state of a share lies; null where there is none.
+  ShareState state_of(size_t share) const;
 
-  /// The state of each parameter by name, such as "adam.first.head.weight": views, for checkpoints.
-  std::vector<std::pair<std::string, torch::Tensor>> state() const;
+  /// One kind of state, such as "adam.first", of every share: views, for checkpoints.
+  struct Kind {
+    std::string name;
+    std::function<torch::Tensor(size_t share)> of_share;
+  };
+  std::vector<Kind> state() const;
   size_t num_bytes() const;
 
  private:
   const OptimizerConfig config_;
   const UpdateRule rule_;
   ParameterStore& parameters_;
-  torch::Tensor first_, second_;  ///< laid out like the master weights; undefined where not needed
+  torch::Tensor first_, second_;  ///< of the shares, one behind the other; undefined where not needed
 };
 
 }  // namespace trireme

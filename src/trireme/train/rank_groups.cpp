@@ -11,10 +11,19 @@ RankGroups::RankGroups(World& world, const torch::Device& device, const Parallel
       replica(world.rank() / (pp * tp)),
       pipeline_rank(world.rank() / tp % pp),
       place(world.rank() % tp),
-      world_(world) {
+      world_(world),
+      shares_(parallel.zero > 0 && num_replicas > 1) {
   if (world.size() > 1) attach_device(world.comm(), device);
+  split_model(parallel);
+  const int num_sharers = static_cast<int>(parallel.zero_shards);
+  if (!shares_ || num_sharers == 0 || num_sharers == dp) return;
+  sharers_ = replicas()->split(replica / num_sharers, replica % num_sharers);
+  copies_ = replicas()->split(replica % num_sharers, replica / num_sharers);
+}
+
+void RankGroups::split_model(const ParallelConfig& parallel) {
   if (pp * tp == 1) return;
-  Communicator& all = world.comm();
+  Communicator& all = world_.comm();
   model_ = all.split(replica, pipeline_rank * tp + place);
   replicas_ = all.split(pipeline_rank * tp + place, replica);
   if (pp > 1) pipeline_ = all.split(replica * tp + place, pipeline_rank);

@@ -23,6 +23,10 @@ class RankGroups {
 
   /// With the same part of the model; null where this one has it alone.
   Communicator* replicas() const;
+  /// Those of replicas() that share with this one what ZeRO shares; null where nobody shares.
+  Communicator* sharers() const { return shares_ ? (sharers_ ? sharers_.get() : replicas()) : nullptr; }
+  /// Those that have the same share in other sets of sharers; null where all of replicas() share.
+  Communicator* copies() const { return copies_.get(); }
   /// With the other stages of this one's replica, and the same place; null without a pipeline.
   Communicator* pipeline() const { return pipeline_.get(); }
   /// With the rest of the replica; null where this one holds it all.
@@ -36,8 +40,11 @@ class RankGroups {
   int holder() const { return replica * tp + place; }
 
  private:
+  void split_model(const ParallelConfig& parallel);
+
   World& world_;
-  std::unique_ptr<Communicator> replicas_, pipeline_, model_, tensor_;
+  const bool shares_;
+  std::unique_ptr<Communicator> replicas_, pipeline_, model_, tensor_, sharers_, copies_;
   std::shared_ptr<DeviceMesh> tensor_mesh_;
 };
 

@@ -120,6 +120,8 @@ class Run {
   }
 
  private:
+  /// In what one worker does with the whole model: all who hold parts of it.
+  bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().sharers(); }
   const char* unit() const { return is_language_ ? "tokens" : "samples"; }
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
@@ -219,6 +221,7 @@ class Run {
     }
     if (config_.parallel.tp > 1) result_.layout += fmt::format(",tp={}", config_.parallel.tp);
     if (config_.parallel.sequence) result_.layout += ",sequence";
+    if (config_.parallel.zero > 0) result_.layout += fmt::format(",zero={}", config_.parallel.zero);
     result_.num_parameters = trainer_.part().num_parameters();
     if (!leads_ || !options_.speaks) return;
     fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
@@ -349,7 +352,7 @@ class Run {
 
   /// Loss, averaged gradients and weights of a step, for `trireme verify`. Every rank has the same; the first writes.
   void record(const StepReport& step) {
-    if (!leads_ && !trainer_.groups().model()) return;  // the ranks of a model gather, one writes
+    if (!takes_part()) return;  // those who hold parts gather, one writes
     std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
     std::vector<TensorView> views;
     const auto add = [&](const std::string& name, torch::Tensor tensor) {
@@ -397,9 +400,7 @@ class Run {
       result_.step_ms = *middle * 1000;
       result_.units_per_second = units_a_step_ / *middle;
     }
-    // A prediction takes all ranks of a model.
-    if ((leads_ || trainer_.groups().model()) && data_.is_generated_text && options_.keeps_run_folder &&
-        !result_.stopped) {
+    if (takes_part() && data_.is_generated_text && options_.keeps_run_folder && !result_.stopped) {
       const SumsScore score = ask_sums([this](const torch::Tensor& text) { return trainer_.predict(text).cpu(); },
                                        data_.generated, kMostSums);
       result_.sums_asked = score.asked;

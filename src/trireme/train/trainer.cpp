@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
@@ -69,24 +70,33 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   executor_ = std::make_unique<Executor>(part_->program(plan_), make_stages(),
                                          ExecutorOptions{.replicas = groups_.replicas(),
                                                          .pipeline = groups_.pipeline(),
+                                                         .sharers = groups_.sharers(),
+                                                         .copies = groups_.copies(),
                                                          .device = device_,
                                                          .travel_type = part_->travel_type(),
                                                          .overlap = config.parallel.overlap});
   executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts()));
-  optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
+  if (config.parallel.aggregation == "server") {
+    server_ = std::make_unique<ServerAggregation>(world, config_, plan_, *part_);
+    executor_->reducer().set_sink([this](int group) { server_->push_group(group); });
+  } else {
+    optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
+  }
   if (device_.is_cuda()) {
     device_update_ =
         std::make_unique<DeviceUpdate>(config.optimizer, config.train.clip, part_->parameters(), *optimizer_,
-                                       [this](size_t entry) { return part_->gradient(entry); });
-    if (groups_.model()) {
-      device_update_->set_sum_over_model([this](torch::Tensor& whole, torch::Tensor& parts) {
+                                       [this](size_t share) { return part_->gradient(share); });
+    if (groups_.model() || groups_.sharers()) {
+      device_update_->set_sum_over_model([this](torch::Tensor& squares) {
         const CallOptions options = call_options(device_);
-        const auto sum = [&](Communicator* comm, torch::Tensor& value) {
-          if (comm) comm->start_all_reduce(data_of(value), ReduceOp::kSum, options).wait_on(options.stream);
+        const auto sum = [&](Communicator* comm, const torch::Tensor& values) {
+          if (comm) comm->start_all_reduce(data_of(values), ReduceOp::kSum, options).wait_on(options.stream);
         };
+        sum(groups_.sharers(), squares[0]);
+        torch::Tensor parts = squares.select(1, 0).contiguous();
         sum(groups_.tensor(), parts);
-        sum(groups_.pipeline(), parts);
-        sum(groups_.pipeline(), whole);
+        squares.select(1, 0).copy_(parts);
+        sum(groups_.pipeline(), squares);
       });
     }
     device_scale_ = torch::ones({}, torch::TensorOptions().device(device_));
@@ -95,6 +105,14 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   }
   const auto averaged = static_cast<double>(plan_.num_micro_batches / num_updates());
   gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / averaged;
+  sums_alone_ = groups_.replicas() && (config.local.method != "none" || config.parallel.aggregation == "adasum");
+  if (sums_alone_) {
+    executor_->reducer().set_sink([](int) {});
+    gradient_factor_ = 1.0 / static_cast<double>(num_own_micro_batches());
+  }
+  if (sums_alone_ && config.local.method != "none") {
+    local_ = std::make_unique<LocalSteps>(config_, *groups_.replicas(), part_->parameters(), *optimizer_);
+  }
   start_reading();
 }
 
@@ -108,6 +126,7 @@ std::map<int, Stage> Trainer::make_stages() {
       return forward(part, x, micro_batch, std::move(values));
     };
     stage.store = part.gradients.get();
+    stage.weights = part.weights.get();
     stage.num_values = kNumValues;
     for (const Statistic& statistic : part.statistics) stage.num_values += statistic.running.numel();
   }
@@ -229,6 +248,7 @@ void Trainer::run_on_device(StepReport& report) {
     executor_->run([this](int) {
       part_->add_shared_gradients();
       device_update_->enqueue(values_of(part_->stages().back()));
+      part_->parameters().mark_all_stale();
       part_->share_weights();
     });
     if (fp8_) update_fp8_scales();
@@ -268,6 +288,35 @@ bool Trainer::can_capture() const {
   return config_.train.graph && world_.size() == 1 && config_.model.dropout == 0 && !faults_armed();
 }
 
+/// Of the gradient of each entry, from the sums over its blocks, whoever has them.
+std::vector<double> Trainer::squares() const {
+  if (server_) return server_->squares();
+  const auto blocks_of = [](int64_t count) { return (static_cast<size_t>(count) + kSquaresBlock - 1) / kSquaresBlock; };
+  std::vector<size_t> first = {0};
+  for (const ParameterStore::Entry& entry : parameters().entries()) {
+    first.push_back(first.back() + blocks_of(local_part(entry.parameter).numel()));
+  }
+  std::vector<double> blocks(first.back(), 0.0), sums;
+  Communicator* const sharers = groups_.sharers();
+  const std::vector<ParameterStore::Share>& shares = parameters().shares();
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const ParameterStore::Share& share = shares[i];
+    // What all have counts once.
+    if (sharers && sharers->rank() > 0 && !parameters().entries()[share.entry].is_shared) continue;
+    const torch::Tensor gradient = part_->gradient(i).to(torch::kFloat32);
+    sums.clear();
+    append_block_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(share.count), sums);
+    const size_t at = first[share.entry] + static_cast<size_t>(share.first) / kSquaresBlock;
+    std::copy(sums.begin(), sums.end(), blocks.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  if (sharers) sharers->all_reduce(blocks);
+  std::vector<double> squares;
+  for (size_t i = 0; i + 1 < first.size(); ++i) {
+    squares.push_back(add_block_squares(std::span(blocks).subspan(first[i], first[i + 1] - first[i])));
+  }
+  return squares;
+}
+
 /// Sums follow the order of the whole model's parameters, wherever they are: so no cut changes a bit.
 Trainer::Totals Trainer::totals(double own_loss) const {
   const std::vector<ModelPart::Weight>& weights = part_->weights();
@@ -275,13 +324,12 @@ Trainer::Totals Trainer::totals(double own_loss) const {
   // Of each parameter the square of its gradient: of what every rank of a stage has whole, then of what it has a part
   // of; then the loss.
   std::vector<double> numbers(2 * count + 1, 0.0);
+  const std::vector<double> squares = this->squares();
   for (size_t i = 0; i < count; ++i) {
     if (weights[i].entry < 0) continue;
     const auto entry = static_cast<size_t>(weights[i].entry);
-    const torch::Tensor gradient = part_->gradient(entry).to(torch::kFloat32);
     const MeshSpec* spec = mesh_spec(parameters().entries()[entry].parameter);
-    numbers[spec && !spec->layout->is_replicated ? count + i : i] =
-        sum_of_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(gradient.numel()));
+    numbers[spec && !spec->layout->is_replicated ? count + i : i] = squares[entry];
   }
   const float* values = values_of(part_->stages().back()).const_data_ptr<float>();
   if (part_->has_last()) numbers.back() = own_loss;
@@ -296,23 +344,41 @@ Trainer::Totals Trainer::totals(double own_loss) const {
   return {std::sqrt(sum + parts[0]), numbers.back(), values[kStop] > 0};
 }
 
-void Trainer::apply_gradients(StepReport& report) {
+/// What the update is to be made with lies in slot 0, unless servers have it.
+void Trainer::collect_gradients() {
+  if (server_) return;
+  if (sums_alone_) add_own_partials(*part_, executor_->program(), groups_.replica);
   part_->add_shared_gradients();
+  if (sums_alone_ && !local_) adasum_bytes_ += combine_by_adasum(*part_, *groups_.replicas());
+}
+
+void Trainer::apply_gradients(StepReport& report) {
+  collect_gradients();
   const double factor = gradient_factor_ / loss_scale_.scale;
   const Totals totals = this->totals(values_of(part_->stages().back()).const_data_ptr<float>()[kLoss]);
   report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
   report.stop_wanted = totals.stop;
-  report.gradient_norm = totals.norm * factor;
+  const double own_norm = totals.norm * factor;
+  report.gradient_norm = local_ ? local_->mean_norm(own_norm) : own_norm;
   const bool loss_is_finite = std::isfinite(totals.loss);
   report.skipped = !std::isfinite(report.gradient_norm) || !loss_is_finite;
-  if (!report.skipped) {
-    const double clip = config_.train.clip;
-    const double clipped = clip > 0 && report.gradient_norm > clip ? factor * clip / report.gradient_norm : factor;
-    optimizer_->update([this](size_t entry) { return part_->gradient(entry).to(torch::kFloat32); }, clipped,
+  const double clip = config_.train.clip;
+  const double clipped = clip > 0 && own_norm > clip ? factor * clip / own_norm : factor;
+  if (server_) {
+    server_->update(clipped, report.learning_rate, !report.skipped);
+  } else if (!report.skipped) {
+    optimizer_->update([this](size_t share) { return part_->gradient(share).to(torch::kFloat32); }, clipped,
                        report.learning_rate, steps_done_);
     part_->share_weights();
   }
   conclude(report, loss_is_finite);
+  if (local_) meet_replicas(report);
+}
+
+/// As planned, and where training ends.
+void Trainer::meet_replicas(const StepReport& report) {
+  local_->after_step(steps_done_);
+  if (report.stop_wanted || steps_done_ + 1 == config_.train.steps) local_->settle();
 }
 
 /// One of several updates in a step, while micro-batches are under way in other stages.
@@ -323,8 +389,8 @@ void Trainer::update_stage(int number, StepReport& report) {
   const int64_t update = updates_[number]++;
   if (part_->is_last(*stage)) loss_sum_ += values_of(*stage).const_data_ptr<float>()[kLoss];
   optimizer_->update(
-      [&](size_t entry) {
-        return &part_->stage_of(entry) == &*stage ? part_->gradient(entry).to(torch::kFloat32) : torch::Tensor();
+      [&](size_t share) {
+        return &part_->stage_of(share) == &*stage ? part_->gradient(share).to(torch::kFloat32) : torch::Tensor();
       },
       gradient_factor_, report.learning_rate, steps_done_ * num_updates() + update);
   update_statistics(*stage);

@@ -22,10 +22,12 @@
 #include "trireme/runtime/executor.h"
 #include "trireme/tensor/device.h"
 #include "trireme/train/device_update.h"
+#include "trireme/train/local_steps.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/model_part.h"
 #include "trireme/train/optimizer.h"
 #include "trireme/train/rank_groups.h"
+#include "trireme/train/server_aggregation.h"
 #include "trireme/train/step_inputs.h"
 
 namespace trireme {
@@ -89,9 +91,12 @@ class Trainer {
   const ParameterStore& parameters() const { return part_->parameters(); }
   const Executor& executor() const { return *executor_; }
   const torch::Device& device() const { return device_; }
-  size_t bytes_reduced() { return executor_->reducer().bytes_reduced(); }
+  /// What this worker has sent of gradients, weights and values to the other replicas, or to servers.
+  size_t bytes_reduced() const;
   /// Weights, gradients, optimizer and values of this worker, not activations.
   size_t state_bytes() const;
+  /// Null where there are none.
+  const ServerAggregation* servers() const { return server_.get(); }
   int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }
 
   /// Of a parameter of the whole model (part().weights()), whole, for comparisons: its averaged gradient of the last
@@ -101,14 +106,26 @@ class Trainer {
 
   struct NamedTensor {
     std::string name;
-    std::string group;  ///< "weights" or "optimizer"
-    torch::Tensor tensor;
+    std::string group;     ///< "weights" or "optimizer"
+    torch::Tensor tensor;  ///< undefined where replicas share it
+    int entry = -1;        ///< of parameters(), where replicas share it
+    std::function<torch::Tensor(size_t share)> of_share = {};
+    std::vector<int64_t> sizes = {};
   };
   /// All that a checkpoint holds of this rank's stages, as views: master weights, buffers, optimizer state. Whole
-  /// tensors and equal on all ranks that hold them, or mesh tensors.
+  /// tensors and equal on all ranks that hold them, mesh tensors, or shares. With servers collective, and what it gives
+  /// holds until the next step.
   std::vector<NamedTensor> state() const;
-  /// What compression keeps on this rank; null where gradients travel whole.
-  CompressedReducer* compressor() { return executor_->reducer().compressor(); }
+  /// One of them, whole. Collective over those who hold parts of it.
+  torch::Tensor gather(const NamedTensor& named) const;
+  /// Takes this rank's part of a whole one.
+  void fill(const NamedTensor& named, const torch::Tensor& whole);
+  /// Whether all that this rank has of it is finite.
+  bool is_finite(const NamedTensor& named) const;
+  /// What this rank keeps beside state(): what compression has not sent yet, DiLoCo's outer optimizer.
+  StatePieces pieces() const;
+  /// After restore(): from those of all replicas, however many they were.
+  void load_pieces(const std::vector<StatePieces>& by_replica);
   /// Position, counters and config as JSON.
   std::string meta() const;
   /// After the tensors of state() were filled: takes counters from `meta`. `keep_position`: goes on with the data where
@@ -131,8 +148,11 @@ class Trainer {
   void run_on_device(StepReport& report);
   bool can_capture() const;
   void update_fp8_scales();
+  std::vector<double> squares() const;
   Totals totals(double own_loss) const;
+  void collect_gradients();
   void apply_gradients(StepReport& report);
+  void meet_replicas(const StepReport& report);
   void update_stage(int number, StepReport& report);
   void finish_updates(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
@@ -158,7 +178,11 @@ class Trainer {
   const RankGroups groups_;
   std::unique_ptr<ModelPart> part_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;       ///< null where servers update
+  std::unique_ptr<ServerAggregation> server_;  ///< null: gradients are summed between the workers
+  std::unique_ptr<LocalSteps> local_;          ///< null: replicas are alike after every step
+  bool sums_alone_ = false;                    ///< gradients, over this replica only
+  size_t adasum_bytes_ = 0;
   LossScale loss_scale_;
   std::unique_ptr<StepInputs> inputs_;  ///< null between the first and the last stage
   // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.

@@ -34,6 +34,12 @@ TensorInfo info_of(const std::string& name, const torch::Tensor& tensor) {
   return {name, data_of(local_part(tensor)).type, tensor.sizes().vec()};
 }
 
+/// What replicas share is float32.
+TensorInfo info_of(const Trainer::NamedTensor& named) {
+  return named.tensor.defined() ? info_of(named.name, named.tensor)
+                                : TensorInfo{named.name, DataType::kFloat, named.sizes};
+}
+
 std::string shape_text(const TensorInfo& info) {
   std::vector<std::string> sizes;
   for (const int64_t size : info.shape) sizes.push_back(std::to_string(size));
@@ -105,13 +111,13 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
   std::vector<size_t> order(all.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return all[a].tensor.nbytes() > all[b].tensor.nbytes(); });
+                   [&](size_t a, size_t b) { return info_of(all[a]).num_bytes() > info_of(all[b]).num_bytes(); });
   std::vector<size_t> load(static_cast<size_t>(config_.spread ? groups.num_holders() : 1), 0);
   std::vector<SnapshotTensor> own;
   for (const size_t i : order) {
     const auto least = std::min_element(load.begin(), load.end());
-    *least += all[i].tensor.nbytes() + 1;
-    const torch::Tensor whole = full(all[i].tensor);  // a mesh tensor is gathered by all, kept by one
+    *least += info_of(all[i]).num_bytes() + 1;
+    const torch::Tensor whole = trainer_.gather(all[i]);  // gathered by all, kept by one
     if (least - load.begin() != groups.holder()) continue;
     const torch::Tensor on_host = whole.cpu();
     const auto bytes = bytes_of(on_host);
@@ -123,9 +129,8 @@ std::vector<SnapshotTensor> TrainerCheckpoints::snapshot() const {
 
 /// What compression keeps is every worker's own, so every worker saves it.
 void TrainerCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
-  if (trainer_.compressor() == nullptr) return;
   const RankGroups& groups = trainer_.groups();
-  for (const StatePiece& piece : trainer_.compressor()->save()) {
+  for (const StatePiece& piece : trainer_.pieces()) {
     if (piece.values.empty() || (piece.kind == StateKind::kReplicated && groups.replica > 0)) continue;
     const PieceName name{groups.replica, groups.place, piece.kind, piece.first, piece.total, piece.name};
     const auto bytes = std::as_bytes(std::span(piece.values));
@@ -136,7 +141,6 @@ void TrainerCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
 
 /// From what all replicas of this worker's place have saved, however many they were.
 void TrainerCheckpoints::load_residuals(const CheckpointReader& reader) {
-  if (trainer_.compressor() == nullptr) return;
   std::vector<StatePieces> by_rank;
   for (const TensorInfo& theirs : reader.tensors()) {
     if (!PieceName::is_one(theirs.name)) continue;
@@ -148,14 +152,14 @@ void TrainerCheckpoints::load_residuals(const CheckpointReader& reader) {
     if (by_rank.size() <= static_cast<size_t>(name.replica)) by_rank.resize(static_cast<size_t>(name.replica) + 1);
     by_rank[static_cast<size_t>(name.replica)].push_back(std::move(piece));
   }
-  trainer_.compressor()->load(by_rank);
+  trainer_.load_pieces(by_rank);
 }
 
 bool TrainerCheckpoints::save() {
   finish();  // the folder takes one save at a time
   std::string bad;
   for (const Trainer::NamedTensor& tensor : trainer_.state()) {
-    if (torch::isfinite(local_part(tensor.tensor)).all().item<bool>()) continue;
+    if (trainer_.is_finite(tensor)) continue;
     bad = tensor.name;
     break;
   }
@@ -251,7 +255,7 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
   std::vector<std::string> faults;
   size_t found = 0;
   for (const Trainer::NamedTensor& item : state) {
-    const TensorInfo own = info_of(item.name, item.tensor);
+    const TensorInfo own = info_of(item);
     if (!reader.has(item.name)) {
       faults.push_back(fmt::format("{} is missing in it", item.name));
     } else if (const TensorInfo& theirs = reader.tensor(item.name); theirs.shape != own.shape) {
@@ -283,16 +287,17 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
         "train with the config that made it (trireme checkpoint inspect shows it), or --checkpoint.resume never");
   }
   for (const Trainer::NamedTensor& item : state) {
-    if (item.tensor.is_cpu() && !is_mesh_tensor(item.tensor)) {
+    if (item.tensor.defined() && item.tensor.is_cpu() && !is_mesh_tensor(item.tensor)) {
       reader.read(item.name, bytes_of(item.tensor));
     } else {
-      const torch::Tensor read = torch::empty(item.tensor.sizes(), item.tensor.scalar_type());
+      const auto type = item.tensor.defined() ? item.tensor.scalar_type() : torch::kFloat32;
+      const torch::Tensor read = torch::empty(item.sizes, type);
       reader.read(item.name, bytes_of(read));
-      item.tensor.copy_(read);  // of a mesh tensor, this rank's part
+      trainer_.fill(item, read);
     }
   }
-  load_residuals(reader);
   trainer_.restore(reader.meta(), keep_position);
+  load_residuals(reader);
 }
 
 void TrainerCheckpoints::start_from(const std::filesystem::path& file, const ModelConfig& model) {
@@ -308,7 +313,7 @@ void TrainerCheckpoints::start_from(const std::filesystem::path& file, const Mod
                       : found->info.type == DataType::kBFloat16 ? torch::kBFloat16
                       : found->info.type == DataType::kHalf     ? torch::kFloat16
                                                                 : torch::kFloat64;
-    item.tensor.copy_(torch::from_blob(found->bytes.data(), item.tensor.sizes(), type));
+    trainer_.fill(item, torch::from_blob(found->bytes.data(), item.sizes, type).to(torch::kFloat32));
   }
   trainer_.restore(trainer_.meta());
 }

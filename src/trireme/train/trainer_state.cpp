@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/error.h"
 #include "trireme/comm/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
@@ -19,7 +20,12 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
   // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
   std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
-  for (int64_t block = groups_.replica; block < blocks; block += plan_.dp) {
+  part_->gather_weights();
+  if (server_) server_->refresh();
+  // Where passes gather weights, all replicas make as many: what is too much counts nothing.
+  const int64_t end = parameters().frees() ? (blocks + plan_.dp - 1) / plan_.dp * plan_.dp : blocks;
+  for (int64_t number = groups_.replica; number < end; number += plan_.dp) {
+    const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
     const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
@@ -29,7 +35,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const auto some_inputs = inputs.input.split(together), some_targets = inputs.target.split(together);
     for (size_t i = 0; i < some_inputs.size(); ++i) {
       const torch::Tensor logits = run_forward(some_inputs[i]), target = some_targets[i].to(device_);
-      if (!logits.defined()) continue;  // the last stage counts
+      if (!logits.defined() || block != number) continue;  // the last stage counts
       const auto predictions = static_cast<double>(target.numel());
       sums[at] += part_->model().loss(logits, target).item<double>() * predictions;
       sums[at + 1] += static_cast<double>(count_correct(logits, target));
@@ -59,7 +65,24 @@ StepTrace Trainer::trace() const {
 }
 
 size_t Trainer::state_bytes() const {
-  return parameters().num_bytes() + part_->gradient_bytes() + optimizer_->num_bytes() + (fp8_ ? fp8_->num_bytes() : 0);
+  return parameters().num_bytes() + part_->gradient_bytes() + (optimizer_ ? optimizer_->num_bytes() : 0) +
+         (fp8_ ? fp8_->num_bytes() : 0);
+}
+
+size_t Trainer::bytes_reduced() const {
+  return executor_->reducer().bytes_reduced() + (server_ ? server_->worker_stats().bytes_sent : 0) +
+         (local_ ? local_->bytes_sent() : 0) + adasum_bytes_;
+}
+
+StatePieces Trainer::pieces() const {
+  if (local_) return local_->save();
+  CompressedReducer* const compressor = executor_->reducer().compressor();
+  return compressor ? compressor->save() : StatePieces();
+}
+
+void Trainer::load_pieces(const std::vector<StatePieces>& by_replica) {
+  if (local_) local_->load(by_replica);
+  if (CompressedReducer* const compressor = executor_->reducer().compressor()) compressor->load(by_replica);
 }
 
 /// `own` is what the owner of a parameter has of it.
@@ -74,25 +97,85 @@ torch::Tensor Trainer::from_owner(size_t weight, const torch::Tensor& own) const
 }
 
 torch::Tensor Trainer::gradient(size_t weight) const {
+  if (server_) throw Error("gradients are summed on parameter servers, and no worker has the sum");
   const int entry = part_->weights()[weight].entry;
-  return from_owner(weight, entry < 0
-                                ? torch::Tensor()
-                                : part_->gradient(static_cast<size_t>(entry)).to(torch::kFloat32) * gradient_factor_);
+  if (entry < 0) return from_owner(weight, {});
+  const torch::Tensor sum =
+      parameters().gather_entry(static_cast<size_t>(entry), [this](size_t share) { return part_->gradient(share); });
+  return from_owner(weight, sum * gradient_factor_);
 }
 
 torch::Tensor Trainer::weight(size_t weight) const {
   const int entry = part_->weights()[weight].entry;
-  return from_owner(weight,
-                    entry < 0 ? torch::Tensor() : parameters().entries()[static_cast<size_t>(entry)].master.clone());
+  if (entry < 0) return from_owner(weight, {});
+  return from_owner(weight, parameters().gather_entry(static_cast<size_t>(entry), [this](size_t share) {
+    return parameters().shares()[share].master;
+  }));
 }
 
 std::vector<Trainer::NamedTensor> Trainer::state() const {
+  if (local_) local_->settle();
+  const std::vector<Optimizer::Kind> kinds = server_ ? server_->state() : optimizer_->state();
   std::vector<NamedTensor> all;
-  for (const ParameterStore::Entry& entry : parameters().entries())
-    all.push_back({entry.name, "weights", ParameterStore::as_whole(entry, entry.master)});
-  for (const auto& buffer : part_->model().named_buffers()) all.push_back({buffer.key(), "weights", buffer.value()});
-  for (auto& [name, tensor] : optimizer_->state()) all.push_back({name, "optimizer", tensor});
+  const auto& entries = parameters().entries();
+  const auto& shares = parameters().shares();
+  const auto add = [&](size_t i, const std::string& name, const char* group,
+                       const std::function<torch::Tensor(size_t)>& of_share) {
+    const ParameterStore::Entry& entry = entries[i];
+    NamedTensor& named = all.emplace_back(NamedTensor{.name = name, .group = group, .tensor = {}});
+    named.sizes = entry.parameter.sizes().vec();
+    if (entry.is_shared) {
+      named.entry = static_cast<int>(i);
+      named.of_share = of_share;
+      return;
+    }
+    const auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& each) { return each.entry == i; });
+    named.tensor = ParameterStore::as_whole(
+        entry, of_share(static_cast<size_t>(share - shares.begin())).view(local_part(entry.parameter).sizes()));
+  };
+  const auto masters = [this](size_t share) { return parameters().shares()[share].master; };
+  for (size_t i = 0; i < entries.size(); ++i) add(i, entries[i].name, "weights", masters);
+  for (const auto& buffer : part_->model().named_buffers()) {
+    all.push_back(
+        {.name = buffer.key(), .group = "weights", .tensor = buffer.value(), .sizes = buffer.value().sizes().vec()});
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    for (const Optimizer::Kind& kind : kinds) add(i, kind.name + "." + entries[i].name, "optimizer", kind.of_share);
+  }
   return all;
+}
+
+torch::Tensor Trainer::gather(const NamedTensor& named) const {
+  if (named.tensor.defined()) return full(named.tensor);  // a mesh tensor is gathered by all
+  const auto entry = static_cast<size_t>(named.entry);
+  return full(
+      ParameterStore::as_whole(parameters().entries()[entry], parameters().gather_entry(entry, named.of_share)));
+}
+
+void Trainer::fill(const NamedTensor& named, const torch::Tensor& whole) {
+  const torch::NoGradGuard no_grad;
+  if (named.tensor.defined()) {
+    torch::Tensor(named.tensor).copy_(whole);  // of a mesh tensor, this rank's part
+    return;
+  }
+  const auto entry = static_cast<size_t>(named.entry);
+  const ParameterStore::Entry& known = parameters().entries()[entry];
+  torch::Tensor part = whole.to(device_);
+  if (is_mesh_tensor(known.parameter)) {
+    part = torch::empty(local_part(known.parameter).sizes(), whole.options().device(device_));
+    ParameterStore::as_whole(known, part).copy_(whole);
+  }
+  parameters().scatter_entry(entry, part, named.of_share);
+}
+
+bool Trainer::is_finite(const NamedTensor& named) const {
+  const auto finite = [](const torch::Tensor& tensor) { return torch::isfinite(tensor).all().item<bool>(); };
+  if (named.tensor.defined()) return finite(local_part(named.tensor));
+  const auto& shares = parameters().shares();
+  for (size_t i = 0; i < shares.size(); ++i) {
+    if (static_cast<int>(shares[i].entry) == named.entry && !finite(named.of_share(i))) return false;
+  }
+  return true;
 }
 
 std::string Trainer::meta() const {
@@ -123,6 +206,8 @@ void Trainer::restore(const std::string& meta, bool keep_position) {
   if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured anew
   part_->parameters().publish();
   part_->share_weights();
+  if (server_) server_->restart(steps_done_);
+  if (local_) local_->restart();
   start_reading();
 }
 

@@ -42,6 +42,8 @@ void gather_by_messages(Messenger& messenger, ConstData in, Data out, int root);
 void all_gather_by_messages(Messenger& messenger, ConstData in, Data out, std::span<const size_t> counts);
 void reduce_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp op, int root);
 void reduce_scatter_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp op);
+void reduce_scatter_v_by_messages(Messenger& messenger, ConstData in, Data out, std::span<const size_t> counts,
+                                  ReduceOp op);
 void all_to_all_by_messages(Messenger& messenger, ConstData in, std::span<const size_t> send_counts, Data out,
                             std::span<const size_t> recv_counts);
 

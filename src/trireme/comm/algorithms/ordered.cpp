@@ -71,6 +71,16 @@ void all_reduce_ordered(Messenger& messenger, Data data, ReduceOp op) {
   all_gather_parts(messenger, data);
 }
 
+void reduce_scatter_v_by_messages(Messenger& messenger, ConstData in, Data out, std::span<const size_t> counts,
+                                  ReduceOp op) {
+  std::vector<Part> parts;
+  for (size_t first = 0; const size_t count : counts) {
+    parts.push_back({first, count});
+    first += count;
+  }
+  reduce_own_part(messenger, in, out, op, [&](int r) { return parts[static_cast<size_t>(r)]; });
+}
+
 void reduce_scatter_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp op) {
   reduce_own_part(messenger, in, out, op, [&](int r) { return Part{static_cast<size_t>(r) * out.count, out.count}; });
 }

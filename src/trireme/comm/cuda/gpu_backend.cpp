@@ -162,6 +162,10 @@ void GpuBackend::count_traffic(const GpuRequest& request) {
     case OperationKind::kReduceScatter:
       sent = received = out * (p - 1);
       break;
+    case OperationKind::kReduceScatterV:
+      sent = in - out;
+      received = out * (p - 1);
+      break;
     case OperationKind::kAllGather:
     case OperationKind::kAllGatherV:
       sent = in * (p - 1);

@@ -36,11 +36,15 @@ IpcJobs make_ipc_jobs(const GpuRequest& request, const IpcPlaces& places, const 
       jobs.add(
           p, [&](size_t i) { return in(i, 0); }, 1, [&](size_t) { return out(root, 0); }, request.in.count);
       break;
-    case OperationKind::kReduceScatter: {
-      const size_t block = request.out.count;
+    case OperationKind::kReduceScatter:
+    case OperationKind::kReduceScatterV: {
+      size_t at = 0;
       for (size_t to = 0; to < p; ++to) {
+        const size_t count =
+            request.kind == OperationKind::kReduceScatter ? request.out.count : request.send_counts[to];
         jobs.add(
-            p, [&](size_t i) { return in(i, to * block); }, 1, [&](size_t) { return out(to, 0); }, block);
+            p, [&](size_t i) { return in(i, at); }, 1, [&](size_t) { return out(to, 0); }, count);
+        at += count;
       }
       break;
     }

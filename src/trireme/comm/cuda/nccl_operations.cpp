@@ -203,6 +203,8 @@ void NcclOperations::issue(const GpuRequest& request, const Check& check) {
       return link_->call("ncclReduceScatter", check, [&](ncclComm_t comm) {
         return ncclReduceScatter(in, out, request.out.count, type, op, comm, stream_);
       });
+    case OperationKind::kReduceScatterV:
+      return reduce_scatter_in_order(request, check);
     case OperationKind::kAllReduce:
       if (in_bytes == 0 || p == 1) return;
       if (needs_order(request)) return reduce_in_order(request, check);
@@ -313,16 +315,20 @@ void NcclOperations::reduce_in_order(const GpuRequest& request, const Check& che
 
 void NcclOperations::reduce_scatter_in_order(const GpuRequest& request, const Check& check) {
   const size_t p = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
-  const size_t block = request.out.num_bytes();
-  const size_t stride = (block + 127) / 128 * 128;
+  const size_t own = request.out.num_bytes(), width = size_of(request.in.type);
+  const auto bytes_of = [&](size_t r) { return request.send_counts.empty() ? own : request.send_counts[r] * width; };
+  std::vector<size_t> at(p, 0);
+  for (size_t r = 1; r < p; ++r) at[r] = at[r - 1] + bytes_of(r - 1);
+  const size_t stride = (own + 127) / 128 * 128;
   std::byte* const parts = scratch(stride * p);
   send_all("the first half of an ordered reduce-scatter over NCCL", check, [&](int member) {
     const size_t r = static_cast<size_t>(member);
     if (r == me) return Piece{};
-    return Piece{request.in.bytes + r * block, block, parts + r * stride, block};
+    return Piece{request.in.bytes + at[r], bytes_of(r), parts + r * stride, own};
   });
+  if (own == 0) return;
   std::vector<const void*> sources(p);
-  for (size_t r = 0; r < p; ++r) sources[r] = r == me ? request.in.bytes + me * block : parts + r * stride;
+  for (size_t r = 0; r < p; ++r) sources[r] = r == me ? request.in.bytes + at[me] : parts + r * stride;
   sum(request, sources, request.out.bytes, request.out.count);
 }
 

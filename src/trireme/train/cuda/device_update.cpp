@@ -46,17 +46,17 @@ struct DeviceUpdate::Inside {
         before(bytes_for_values(torch::TensorOptions().pinned_memory(true))),
         after(bytes_for_values(torch::TensorOptions().pinned_memory(true))) {}
 
-  /// The norm of all gradients where this rank has parts of some: whole ones count once, parts are summed over ranks.
+  /// The norm of all gradients where this rank has parts of some: what others have too counts once.
   void norm_over_model() const {
-    torch::Tensor whole = torch::zeros({}, torch::TensorOptions().device(device).dtype(torch::kFloat64));
-    torch::Tensor parts = torch::zeros_like(whole);
-    for (const auto& [gradient, is_part] : gradients) {
-      (is_part ? parts : whole).add_(torch::linalg_vector_norm(gradient, 2, {}, false, torch::kFloat64).square());
+    torch::Tensor squares = torch::zeros({2, 2}, torch::TensorOptions().device(device).dtype(torch::kFloat64));
+    for (const Gradient& each : gradients) {
+      squares[each.is_shared ? 0 : 1][each.is_part ? 0 : 1].add_(
+          torch::linalg_vector_norm(each.values, 2, {}, false, torch::kFloat64).square());
     }
-    sum_over_model(whole, parts);
+    sum_over_model(squares);
     const torch::Tensor doubles = values.view(torch::kFloat64);
     torch::Tensor norm = doubles[offsetof(gpu::StepValues, norm) / sizeof(double)];
-    norm.copy_((whole + parts).sqrt() * doubles[offsetof(gpu::StepValues, factor) / sizeof(double)]);
+    norm.copy_(squares.sum().sqrt() * doubles[offsetof(gpu::StepValues, factor) / sizeof(double)]);
     doubles[offsetof(gpu::StepValues, skipped) / sizeof(double)].copy_(norm.isfinite().logical_not());
   }
 
@@ -69,30 +69,35 @@ struct DeviceUpdate::Inside {
   torch::Tensor values, before, after;  ///< StepValues: on the device, as written and as read by the host
   torch::Tensor step_values;            ///< of the executor, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
-  std::vector<std::pair<torch::Tensor, bool>> gradients;  ///< where they lie, and whether they are parts
+  struct Gradient {
+    torch::Tensor values;  ///< where they lie
+    bool is_part, is_shared;
+  };
+  std::vector<Gradient> gradients;
   SumOverModel sum_over_model;
 };
 
 DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
                            const std::function<torch::Tensor(size_t)>& gradient)
-    : inside_(std::make_unique<Inside>(config, clip, parameters.master().device())) {
+    : inside_(std::make_unique<Inside>(config, clip, parameters.device())) {
   std::vector<gpu::ParameterSpan> spans;
-  const auto& entries = parameters.entries();
+  const auto& shares = parameters.shares();
   torch::ScalarType gradient_type = torch::kFloat32;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const ParameterStore::Entry& entry = entries[i];
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const ParameterStore::Share& share = shares[i];
+    const ParameterStore::Entry& entry = parameters.entries()[share.entry];
     gpu::ParameterSpan span;
-    span.master = entry.master.data_ptr<float>();
-    if (entry.parameter.scalar_type() != torch::kFloat32) span.compute = local_part(entry.parameter).data_ptr();
+    span.master = share.master.data_ptr<float>();
+    if (share.compute.defined()) span.compute = share.compute.data_ptr();
     const torch::Tensor from = gradient(i);
     gradient_type = from.scalar_type();
     const MeshSpec* spec = mesh_spec(entry.parameter);
-    inside_->gradients.emplace_back(from, spec && !spec->layout->is_replicated);
+    inside_->gradients.push_back({from, spec && !spec->layout->is_replicated, entry.is_shared});
     span.gradient = from.const_data_ptr();
     const auto [first, second] = optimizer.state_of(i);
     span.first = first;
     span.second = second;
-    span.count = entry.master.numel();
+    span.count = share.count;
     span.decays = config.decay == "all" || entry.is_matrix;
     spans.push_back(span);
   }

@@ -1,0 +1,118 @@
+// `trireme plan`: finds the fastest layout for a model and a cluster, explains it, writes plan.json.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/plan_report.h"
+#include "trireme/cli/simulate_job.h"
+#include "trireme/observe/append_file.h"
+
+namespace trireme::cli {
+namespace {
+
+struct PlanFlags {
+  ConfigArguments config;
+  std::string cluster = "h100-80gb", attention = "auto";
+  std::string out, graph, memory_limit, check;
+  int64_t gpus = 0;
+  bool json = false, uneven = false, compression = false;
+};
+
+Cluster one_cluster(const std::string& name) {
+  const std::vector<Cluster> kinds = find_clusters(name);
+  if (kinds.size() > 1) {
+    throw UsageError(fmt::format("{} mixes {} kinds of hosts, and a plan is for one", name, kinds.size()),
+                     "plan for the slower kind, and simulate the plan on the mix");
+  }
+  return kinds.front();
+}
+
+PlanOptions options_of(const PlanFlags& flags) {
+  PlanOptions options;
+  if (!flags.memory_limit.empty()) options.memory_limit_bytes = static_cast<double>(parse_bytes(flags.memory_limit));
+  options.uneven = flags.uneven;
+  options.compression = flags.compression;
+  if (flags.attention != "auto") options.flash = flags.attention == "flash";
+  return options;
+}
+
+void write_graph(const std::string& path, const Config& config, const PlanReport& report) {
+  if (!path.ends_with(".svg") && !path.ends_with(".dot")) {
+    throw UsageError(fmt::format("--graph {}: a picture is .svg or .dot", path), "give a name with one of these ends");
+  }
+  replace_file(path, plan_picture(config, report, path.ends_with(".dot")));
+}
+
+int check_only(const PlanFlags& flags, const Config& config) {
+  const Plan plan = read_plan(flags.check);
+  check_plan(plan, config, flags.gpus > 0 ? flags.gpus : plan.world_size);
+  fmt::print("{} is a plan for this model on {} devices: {}\n", flags.check, plan.world_size, plan.layout_text());
+  return 0;
+}
+
+int run(PlanFlags flags) {
+  std::string schedule;
+  flags.config.words = translate_words(std::move(flags.config.words), schedule);
+  if (!schedule.empty()) flags.config.words.push_back("--parallel.schedule=" + schedule);
+  const Config config = resolve(flags.config.sources(""));
+  if (!flags.check.empty()) return check_only(flags, config);
+  const Cluster cluster = one_cluster(flags.cluster);
+  int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
+  if (gpus == 0)
+    gpus = cluster.num_hosts > 0 ? int64_t{cluster.num_hosts} * cluster.devices_per_host : cluster.devices_per_host;
+  const PlanReport report = explain_plan(config, cluster, gpus, options_of(flags));
+  if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
+  if (!flags.graph.empty()) write_graph(flags.graph, config, report);
+  fmt::print("{}", flags.json ? plan_json(report) + "\n" : plan_text(report));
+  if (!flags.out.empty() && !flags.json) fmt::print("\nwritten to {}\n", flags.out);
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int& exit_code) {
+  const auto flags = std::make_shared<PlanFlags>();
+  CLI::App* command = app.add_subcommand("plan", "finds the fastest layout for a model and a cluster, and says why");
+  flags->config.add_to(*command);
+  command->add_option("--cluster", flags->cluster, "a known cluster, or a cluster file")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--gpus", flags->gpus, "devices to plan for (default: one host, or all of a cluster file)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 10'000'000));
+  command->add_option("--out", flags->out, "writes the plan: readable, diffable, for parallel.plan")->type_name("FILE");
+  command->add_option("--graph", flags->graph, "draws operators, tensors, stages and placements: .svg or .dot")
+      ->type_name("FILE");
+  command->add_option("--memory-limit", flags->memory_limit, "of a device, 60GB (default: what it has)")
+      ->type_name("BYTES");
+  command->add_option("--attention", flags->attention, "flash, unfused; auto: what the cluster's software does")
+      ->type_name("KIND")
+      ->check(CLI::IsMember({"auto", "flash", "unfused"}))
+      ->capture_default_str();
+  command->add_flag("--uneven", flags->uneven, "stages may differ in shape; the trainer cannot run such a plan yet");
+  command->add_flag("--compress", flags->compression, "gradients may be compressed, which changes the numbers");
+  command->add_option("--check", flags->check, "reads a plan instead, and says whether it is for this model")
+      ->type_name("FILE");
+  command->add_flag("--json", flags->json, "one object on stdout: the fields of simulate, layout, stages, …");
+  command->footer(fmt::format(
+      "Clusters: {}; or a file (docs/cost_model.md).\n"
+      "Any key of the config: --section.key=value. Those that you give stay as they are, the others are planned.\n"
+      "\n"
+      "Examples\n"
+      "  trireme plan --model gpt2-124m --cluster h100-80gb --gpus 8 --train.global_batch 512\n"
+      "  trireme plan --model.kind llama --model.layers 80 --model.hidden 8192 --model.heads 64 --model.kv_heads 8 \\\n"
+      "    --model.ffn 28672 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --gpus 64 \\\n"
+      "    --train.global_batch 128 --precision.compute bf16 --out plan.json",
+      join(preset_names(), ", ")));
+  command->callback([command, flags, &exit_code] {
+    flags->config.take(*command);
+    exit_code = run(*flags);
+  });
+}
+
+}  // namespace trireme::cli

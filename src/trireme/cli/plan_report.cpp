@@ -1,0 +1,165 @@
+#include "trireme/cli/plan_report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/cli/simulate_report.h"
+#include "trireme/observe/style.h"
+#include "trireme/observe/table.h"
+#include "trireme/plan/graph.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostStages = 12;  ///< drawn one by one
+
+std::string gigabytes(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
+
+/// A row a stage, a mark a device or host: where on the devices it is.
+std::string drawing(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const Simulation& s = report.simulation;
+  constexpr int64_t kColumns = 32;
+  const int64_t columns = std::min(kColumns, plan.world_size);
+  Table table({"stage", "layers", {"devices", Align::kLeft}, {"", Align::kLeft}, "dp x tp", "ms a micro-batch", "GB"});
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlanStage& stage = plan.stages[i];
+    if (plan.stages.size() > kMostStages && i >= kMostStages / 2 && i + kMostStages / 2 < plan.stages.size()) {
+      if (i == kMostStages / 2) table.add_row({"…"});
+      continue;
+    }
+    std::string picture;
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t device = column * plan.world_size / columns;
+      const bool inside = device >= stage.first_device && device < stage.first_device + stage.num_devices;
+      picture += inside ? "█" : "·";
+    }
+    const StageCost& cost = s.stages[i];
+    const double seconds = cost.sum.forward + cost.sum.backward_input + cost.sum.backward_weight;
+    const RankMemory& memory = s.ranks[static_cast<size_t>(s.schedule.rank_of_stage[i])].memory;
+    table.add_row({std::to_string(i), fmt::format("{}-{}", stage.layers.first, stage.layers.last - 1), picture,
+                   fmt::format("{}-{}", stage.first_device, stage.first_device + stage.num_devices - 1),
+                   fmt::format("{} x {}", stage.dp, stage.tp), fmt::format("{:.2f}", 1e3 * seconds),
+                   fmt::format("{:.1f}", memory.sum() / 1e9)});
+  }
+  return table.to_text({.bold_header = has_colour(STDOUT_FILENO), .indent = 2});
+}
+
+std::string change_text(double seconds, double now) {
+  const double change = 100 * (seconds / now - 1);
+  if (change > -0.05 && change < 0.05) return "nothing";
+  return fmt::format("{:+.1f} %", change);
+}
+
+/// Runners-up that are faster by nothing that counts are more complicated.
+std::string loss_text(double seconds, double now) {
+  const double loss = 100 * (seconds / now - 1);
+  return loss < 0.5 ? "as good" : fmt::format("{:+.1f} %", loss);
+}
+
+Json keys_json(const Plan& plan) { return Json::parse(plan_to_json(plan))["keys"]; }
+
+}  // namespace
+
+std::string plan_text(const PlanReport& report) {
+  const Plan& plan = report.plan;
+  const Simulation& s = report.simulation;
+  const bool colour = has_colour(STDOUT_FILENO);
+  const char* unit = s.job.model.is_language() ? "tokens" : "samples";
+  std::string text = emphasised(fmt::format("{} parameters on {} x {}: {}", format_short_count(s.parameters),
+                                            plan.world_size, s.cluster.device.name, plan.layout_text()),
+                                Emphasis::kBold, colour);
+  text += "\n\n" + drawing(report) + "\n";
+  Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
+  table.add_row({"step", format_duration(s.step_seconds),
+                 fmt::format("{:.0f} {}/s a device, {:.1f} model TFLOP/s, {:.1f} % of the peak",
+                             s.tokens_per_second_per_device(), unit, s.model_flops_per_device() / 1e12,
+                             100 * s.model_flops_per_device() / s.cluster.device.peak(s.job.layout.compute))});
+  table.add_row({"memory", gigabytes(s.memory_bytes()),
+                 fmt::format("of {}, on the fullest device", gigabytes(s.cluster.device.memory_bytes))});
+  table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});
+  const std::string lines = table.to_text({.indent = 2});
+  text += lines.substr(lines.find('\n') + 1);  // the table has no header
+  if (!report.binding.empty()) text += fmt::format("\nbound by {}\n", report.binding);
+  if (report.uneven) {
+    text += fmt::format("stages of different shapes would take {} ({}): --uneven\n",
+                        format_duration(report.uneven->step_seconds),
+                        change_text(report.uneven->step_seconds, s.step_seconds));
+  }
+  if (!report.runners_up.empty()) {
+    Table others({{"runners-up", Align::kLeft}, "step", "loss", "GB"});
+    for (const Alternative& other : report.runners_up) {
+      others.add_row({other.layout, format_duration(other.step_seconds), loss_text(other.step_seconds, s.step_seconds),
+                      fmt::format("{:.1f}", other.memory_bytes / 1e9)});
+    }
+    text += "\n" + others.to_text({.bold_header = colour, .indent = 2});
+  }
+  if (!report.helps.empty()) {
+    Table helps({{"what more would bring", Align::kLeft}, "step", {"", Align::kLeft}});
+    for (const Alternative& help : report.helps) {
+      helps.add_row({help.words, change_text(help.step_seconds, s.step_seconds), help.layout});
+    }
+    text += "\n" + helps.to_text({.bold_header = colour, .indent = 2});
+  }
+  text += fmt::format("\n{} layouts, of which {} had to be simulated\n", format_count(report.num_candidates),
+                      format_count(report.num_simulated));
+  return text;
+}
+
+std::string plan_json(const PlanReport& report) {
+  Json json = Json::parse(simulation_json(report.simulation, {}));
+  const Plan& plan = report.plan;
+  json["keys"] = keys_json(plan);
+  json["stages"] = Json::parse(plan_to_json(plan))["stages"];
+  Json runners = Json::array(), helps = Json::array();
+  for (const Alternative& other : report.runners_up) {
+    runners.push_back(
+        {{"layout", other.layout}, {"step_seconds", other.step_seconds}, {"memory_bytes_per_gpu", other.memory_bytes}});
+  }
+  for (const Alternative& help : report.helps) {
+    helps.push_back({{"what", help.words}, {"step_seconds", help.step_seconds}});
+  }
+  json["binding"] = report.binding;
+  json["runners_up"] = runners;
+  json["would_help"] = helps;
+  json["uneven_step_seconds"] = report.uneven ? Json(report.uneven->step_seconds) : Json(nullptr);
+  json["candidates"] = report.num_candidates;
+  json["simulated"] = report.num_simulated;
+  return json.dump(2);
+}
+
+std::string plan_picture(const Config& config, const PlanReport& report, bool dot) {
+  const Plan& plan = report.plan;
+  const Graph graph = graph_of(config.model, plan.keys.micro_batch);
+  GraphPicture picture;
+  picture.stage_of_layer.assign(static_cast<size_t>(graph.num_layers), 0);
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const LayerRange& layers = plan.stages[i].layers;
+    for (int layer = layers.first; layer < layers.last && layer < graph.num_layers; ++layer) {
+      picture.stage_of_layer[static_cast<size_t>(layer)] = static_cast<int>(i);
+    }
+  }
+  for (const GraphOperator& op : graph.operators) {
+    const PlanStage& stage = plan.stages[static_cast<size_t>(picture.stage_of_layer[static_cast<size_t>(op.layer)])];
+    picture.placement.emplace_back();
+    for (const int input : op.inputs) {
+      const GraphTensor& tensor = graph.tensors[static_cast<size_t>(input)];
+      if (!tensor.is_parameter) continue;
+      const size_t dot_place = tensor.name.find('.', 7);
+      const bool is_block = tensor.name.starts_with("layers.") && dot_place != std::string::npos;
+      const std::string name = is_block ? "layers.*" + tensor.name.substr(dot_place) : tensor.name;
+      for (const auto& [who, where] : stage.placements) {
+        if (who == name) picture.placement.back() = where;
+      }
+    }
+  }
+  return dot ? graph_dot(graph, picture) : graph_svg(graph, picture);
+}
+
+}  // namespace trireme::cli

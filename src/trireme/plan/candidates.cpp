@@ -1,0 +1,217 @@
+#include "trireme/plan/candidates.h"
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/config/check.h"
+#include "trireme/plan/config_job.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostSamples = 64;    ///< of a micro-batch
+constexpr int64_t kMostInterleave = 6;  ///< stages a rank
+/// Bounds take stages to be equal and see no part of the communication outside blocks.
+constexpr double kBoundSlack = 0.97, kMemorySlack = 0.9;
+
+/// What all blocks of a model take together, on the ranks of one model.
+struct Sums {
+  double forward = 0, rest = 0, parameters = 0, activations = 0;
+};
+
+class Enumeration {
+ public:
+  Enumeration(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
+      : config_(config), cluster_(cluster), devices_(num_devices), options_(options), base_(job_of(config)) {
+    base_.layout.flash = options.flash;
+    base_.layout.stages.clear();
+  }
+
+  std::vector<Candidate> run() {
+    for (const int64_t tp : degrees("parallel.tp", config_.parallel.tp, devices_)) {
+      if (!can_cut(tp)) continue;
+      for (const int64_t pp : degrees("parallel.pp", config_.parallel.pp, devices_ / tp)) {
+        const int64_t rest = devices_ / tp / pp, cp = base_.layout.cp;
+        if (rest % cp != 0 || pp > most_stages()) continue;
+        const int64_t dp = rest / cp;
+        if (config_.parallel.dp > 0 && is_given(config_, "parallel.dp") && dp != config_.parallel.dp) continue;
+        if (base_.layout.global_batch % dp != 0) continue;
+        JobLayout layout = base_.layout;
+        layout.tp = tp;
+        layout.pp = pp;
+        layout.dp = dp;
+        batches(layout);
+      }
+    }
+    std::stable_sort(found_.begin(), found_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.least_seconds < b.least_seconds; });
+    return std::move(found_);
+  }
+
+ private:
+  std::vector<int64_t> degrees(const char* key, int64_t value, int64_t of) const {
+    if (!is_given(config_, key)) return divisors_of(of);
+    return value >= 1 && of % value == 0 ? std::vector<int64_t>{value} : std::vector<int64_t>{};
+  }
+  int64_t most_stages() const {
+    if (base_.model.is_language()) return base_.model.layers;
+    return base_.model.kind == ShapeKind::kMlp ? base_.model.layers + 1 : 10;
+  }
+  bool can_cut(int64_t tp) const {
+    // Sums over tensor ranks wait for nobody: between hosts they are lost.
+    if (tp > cluster_.devices_per_host && !is_given(config_, "parallel.tp")) return false;
+    try {
+      if (tp > 1) check_tensor_parallel(config_.model, tp);
+    } catch (const UsageError&) {
+      return false;
+    }
+    return true;
+  }
+
+  void batches(JobLayout& layout) {
+    const int64_t of_replica = layout.global_batch / layout.dp;
+    for (const int64_t samples : divisors_of(of_replica)) {
+      if (is_given(config_, "train.micro_batch") ? samples != config_.train.micro_batch : samples > kMostSamples)
+        continue;
+      layout.micro_batch = samples;
+      recomputations(layout);
+    }
+  }
+
+  void recomputations(JobLayout& layout) {
+    if (is_given(config_, "train.recompute")) return sequences(layout);
+    for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
+      if (kind == RecomputeKind::kSelective && !base_.model.is_language()) continue;
+      layout.recompute = kind;
+      sequences(layout);
+    }
+  }
+
+  void sequences(JobLayout& layout) {
+    const bool can = layout.tp > 1 && base_.model.is_language() && base_.model.seq / layout.cp % layout.tp == 0;
+    for (const bool sequence : {false, true}) {
+      if (sequence && !can) continue;
+      if (is_given(config_, "parallel.sequence") && sequence != (config_.parallel.sequence && can)) continue;
+      layout.sequence = sequence;
+      zero_stages(layout);
+    }
+  }
+
+  void zero_stages(JobLayout& layout) {
+    for (const int zero : options_.zero) {
+      if (is_given(config_, "parallel.zero") ? zero != config_.parallel.zero : zero > 0 && layout.dp == 1) continue;
+      layout.zero = zero;
+      schedules(layout);
+    }
+  }
+
+  void schedules(JobLayout& layout) {
+    const auto put = [&](ScheduleKind kind, int64_t interleave) {
+      JobLayout own = layout;
+      own.schedule = kind;
+      own.interleave = interleave;
+      compressions(own);
+    };
+    const bool given = is_given(config_, "parallel.schedule"), given_rounds = is_given(config_, "parallel.interleave");
+    if (layout.pp == 1) return put(given ? base_.layout.schedule : ScheduleKind::k1F1B, 1);
+    const std::vector<ScheduleKind> kinds = given ? std::vector{base_.layout.schedule} : options_.schedules;
+    for (const ScheduleKind kind : kinds) {
+      const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
+      if (splits && layout.recompute == RecomputeKind::kSelective) continue;
+      if (kind != ScheduleKind::kInterleaved) {
+        put(kind, given_rounds && kind == ScheduleKind::k1F1B ? config_.parallel.interleave : 1);
+        continue;
+      }
+      for (int64_t rounds = 2; rounds <= kMostInterleave; ++rounds) {
+        if (given_rounds && rounds != std::max<int64_t>(2, config_.parallel.interleave)) continue;
+        const bool even = base_.model.is_language() && base_.model.layers % (layout.pp * rounds) == 0;
+        if (even && layout.num_micro_batches() % layout.pp == 0) put(kind, rounds);
+      }
+    }
+  }
+
+  void compressions(JobLayout& layout) {
+    add(layout, config_.compression.method);
+    if (!options_.compression || is_given(config_, "compression.method") || layout.dp == 1) return;
+    for (const char* method : {"bfloat16", "powersgd", "topk"}) {
+      if (layout.tp > 1 && std::string_view(method) != "bfloat16") continue;
+      set_compression(config_, method, layout);
+      if (layout.wire_factor < 1) add(layout, method);
+    }
+  }
+
+  void add(const JobLayout& layout, const std::string& compression) {
+    Candidate candidate{{base_.model, layout}, compression};
+    try {
+      candidate.job.check();
+    } catch (const UsageError&) {
+      return;
+    }
+    bound(candidate);
+    found_.push_back(std::move(candidate));
+  }
+
+  const Sums& sums_of(const Job& job) {
+    const JobLayout& l = job.layout;
+    const auto key = std::tuple(l.tp, l.sequence, l.micro_batch, l.recompute, l.pp > 1);
+    const auto [entry, is_new] = sums_.try_emplace(key);
+    if (is_new) {
+      for (const BlockCost& block : block_costs(job, cluster_)) {
+        entry->second.forward += block.forward;
+        entry->second.rest += block.backward_input + block.backward_weight;
+        entry->second.parameters += block.parameters;
+        entry->second.activations += block.activation_bytes;
+      }
+    }
+    return entry->second;
+  }
+
+  void bound(Candidate& candidate) {
+    const JobLayout& l = candidate.job.layout;
+    const Sums& sums = sums_of(candidate.job);
+    const auto pp = static_cast<double>(l.pp), m = static_cast<double>(l.num_micro_batches());
+    const double stage = (sums.forward + sums.rest) / pp;
+    const double fill =
+        l.schedule == ScheduleKind::kZbH1 || l.schedule == ScheduleKind::kZbV || l.schedule == ScheduleKind::kZbH2
+            ? sums.forward / pp
+            : stage;
+    const auto rounds = static_cast<double>(l.schedule == ScheduleKind::kZbV ? 2 : l.interleave);
+    candidate.least_seconds = kBoundSlack * (m * stage + (pp - 1) / rounds * fill) + cluster_.device.step_seconds;
+    const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+    const double in_flight = l.schedule == ScheduleKind::kGPipe ? m : std::min(m, pp);
+    candidate.least_bytes = kMemorySlack * (sums.parameters / pp * states.sum() + in_flight * sums.activations / pp);
+  }
+
+  const Config& config_;
+  const Cluster& cluster_;
+  const int64_t devices_;
+  const PlanOptions& options_;
+  Job base_;
+  std::map<std::tuple<int64_t, bool, int64_t, RecomputeKind, bool>, Sums> sums_;
+  std::vector<Candidate> found_;
+};
+
+}  // namespace
+
+bool is_given(const Config& config, std::string_view key) {
+  const std::string& origin = config.origins.of(key);
+  return origin != "default" && origin != "derived" && !origin.starts_with("preset");
+}
+
+std::vector<int64_t> divisors_of(int64_t n) {
+  std::vector<int64_t> list;
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    list.push_back(d);
+    if (d != n / d) list.push_back(n / d);
+  }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+std::vector<Candidate> all_candidates(const Config& config, const Cluster& cluster, int64_t num_devices,
+                                      const PlanOptions& options) {
+  return Enumeration(config, cluster, num_devices, options).run();
+}
+
+}  // namespace trireme

@@ -1,0 +1,105 @@
+#include "trireme/plan/config_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/config/recompute.h"
+
+namespace trireme {
+namespace {
+
+/// Of the numbers, that top-k sends unless asked otherwise: see docs/cost_model.md.
+constexpr double kTopKShare = 0.001;
+
+}  // namespace
+
+ModelShape shape_of(const ModelConfig& m) {
+  ModelShape shape;
+  shape.kind = m.kind == ModelKind::kGpt2    ? ShapeKind::kGpt
+               : m.kind == ModelKind::kLlama ? ShapeKind::kLlama
+               : m.kind == ModelKind::kMlp   ? ShapeKind::kMlp
+                                             : ShapeKind::kResNet;
+  shape.layers = m.layers;
+  shape.hidden = m.hidden;
+  shape.heads = m.heads;
+  shape.kv_heads = m.kind == ModelKind::kLlama ? m.kv_heads : m.heads;
+  shape.ffn = m.ffn;
+  shape.seq = m.seq;
+  shape.vocab = m.vocab;
+  shape.tied = m.tied;
+  shape.depth = m.depth;
+  shape.channels = m.channels;
+  shape.image = m.image;
+  shape.classes = m.classes;
+  return shape;
+}
+
+void set_compression(const Config& config, const std::string& method, JobLayout& layout) {
+  const double bytes = layout.gradient_bytes();
+  layout.wire_factor = 1;
+  layout.sparse_exchange = false;
+  if (method == "float16" || method == "bfloat16") layout.wire_factor = std::min(1.0, 2 / bytes);
+  if (method == "topk") {
+    const double share = config.origins.is_default("compression.density") ? kTopKShare : config.compression.density;
+    layout.wire_factor = share * 8 / bytes;  // a number and its place
+    layout.sparse_exchange = true;
+  }
+  if (method == "powersgd") {
+    layout.wire_factor =
+        std::min(1.0, static_cast<double>(config.compression.rank) * 2 / static_cast<double>(config.model.hidden));
+  }
+}
+
+Job job_of(const Config& config) {
+  Job job;
+  job.model = shape_of(config.model);
+  JobLayout& l = job.layout;
+  const ParallelConfig& p = config.parallel;
+  l.dp = std::max<int64_t>(1, p.dp);
+  l.tp = p.tp;
+  l.pp = p.pp;
+  l.cp = p.cp;
+  l.ep = p.ep;
+  l.zero = static_cast<int>(p.zero);
+  l.sequence = p.sequence && p.tp > 1;
+  l.schedule = schedule_kind(p.schedule);
+  l.interleave = p.interleave;
+  if (l.schedule == ScheduleKind::kInterleaved && l.interleave == 1) l.interleave = 2;
+  l.micro_batch = config.train.micro_batch;
+  l.global_batch = config.train.global_batch;
+  const Recompute recompute = parse_recompute(config.train.recompute);
+  l.recompute = recompute.all         ? RecomputeKind::kFull
+                : recompute.attention ? RecomputeKind::kSelective
+                                      : RecomputeKind::kNone;
+  l.full_layers = recompute.ranges;
+  l.compute = number_type(config.precision.compute);
+  l.fp8_products = config.precision.matmul == "fp8";
+  // Unless asked for, gradients are counted in the compute type: the 16 bytes a parameter of the ZeRO paper.
+  l.float32_gradients = config.precision.gradients == "float32" && !config.origins.is_default("precision.gradients") &&
+                        l.compute != NumberType::kFloat32;
+  const OptimizerConfig& optimizer = config.optimizer;
+  l.optimizer_state = optimizer.kind == "sgd" ? (optimizer.momentum > 0 ? 4 : 0) : 8;
+  if (!config.origins.is_default("parallel.bucket_mb")) l.bucket_bytes = p.bucket_mb * 1024 * 1024;
+  if (!config.origins.is_default("parallel.overlap")) l.overlap = p.overlap;
+  set_compression(config, config.compression.method, l);
+  if (!p.split.empty() && p.pp > 1 && config.model.kind != ModelKind::kResNet) {
+    const int layers = static_cast<int>(config.model.layers) + (config.model.is_language() ? 2 : 1);
+    for (const LayerRange& range : partition_from_text(p.split, layers)) l.stages.push_back({.blocks = range});
+  }
+  return job;
+}
+
+void check_types(const JobLayout& layout, const Cluster& cluster) {
+  if (cluster.device.peak(layout.compute) <= 0) {
+    throw UsageError(fmt::format("{} has no products in {}", cluster.device.name, name_of(layout.compute)),
+                     "choose another precision.compute");
+  }
+  if (layout.fp8_products && cluster.device.peak(NumberType::kFp8) <= 0) {
+    throw UsageError(fmt::format("{} has no products in fp8", cluster.device.name),
+                     "leave precision.matmul at compute");
+  }
+}
+
+}  // namespace trireme

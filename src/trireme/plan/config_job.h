@@ -1,0 +1,24 @@
+// From a configuration to the job that the simulator plays: the keys of `train`, as simulate/ knows them.
+#pragma once
+
+#include <string>
+
+#include "trireme/config/config.h"
+#include "trireme/simulate/simulate.h"
+
+namespace trireme {
+
+ModelShape shape_of(const ModelConfig& model);
+
+/// Everything but parallel.dp, which stays 1 where it is -1: who knows the devices sets it. Throws UsageError that
+/// names the key.
+Job job_of(const Config& config);
+
+/// What compression.method = `method` does to the bytes on the wire. Methods that the simulator does not know change
+/// nothing.
+void set_compression(const Config& config, const std::string& method, JobLayout& layout);
+
+/// Throws UsageError where the devices have no such products.
+void check_types(const JobLayout& layout, const Cluster& cluster);
+
+}  // namespace trireme

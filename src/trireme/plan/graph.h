@@ -1,0 +1,94 @@
+// The operator graph of a model as plain data: what is computed, in which sizes, by which layer, and at what cost.
+//
+// graph_of() writes it from a configuration; whoever runs a module on tensors without data can fill the same struct.
+// Operators are named as libtorch names them, so that the rules of layout/ say how each can be cut: a placement that is
+// chosen here is one that mesh tensors execute.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/config/model_config.h"
+#include "trireme/layout/operator.h"
+#include "trireme/simulate/kernel_cost.h"
+
+namespace trireme {
+
+struct GraphTensor {
+  std::string name;
+  std::vector<int64_t> sizes;
+  int producer = -1;          ///< operator; -1: an input or a parameter
+  int batch_dim = -1;         ///< that counts samples; -1: none
+  bool is_parameter = false;  ///< its gradient is summed over what is cut along samples
+  bool transposed = false;    ///< a parameter that the operator sees as [inputs, outputs], and the module the other way
+  /// Of a parameter that packs several (queries, keys, values): how its dimension `packed_dim` is cut, if it is.
+  int packed_dim = -1;
+  Placement packed = {};
+  bool packs_modules = false;  ///< those are parameters of their own in the module, each cut for itself
+  int recipe_dim = -1;         ///< of a parameter: that the trainer's tensor parallelism cuts; -1: none
+  double kept_bytes = 0;       ///< of each element, from the forward to the backward pass
+};
+
+/// What an operator costs, whole. A cut divides it by the share of the first output that a rank has, but for linear
+/// operators, whose products are taken from the sizes of the parts.
+struct OperatorWork {
+  bool is_linear = false;  ///< a product of inputs 0 and 1, forward, for inputs and for weights
+  double attention_flops = 0;
+  std::vector<Product> forward_products, backward_products;
+  std::vector<double> forward_bytes, backward_bytes, weight_bytes;  ///< memory traffic, one entry a start
+  double flops() const;                                             ///< forward, without linear operators
+};
+
+struct GraphOperator {
+  std::string name;  ///< "attention.qkv"
+  OpCall call;       ///< tensors of the call are `inputs`, in their order
+  std::vector<int> inputs, outputs;
+  int layer = 0;
+  OperatorWork work;
+  double small_parameters = 0;  ///< biases and norms, which every rank has whole
+};
+
+struct Graph {
+  std::string name;
+  int num_layers = 0;
+  std::vector<GraphTensor> tensors;
+  std::vector<GraphOperator> operators;  ///< each behind those whose results it reads
+  std::vector<std::string> layer_names;
+
+  /// Trainable numbers; a parameter that several operators use counts once.
+  double num_parameters() const;
+  double forward_flops() const;
+  /// Throws Error that names the operator whose sizes, order or rule cannot be.
+  void check() const;
+};
+
+struct GraphOptions {
+  double element_bytes = 2;
+  bool fused = true;  ///< attention keeps no matrix, and norms pass once over the residual stream
+};
+
+/// Layers are those that the trainer cuts between: embedding, blocks and output, or the layers of an image model.
+Graph graph_of(const ModelConfig& model, int64_t micro_batch, const GraphOptions& options = {});
+
+/// [Note: Folding layers]
+/// Layers that do the same are represented by one of them. Neighbours alternate between `period` representatives, so
+/// that a cut by outputs can be followed by one by inputs.
+struct Folding {
+  std::vector<int> layer_class;             ///< of each layer
+  std::vector<int> representative;          ///< operator that stands for each operator
+  std::vector<std::vector<int>> multiples;  ///< operators that each operator stands for; empty: represented itself
+};
+Folding fold_layers(const Graph& graph, int period = 2);
+
+/// A picture of it: operators as boxes with their tensors' sizes, filled by stage, framed where their weights are cut.
+/// `placement` is shown under the name of each operator; stages and placements may be empty. Layers that are alike in a
+/// stage are drawn once.
+struct GraphPicture {
+  std::vector<int> stage_of_layer = {};
+  std::vector<std::string> placement = {};  ///< of each operator
+};
+std::string graph_dot(const Graph& graph, const GraphPicture& picture);
+std::string graph_svg(const Graph& graph, const GraphPicture& picture);
+
+}  // namespace trireme

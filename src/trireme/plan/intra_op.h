@@ -1,0 +1,50 @@
+// The intra-operator pass: how each operator of some layers is cut over the mesh of their stage, at the least cost of
+// computing and moving within a memory limit.
+#pragma once
+
+#include "trireme/plan/choice.h"
+#include "trireme/plan/strategy.h"
+#include "trireme/program/partition.h"
+
+namespace trireme {
+
+struct IntraOpProblem {
+  const Graph* graph = nullptr;  ///< outlives the call
+  Cluster cluster;
+  StageMesh mesh;
+  StageSetting setting;
+  LayerRange layers = {0, 0};  ///< {0, 0}: all
+  double limit_bytes = 0;      ///< of a device; 0: none
+  bool fold = true;            ///< [Note: Folding layers]
+  /// Parameters lie as the trainer's dp and tp put them: whole along the first axis, and along the last one cut by its
+  /// recipe or whole. What is between them is still chosen.
+  bool by_recipe = false;
+};
+
+struct IntraOpPlan {
+  std::vector<OperatorStrategy> strategies;  ///< of each operator of the graph; those of other layers are empty
+  double seconds = 0;                        ///< of a micro-batch, with gradients' sums spread over all of a step
+  double bytes = 0;                          ///< of a device
+  std::vector<double> layer_seconds;         ///< of each layer; a movement counts for the layer that needs it
+  std::vector<double> layer_state_bytes, layer_activation_bytes;  ///< the latter of one micro-batch
+  double least_bytes = 0;                                         ///< where nothing keeps the limit
+  ChoiceProof proof = ChoiceProof::kInfeasible;
+};
+
+/// The choices as numbers, and what they stand for.
+struct IntraOpChoices {
+  ChoiceProblem problem;
+  std::vector<int> operators;                             ///< of each node
+  std::vector<std::vector<OperatorStrategy>> strategies;  ///< of each node
+};
+IntraOpChoices choices_of(const IntraOpProblem& problem);
+
+/// Throws Error for a graph whose operators have no rule.
+IntraOpPlan plan_operators(const IntraOpProblem& problem);
+
+/// Placements of parameters by their names: one line each, layers that are alike once. "layers.*.mlp.up.weight":
+/// "[replicate, shard(0)]".
+std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
+                                                               const LayerRange& layers);
+
+}  // namespace trireme

@@ -1,0 +1,272 @@
+// The plan file: JSON, one value a line, each key with the name that the trainer has for it.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/plan/plan.h"
+
+namespace trireme {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "trireme plan 1";
+
+/// One list of what a file holds, for writing and for reading: `visit(name, value)`.
+template <typename Value, typename Visit>
+void visit_model(Value& m, Visit visit) {
+  visit("layers", m.layers);
+  visit("hidden", m.hidden);
+  visit("heads", m.heads);
+  visit("kv_heads", m.kv_heads);
+  visit("ffn", m.ffn);
+  visit("seq", m.seq);
+  visit("vocab", m.vocab);
+  visit("tied", m.tied);
+  visit("depth", m.depth);
+  visit("channels", m.channels);
+  visit("image", m.image);
+  visit("classes", m.classes);
+}
+
+template <typename Value, typename Visit>
+void visit_keys(Value& k, Visit visit) {
+  visit("parallel.dp", k.dp);
+  visit("parallel.tp", k.tp);
+  visit("parallel.pp", k.pp);
+  visit("parallel.cp", k.cp);
+  visit("parallel.ep", k.ep);
+  visit("parallel.zero", k.zero);
+  visit("parallel.sequence", k.sequence);
+  visit("parallel.schedule", k.schedule);
+  visit("parallel.interleave", k.interleave);
+  visit("parallel.split", k.split);
+  visit("train.global_batch", k.global_batch);
+  visit("train.micro_batch", k.micro_batch);
+  visit("train.leaves", k.leaves);
+  visit("train.recompute", k.recompute);
+  visit("compression.method", k.compression);
+}
+
+template <typename Value, typename Visit>
+void visit_prediction(Value& p, Visit visit) {
+  visit("step_seconds", p.step_seconds);
+  visit("tokens_per_second_per_gpu", p.tokens_per_second_per_gpu);
+  visit("model_tflops_per_gpu", p.model_tflops_per_gpu);
+  visit("hardware_tflops_per_gpu", p.hardware_tflops_per_gpu);
+  visit("memory_bytes_per_gpu", p.memory_bytes_per_gpu);
+  visit("bubble_fraction", p.bubble_fraction);
+  visit("memory_limit_bytes", p.memory_limit_bytes);
+  visit("fits", p.fits);
+}
+
+std::string range_text(int64_t first, int64_t last) { return fmt::format("{}-{}", first, last); }
+
+/// Takes an object apart, and complains of what is missing, of another kind, or unknown.
+class Reader {
+ public:
+  Reader(const Json& json, std::string file, std::string where)
+      : json_(json), file_(std::move(file)), where_(std::move(where)) {
+    if (!json.is_object()) fail(fmt::format("{} is no object", where_.empty() ? "it" : where_));
+  }
+
+  template <typename Value>
+  void operator()(const char* name, Value& value) {
+    known_.insert(name);
+    const auto found = json_.find(name);
+    if (found == json_.end()) fail(fmt::format("there is no \"{}\"", path(name)));
+    if constexpr (std::is_same_v<Value, std::string>) {
+      demand(found->is_string(), name, "text");
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      demand(found->is_boolean(), name, "true or false");
+    } else if constexpr (std::is_same_v<Value, int64_t>) {
+      demand(found->is_number_integer(), name, "a whole number");
+    } else {
+      demand(found->is_number(), name, "a number");
+    }
+    value = found->get<Value>();
+  }
+  const Json& part(const char* name) {
+    known_.insert(name);
+    const auto found = json_.find(name);
+    if (found == json_.end()) fail(fmt::format("there is no \"{}\"", path(name)));
+    return *found;
+  }
+  /// "0-20".
+  std::pair<int64_t, int64_t> range(const char* name) {
+    std::string text;
+    (*this)(name, text);
+    const std::vector<std::string_view> ends = split(text, '-');
+    try {
+      if (ends.size() == 2) {
+        const int64_t first = std::stoll(std::string(ends[0])), last = std::stoll(std::string(ends[1]));
+        if (first >= 0 && last >= first) return {first, last};
+      }
+    } catch (const std::exception&) {  // no numbers
+    }
+    fail(fmt::format("\"{}\" is \"{}\"", path(name), text), "first and last, as in \"0-20\"");
+  }
+  void finish() const {
+    for (const auto& [name, value] : json_.items()) {
+      if (known_.contains(name)) continue;
+      const std::optional<std::string> meant = nearest(name, known_);
+      fail(fmt::format("\"{}\" is unknown", path(name)), meant ? fmt::format("did you mean \"{}\"?", *meant) : "");
+    }
+  }
+  [[noreturn]] void fail(const std::string& what, const std::string& cure = "") const {
+    throw UsageError(fmt::format("{} is no plan: {}", file_, what),
+                     cure.empty() ? "trireme plan --out FILE writes one" : cure);
+  }
+
+ private:
+  std::string path(const std::string& name) const { return where_.empty() ? name : where_ + " → " + name; }
+  void demand(bool holds, const char* name, const char* wanted) const {
+    if (!holds) fail(fmt::format("\"{}\" is {}, not {}", path(name), json_.at(name).dump(), wanted));
+  }
+
+  const Json& json_;
+  std::string file_, where_;
+  std::set<std::string> known_;
+};
+
+Json stage_json(const PlanStage& stage) {
+  Json placements = Json::object();
+  for (const auto& [name, where] : stage.placements) placements[name] = where;
+  return {{"layers", range_text(stage.layers.first, stage.layers.last - 1)},
+          {"devices", range_text(stage.first_device, stage.first_device + stage.num_devices - 1)},
+          {"dp", stage.dp},
+          {"tp", stage.tp},
+          {"placements", placements}};
+}
+
+PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
+  Reader read(json, file, fmt::format("stage {}", index));
+  PlanStage stage;
+  const auto [first, last] = read.range("layers");
+  stage.layers = {static_cast<int>(first), static_cast<int>(last) + 1};
+  const auto [device, last_device] = read.range("devices");
+  stage.first_device = device;
+  stage.num_devices = last_device - device + 1;
+  read("dp", stage.dp);
+  read("tp", stage.tp);
+  const Json& placements = read.part("placements");
+  if (!placements.is_object()) read.fail(fmt::format("the placements of stage {} are no object", index));
+  for (const auto& [name, where] : placements.items()) {
+    if (!where.is_string()) read.fail(fmt::format("the placement of {} is no text", name));
+    stage.placements.emplace_back(name, where.get<std::string>());
+  }
+  read.finish();
+  return stage;
+}
+
+/// Layers and devices, each in one stage, without holes.
+void check_stages(const Plan& plan, const Reader& read) {
+  if (plan.stages.empty()) read.fail("it has no stages");
+  const int64_t per_rank = plan.keys.pp > 0 ? static_cast<int64_t>(plan.stages.size()) / plan.keys.pp : 0;
+  if (plan.keys.pp < 1 || per_rank * plan.keys.pp != static_cast<int64_t>(plan.stages.size())) {
+    read.fail(fmt::format("{} stages for parallel.pp = {}", plan.stages.size(), plan.keys.pp));
+  }
+  int next_layer = 0;
+  int64_t next_device = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlanStage& stage = plan.stages[i];
+    if (stage.layers.first > next_layer) {
+      read.fail(fmt::format("layers {} have no stage", range_text(next_layer, stage.layers.first - 1)),
+                fmt::format("begin stage {} with layer {}", i, next_layer));
+    }
+    if (stage.layers.first < next_layer) {
+      read.fail(fmt::format("layer {} has two stages", stage.layers.first),
+                fmt::format("begin stage {} with layer {}", i, next_layer));
+    }
+    next_layer = stage.layers.last;
+    if (static_cast<int64_t>(i) % plan.keys.pp == 0) next_device = 0;
+    const bool in_rounds = plan.keys.schedule != "zb-v";  // which goes down the ranks and up again
+    if (in_rounds && stage.first_device != next_device) {
+      read.fail(fmt::format("stage {} begins with device {}, and the one before it ends at {}", i, stage.first_device,
+                            next_device - 1));
+    }
+    next_device += stage.num_devices;
+    if (stage.dp < 1 || stage.tp < 1 || stage.dp * stage.tp * plan.keys.cp != stage.num_devices) {
+      read.fail(fmt::format("stage {} has dp {} x tp {} on {} devices", i, stage.dp, stage.tp, stage.num_devices));
+    }
+    const bool last_round = static_cast<int64_t>(i) % plan.keys.pp == plan.keys.pp - 1;
+    if (in_rounds && last_round && next_device != plan.world_size) {
+      read.fail(fmt::format("its stages have {} devices, and \"world_size\" is {}", next_device, plan.world_size));
+    }
+  }
+  const ModelConfig& m = plan.model;
+  const int64_t layers = m.is_language()             ? m.layers + 2
+                         : m.kind == ModelKind::kMlp ? m.layers + 1
+                                                     : 2 + (m.depth == 18    ? 8
+                                                            : m.depth == 101 ? 33
+                                                                             : 16);
+  if (next_layer != layers) {
+    read.fail(fmt::format("its stages end with layer {}, and the model with layer {}", next_layer - 1, layers - 1));
+  }
+  const PlanKeys& k = plan.keys;
+  if (!plan.has_uneven_stages() && (plan.stages[0].dp != k.dp || plan.stages[0].tp != k.tp)) {
+    read.fail(fmt::format("its stages have dp {} x tp {}, and its keys dp {} x tp {}", plan.stages[0].dp,
+                          plan.stages[0].tp, k.dp, k.tp));
+  }
+}
+
+}  // namespace
+
+std::string plan_to_json(const Plan& plan) {
+  const auto object = [](auto visit_all, auto& value) {
+    Json json = Json::object();
+    visit_all(value, [&](const char* name, const auto& field) { json[name] = field; });
+    return json;
+  };
+  Json model = {{"kind", name_of(plan.model.kind)}};
+  visit_model(plan.model, [&](const char* name, const auto& field) { model[name] = field; });
+  Json stages = Json::array();
+  for (const PlanStage& stage : plan.stages) stages.push_back(stage_json(stage));
+  const Json json = {{"format", kFormat},
+                     {"world_size", plan.world_size},
+                     {"cluster", plan.cluster},
+                     {"model", model},
+                     {"keys", object([](auto& v, auto visit) { visit_keys(v, visit); }, plan.keys)},
+                     {"stages", stages},
+                     {"predicted", object([](auto& v, auto visit) { visit_prediction(v, visit); }, plan.predicted)}};
+  return json.dump(2) + "\n";
+}
+
+Plan plan_from_json(std::string_view text, const std::string& name) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    throw UsageError(fmt::format("{} is no plan: it is no JSON ({})", name, error.what()),
+                     "trireme plan --out FILE writes one");
+  }
+  Reader read(json, name, "");
+  std::string format, kind;
+  read("format", format);
+  if (format != kFormat) read.fail(fmt::format("its \"format\" is \"{}\", not \"{}\"", format, kFormat));
+  Plan plan;
+  read("world_size", plan.world_size);
+  read("cluster", plan.cluster);
+  Reader model(read.part("model"), name, "model");
+  model("kind", kind);
+  plan.model.kind = model_kind(kind);
+  visit_model(plan.model, [&](const char* field, auto& value) { model(field, value); });
+  model.finish();
+  Reader keys(read.part("keys"), name, "keys");
+  visit_keys(plan.keys, [&](const char* field, auto& value) { keys(field, value); });
+  keys.finish();
+  const Json& stages = read.part("stages");
+  if (!stages.is_array()) read.fail("its \"stages\" are no list");
+  for (const Json& stage : stages) plan.stages.push_back(read_stage(stage, name, plan.stages.size()));
+  Reader predicted(read.part("predicted"), name, "predicted");
+  visit_prediction(plan.predicted, [&](const char* field, auto& value) { predicted(field, value); });
+  predicted.finish();
+  read.finish();
+  check_stages(plan, read);
+  return plan;
+}
+
+}  // namespace trireme

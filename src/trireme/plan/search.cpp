@@ -1,0 +1,347 @@
+#include "trireme/plan/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
+#include "trireme/plan/candidates.h"
+#include "trireme/plan/config_job.h"
+#include "trireme/plan/plan_writer.h"
+#include "trireme/plan/uneven.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kMostSimulations = 2500;
+constexpr size_t kRefined = 6;      ///< of the best, whose stages are cut again
+constexpr size_t kUnevenTries = 2;  ///< settings that are tried with stages of different shapes
+constexpr double kAsGood = 0.005;   ///< differences that the model cannot tell: the simpler layout wins
+constexpr double kWorthSaying = 0.01;
+
+struct Found {
+  Candidate candidate;
+  Simulation simulation;
+};
+
+/// How much there is to a layout, for those that are as good as each other.
+int complexity(const JobLayout& l) {
+  int sum = 0;
+  sum += l.schedule == ScheduleKind::kZbH1 ? 4 : l.interleave > 1 ? 2 : 0;
+  sum += 2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
+  return sum + (l.recompute == RecomputeKind::kNone ? 0 : 1) + (l.tp > 1 ? 1 : 0) + (l.pp > 1 ? 1 : 0);
+}
+
+class Searcher {
+ public:
+  Searcher(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
+      : config_(config), cluster_(cluster), devices_(num_devices), options_(options) {
+    if (num_devices < 1) throw UsageError(fmt::format("{} devices", num_devices), "plan for 1 or more");
+    if (!config.parallel.plan.empty() && config.parallel.plan != "auto") {
+      throw UsageError(fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan), "leave it empty");
+    }
+    if (options.memory_limit_bytes > 0) cluster_.device.memory_bytes = options.memory_limit_bytes;
+    cluster_.check();
+    cluster_.hosts_for(num_devices);
+    check_types(job_of(config).layout, cluster_);
+  }
+
+  /// The best layouts that fit, best first.
+  void run() {
+    candidates_ = all_candidates(config_, cluster_, devices_, options_);
+    if (candidates_.empty()) refuse_to_cut();
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.least_bytes > limit()) continue;
+      const double best = found_.empty() ? 1e300 : best_seconds_;
+      if (candidate.least_seconds > best * (1 + 10 * kAsGood) || simulated_ >= kMostSimulations) break;
+      try_candidate(candidate);
+    }
+    if (found_.empty()) refuse_memory();
+    sort_found();
+    refine_splits();
+    sort_found();
+  }
+
+  PlanReport report() {
+    PlanReport report;
+    std::optional<Found> uneven = try_uneven();
+    if (uneven && options_.uneven && uneven->simulation.step_seconds < found_[0].simulation.step_seconds) {
+      report.runners_up.push_back(alternative(found_[0]));
+      found_.insert(found_.begin(), std::move(*uneven));
+    } else if (uneven && uneven->simulation.step_seconds < (1 - kAsGood) * found_[0].simulation.step_seconds) {
+      report.uneven = alternative(*uneven);
+    }
+    const Found& best = found_[0];
+    report.plan = plan_of(config_, cluster_, best.candidate, best.simulation);
+    report.simulation = best.simulation;
+    std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+    const auto degrees = [](const Found& f) {
+      const JobLayout& l = f.candidate.job.layout;
+      return std::tuple(l.dp, l.tp, l.pp);
+    };
+    seen.insert(degrees(best));
+    for (const Found& other : found_) {
+      if (report.runners_up.size() >= options_.num_runners_up) break;
+      if (seen.insert(degrees(other)).second) report.runners_up.push_back(alternative(other));
+    }
+    report.num_candidates = static_cast<int64_t>(candidates_.size());
+    if (options_.explain) {
+      report.binding = binding(best);
+      add_helps(report);
+    }
+    report.num_simulated = static_cast<int64_t>(simulated_);
+    return report;
+  }
+
+  double best_seconds() const { return found_[0].simulation.step_seconds; }
+  Alternative best() const { return alternative(found_[0]); }
+
+ private:
+  double limit() const { return cluster_.device.memory_bytes; }
+
+  std::optional<Simulation> simulate_it(const Job& job) {
+    try {
+      ++simulated_;
+      return simulate(job, cluster_);
+    } catch (const UsageError&) {  // a schedule or a cut that cannot be
+      return std::nullopt;
+    }
+  }
+
+  void try_candidate(const Candidate& candidate) {
+    std::optional<Simulation> simulation = simulate_it(candidate.job);
+    if (!simulation) return;
+    simulation->programs.clear();  // long lists that nobody reads here
+    for (SimulatedRank& rank : simulation->ranks) {
+      rank.played.spans.clear();
+      rank.played.comms.clear();
+    }
+    if (!simulation->fits()) {
+      if (simulation->step_seconds < best_unfit_) best_unfit_ = simulation->step_seconds;
+      return;
+    }
+    best_seconds_ = std::min(best_seconds_, simulation->step_seconds);
+    found_.push_back({candidate, std::move(*simulation)});
+  }
+
+  void sort_found() {
+    std::stable_sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) {
+      return a.simulation.step_seconds < b.simulation.step_seconds;
+    });
+    // Of those that are as good, the simplest first.
+    const double line = found_[0].simulation.step_seconds * (1 + kAsGood);
+    auto best = found_.begin();
+    for (auto it = found_.begin(); it != found_.end() && it->simulation.step_seconds <= line; ++it) {
+      if (complexity(it->candidate.job.layout) < complexity(best->candidate.job.layout)) best = it;
+    }
+    std::rotate(found_.begin(), best, best + 1);
+  }
+
+  /// Stages as equal in time as they can be, within memory: embedding and output layer weigh as much as some blocks.
+  void refine_splits() {
+    if (config_.model.kind == ModelKind::kResNet || is_given(config_, "parallel.split")) return;
+    const size_t count = std::min(kRefined, found_.size());
+    for (size_t i = 0; i < count; ++i) {
+      Candidate candidate = found_[i].candidate;
+      JobLayout& l = candidate.job.layout;
+      if (l.pp == 1 || l.interleave > 1) continue;
+      PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
+      const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+      for (const BlockCost& block : found_[i].simulation.blocks) {
+        problem.costs.push_back(block.forward + block.backward_input + block.backward_weight);
+        problem.bytes.push_back(static_cast<uint64_t>(block.parameters * states.sum()));
+        problem.activation_bytes.push_back(static_cast<uint64_t>(block.activation_bytes));
+      }
+      for (int64_t stage = 0; stage < l.pp; ++stage) {
+        problem.in_flight.push_back(static_cast<double>(std::min(l.num_micro_batches(), l.pp - stage)));
+      }
+      problem.limit_bytes = static_cast<uint64_t>(limit());
+      try {
+        for (const LayerRange& range : partition(problem)) l.stages.push_back({.blocks = range});
+      } catch (const UsageError&) {  // no cut keeps the limit
+        continue;
+      }
+      try_candidate(candidate);
+    }
+  }
+
+  std::optional<Found> try_uneven() {
+    std::optional<Found> best;
+    if (devices_ < 2 || config_.model.kind == ModelKind::kResNet) return best;
+    for (const char* key : {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split"}) {
+      if (is_given(config_, key)) return best;
+    }
+    std::set<std::tuple<int64_t, RecomputeKind, int>> tried;
+    for (const Found& found : found_) {
+      const Job& job = found.candidate.job;
+      if (job.layout.cp > 1 || tried.size() == kUnevenTries) break;
+      const int64_t samples = job.layout.micro_batch * job.layout.dp;
+      if (!tried.emplace(samples, job.layout.recompute, job.layout.zero).second) continue;
+      const Graph graph = graph_for(config_, job, cluster_, samples);
+      const std::optional<JobLayout> layout = plan_uneven({&graph, job, cluster_, devices_});
+      if (!layout || !layout->has_uneven_stages()) continue;
+      Candidate candidate = found.candidate;
+      candidate.job.layout = *layout;
+      std::optional<Simulation> simulation = simulate_it(candidate.job);
+      if (!simulation || !simulation->fits()) continue;
+      if (best && best->simulation.step_seconds <= simulation->step_seconds) continue;
+      best = Found{candidate, std::move(*simulation)};
+    }
+    return best;
+  }
+
+  Alternative alternative(const Found& found) const {
+    return {layout_text_of(found.candidate), found.simulation.step_seconds, found.simulation.memory_bytes()};
+  }
+
+  /// The best of a few good layouts on another cluster.
+  double best_on(const Cluster& other) const {
+    double best = best_seconds();
+    const size_t count = std::min<size_t>(found_.size(), 40);
+    for (size_t i = 0; i < count; ++i) best = std::min(best, simulate(found_[i].candidate.job, other).step_seconds);
+    return best;
+  }
+
+  std::string binding(const Found& found) {
+    const Simulation& s = found.simulation;
+    const double now = s.step_seconds;
+    // Layouts that only memory forbids, those with the lowest bounds.
+    size_t tried = 0;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.least_bytes <= limit()) continue;
+      if (candidate.least_seconds >= std::min(now, best_unfit_) || ++tried > 20) break;
+      if (const std::optional<Simulation> other = simulate_it(candidate.job)) {
+        best_unfit_ = std::min(best_unfit_, other->step_seconds);
+      }
+    }
+    if (best_unfit_ < (1 - kWorthSaying) * now) {
+      return fmt::format("memory: without the limit of {:.1f} GB a step would take {} ({:.0f} % less)", limit() / 1e9,
+                         format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
+    }
+    const PlayedRank& rank = s.ranks[static_cast<size_t>(s.slowest)].played;
+    const double inside = s.exposed_seconds - rank.waited;
+    const std::pair<double, const char*> parts[] = {{rank.busy - inside, "computing"},
+                                                    {s.exposed_seconds, "communication that nothing hides"},
+                                                    {rank.idle, "the bubble of the pipeline"},
+                                                    {rank.update, "the update"}};
+    const auto largest = std::max_element(std::begin(parts), std::end(parts));
+    return fmt::format("{}: {:.0f} % of the step", largest->second, 100 * largest->first / now);
+  }
+
+  void add_helps(PlanReport& report) {
+    const double now = best_seconds();
+    const auto add = [&](const std::string& words, double seconds, const std::string& layout = "") {
+      report.helps.push_back({seconds < now ? layout : "", std::min(seconds, now), 0, words});
+    };
+    PlanOptions options = options_;
+    options.explain = false;
+    try {
+      if (cluster_.num_hosts == 0 || devices_ < int64_t{cluster_.num_hosts} * cluster_.devices_per_host) {
+        Searcher more(config_, cluster_, devices_ + 1, options);
+        more.run();
+        add("one more GPU", more.best_seconds(), more.best().layout);
+      }
+    } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
+      add("one more GPU", now);
+    }
+    Cluster inside = cluster_, between = cluster_;
+    inside.inside.bandwidth *= 2;
+    between.between.bandwidth *= 2;
+    if (devices_ > 1) add("twice the bandwidth inside hosts", best_on(inside));
+    if (devices_ > cluster_.devices_per_host) add("twice the bandwidth between hosts", best_on(between));
+    if (!options_.compression && found_[0].candidate.job.layout.dp > 1) {
+      const size_t count = std::min<size_t>(found_.size(), 10);
+      double best = now;
+      std::string method;
+      for (size_t i = 0; i < count; ++i) {
+        Job job = found_[i].candidate.job;
+        for (const char* each : {"bfloat16", "powersgd"}) {
+          if (job.layout.tp > 1 && std::string_view(each) != "bfloat16") continue;
+          set_compression(config_, each, job.layout);
+          if (job.layout.wire_factor >= 1) continue;
+          const std::optional<Simulation> other = simulate_it(job);
+          if (!other || other->step_seconds >= (1 - kWorthSaying) * best) continue;
+          best = other->step_seconds;
+          method = each;
+        }
+      }
+      if (!method.empty()) add(fmt::format("compression.method = {}", method), best);
+    }
+  }
+
+  [[noreturn]] void refuse_to_cut() const {
+    std::vector<std::string> why;
+    if (config_.train.global_batch < devices_) {
+      why.push_back(
+          fmt::format("a batch of {} has not a sample for each of {} replicas", config_.train.global_batch, devices_));
+    }
+    throw UsageError(
+        fmt::format("no layout of the keys that were given cuts this training over {} devices{}", devices_,
+                    why.empty() ? "" : ": " + why[0]),
+        "leave parallel.* and train.micro_batch to the planner, change train.global_batch, or give another "
+        "number of devices");
+  }
+
+  /// Says by how much, and what would make it fit.
+  [[noreturn]] void refuse_memory() {
+    std::vector<Candidate> smallest = candidates_;
+    std::stable_sort(smallest.begin(), smallest.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.least_bytes < b.least_bytes; });
+    std::optional<Simulation> best;
+    for (size_t i = 0; i < std::min<size_t>(smallest.size(), 40); ++i) {
+      std::optional<Simulation> other = simulate_it(smallest[i].job);
+      if (other && (!best || other->memory_bytes() < best->memory_bytes())) best = std::move(other);
+    }
+    if (!best) refuse_to_cut();
+    std::vector<std::string> ways;
+    for (int64_t factor = 2; factor <= 64; factor *= 2) {
+      try {
+        PlanOptions options = options_;
+        options.explain = false;
+        Searcher more(config_, cluster_, devices_ * factor, options);
+        more.run();
+        ways.push_back(fmt::format("{} devices ({})", devices_ * factor, more.best().layout));
+        break;
+      } catch (const Error&) {
+      }
+    }
+    ways.push_back(fmt::format("devices with {:.1f} GB", best->memory_bytes() / 1e9));
+    if (is_given(config_, "train.recompute") && config_.train.recompute != "full")
+      ways.push_back("train.recompute = full");
+    if (is_given(config_, "parallel.zero")) ways.push_back("leaving parallel.zero to the planner");
+    throw Error(
+        fmt::format("{} parameters fit into no layout of {} x {}: the smallest needs {:.1f} GB a device, {:.1f} GB "
+                    "more than the {:.1f} GB there are",
+                    format_short_count(best->parameters), devices_, cluster_.device.name, best->memory_bytes() / 1e9,
+                    (best->memory_bytes() - limit()) / 1e9, limit() / 1e9),
+        "would fit: " + join(ways, "; "));
+  }
+
+  const Config& config_;
+  Cluster cluster_;
+  const int64_t devices_;
+  const PlanOptions options_;
+  std::vector<Candidate> candidates_;
+  std::vector<Found> found_;
+  double best_seconds_ = 1e300, best_unfit_ = 1e300;
+  size_t simulated_ = 0;
+};
+
+}  // namespace
+
+PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
+  Searcher searcher(config, cluster, num_devices, options);
+  searcher.run();
+  return searcher.report();
+}
+
+Plan make_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
+  PlanOptions quick = options;
+  quick.explain = false;
+  return explain_plan(config, cluster, num_devices, quick).plan;
+}
+
+}  // namespace trireme

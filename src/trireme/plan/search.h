@@ -1,0 +1,49 @@
+// make_plan(): the fastest layout of a training on a cluster, by the simulator's word, and why it is that one.
+//
+// Every layout that the trainer's keys can say is bounded from below, and simulated from the lowest bound on until no
+// bound is below the best. The two passes (intra_op.h, inter_op.h) say how operators lie in its stages, and look for
+// stages of different shapes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/plan/plan.h"
+
+namespace trireme {
+
+struct PlanOptions {
+  double memory_limit_bytes = 0;  ///< of a device; 0: what it has
+  std::vector<int> zero = {0, 1, 2, 3};
+  std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1};
+  bool uneven = false;       ///< stages of different shapes may win; else they are only mentioned
+  bool compression = false;  ///< gradients may be compressed, which changes the numbers; else it is only mentioned
+  bool explain = true;       ///< what else would help, which takes as long again
+  std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's software does
+  size_t num_runners_up = 5;
+};
+
+struct Alternative {
+  std::string layout;
+  double step_seconds = 0, memory_bytes = 0;
+  std::string words = {};  ///< for what would help: "one more GPU"
+};
+
+struct PlanReport {
+  Plan plan;
+  Simulation simulation;                ///< of it
+  std::vector<Alternative> runners_up;  ///< other degrees, the best of each
+  std::string binding;                  ///< what keeps it from being faster
+  std::vector<Alternative> helps;       ///< what more would bring
+  std::optional<Alternative> uneven;    ///< the best stages of different shapes, where they are faster
+  int64_t num_candidates = 0, num_simulated = 0;
+};
+
+/// Keys that the command line or a file gave stay as they are; defaults and presets are free. Throws UsageError for
+/// what cannot be cut, and Error where nothing fits, with by how much and what would make it fit.
+PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices,
+                        const PlanOptions& options = {});
+Plan make_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options = {});
+
+}  // namespace trireme

@@ -1,0 +1,125 @@
+"""`trireme plan`: what it prints, writes and refuses, and that `trireme simulate` says the same of its plans."""
+# ctest: timeout=300
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+from pathlib import Path
+
+TRIREME = os.path.join(os.environ["TRIREME_BIN_DIR"], "trireme")
+FIELDS = ["step_seconds", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu",
+          "memory_bytes_per_gpu", "bubble_fraction", "fits", "layout", "stages"]
+MODEL = ("--model.kind gpt --model.layers 24 --model.hidden 2048 --model.heads 32 --model.seq 1024 "
+         "--model.vocab 51200 --precision.compute fp16").split()
+BATCH = "--train.global_batch 256".split()
+V100 = "--cluster v100-16gb".split()
+
+
+def trireme(*arguments, code=0):
+    result = subprocess.run([TRIREME, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                            env={**os.environ, "COLUMNS": "120"})
+    assert result.returncode == code, (arguments, result)
+    return result.stdout if code == 0 else result.stdout + result.stderr
+
+
+def planned(*arguments):
+    return json.loads(trireme("plan", *arguments, "--json"))
+
+
+class Numbers(unittest.TestCase):
+    def test_the_promised_fields(self):
+        found = planned(*MODEL, *BATCH, *V100, "--gpus", 8)
+        self.assertLessEqual(set(FIELDS), set(found))
+        self.assertTrue(found["fits"])
+        self.assertLessEqual(found["memory_bytes_per_gpu"], found["memory_limit_bytes"])
+        layout = found["layout"]
+        self.assertEqual(layout["dp"] * layout["tp"] * layout["pp"], 8)
+        self.assertTrue(found["stages"][0]["placements"])
+        for other in found["runners_up"]:
+            self.assertGreaterEqual(other["step_seconds"], 0.994 * found["step_seconds"])
+        self.assertIn("one more GPU", [help["what"] for help in found["would_help"]])
+
+    def test_simulate_says_the_same(self):
+        for gpus, more in ((8, []), (4, ["--parallel.pp", "4"]), (6, ["--parallel.tp", "2"])):
+            found = planned(*MODEL, "--train.global_batch", 192, *V100, "--gpus", gpus, *more)
+            keys = [f"--{key}={str(value).lower() if isinstance(value, bool) else value}"
+                    for key, value in found["keys"].items()]
+            again = json.loads(trireme("simulate", *MODEL, *V100, "--gpus", gpus, *keys, "--json"))
+            for field in ("step_seconds", "memory_bytes_per_gpu", "bubble_fraction"):
+                self.assertAlmostEqual(found[field], again[field], delta=1e-9 * abs(again[field]), msg=(gpus, field))
+
+    def test_a_limit_is_kept(self):
+        found = planned(*MODEL, *BATCH, *V100, "--gpus", 8, "--memory-limit", "8GB")
+        self.assertLessEqual(found["memory_bytes_per_gpu"], 8e9)
+
+    def test_given_keys_stay(self):
+        found = planned(*MODEL, *BATCH, *V100, "--gpus", 8, "--parallel.tp", 4, "--train.recompute", "full")
+        self.assertEqual(found["layout"]["tp"], 4)
+        self.assertEqual(found["keys"]["train.recompute"], "full")
+
+
+class Words(unittest.TestCase):
+    def test_explain(self):
+        text = trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 8)
+        for words in ("1.32B parameters on 8 x V100", "stage", "█", "bound by", "runners-up", "what more would bring",
+                      "one more GPU", "twice the bandwidth"):
+            self.assertIn(words, text)
+
+    def test_bad_input(self):
+        giant = MODEL + ["--model.layers", "96", "--model.hidden", "12288", "--model.heads", "96"]
+        text = trireme("plan", *giant, *BATCH, *V100, "--gpus", 8, code=1)
+        self.assertIn("fit into no layout of 8 x V100", text)
+        self.assertIn("GB more than the 17.2 GB there are", text)
+        self.assertIn("would fit: ", text)
+        for arguments, words in (
+                (["--gpus", "8", "--memory-limit", "lots"], "lots"),
+                (["--gpus", "8", "--memory-limit", "1MB"], "fit into no layout"),
+                (["--gpus", "7", "--train.global_batch", "3", "--parallel.tp", "1", "--parallel.pp", "1"], "7 devices"),
+                (["--gpus", "8", "--cluster", "v100-16gb+a100-80gb"], "a plan is for one"),
+                (["--gpus", "8", "--graph", "x.png"], ".svg or .dot"),
+                (["--gpus", "8", "--check", "/nonexistent/plan.json"], "plan.json")):
+            base = [] if "--cluster" in arguments else V100
+            result = subprocess.run([TRIREME, "plan", *MODEL, *base, *arguments], capture_output=True, text=True)
+            self.assertNotEqual(result.returncode, 0, arguments)
+            self.assertIn(words, result.stderr, arguments)
+            self.assertTrue(result.stderr.startswith("error: "), result.stderr)
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_a_plan_is_written_and_checked(self):
+        file = self.path / "plan.json"
+        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.pp", 2, "--out", file)
+        plan = json.loads(file.read_text())
+        self.assertEqual(plan["world_size"], 4)
+        self.assertIn("is a plan for this model", trireme("plan", *MODEL, *BATCH, "--gpus", 4, "--check", file))
+        self.assertIn("for 4 workers, and there are 8", trireme("plan", *MODEL, *BATCH, "--gpus", 8, "--check", file, code=2))
+        other = [word if word != "24" else "25" for word in MODEL]
+        self.assertIn("model.layers = 24 there, 25 here", trireme("plan", *other, *BATCH, "--check", file, code=2))
+        plan["stages"][1]["layers"] = "20-25"
+        file.write_text(json.dumps(plan))
+        self.assertIn("have no stage", trireme("plan", *MODEL, *BATCH, "--check", file, code=2))
+
+    def test_the_graph_is_drawn(self):
+        svg, dot = self.path / "graph.svg", self.path / "graph.dot"
+        for file in (svg, dot):
+            trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 2, "--parallel.pp", 2, "--graph", file)
+        texts = [node.text or "" for node in xml.etree.ElementTree.parse(svg).getroot().iter() if node.tag.endswith("text")]
+        self.assertTrue(any("mlp.down" in text for text in texts))
+        self.assertTrue(any("shard(1)" in text for text in texts))
+        self.assertTrue(any("stage 1" in text for text in texts))
+        self.assertIn("digraph", dot.read_text())
+        self.assertIn("attention.qkv", dot.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()

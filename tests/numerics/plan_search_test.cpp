@@ -1,0 +1,172 @@
+// The whole planner: what it chooses, what it says, what it refuses.
+// ctest: timeout=300
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "trireme/base/error.h"
+#include "trireme/config/resolve.h"
+#include "trireme/plan/config_job.h"
+#include "trireme/plan/search.h"
+
+namespace trireme {
+namespace {
+
+Config config_of(const std::vector<std::string>& words) {
+  ConfigSources sources;
+  sources.arguments = words;
+  sources.default_preset = "";
+  return resolve(sources);
+}
+
+Config gpt(int layers, int hidden, int batch, std::vector<std::string> more = {}) {
+  more.insert(more.end(),
+              {"--model.kind=gpt2", "--model.layers=" + std::to_string(layers),
+               "--model.hidden=" + std::to_string(hidden), "--model.heads=32", "--model.seq=1024",
+               "--model.vocab=51200", "--train.global_batch=" + std::to_string(batch), "--precision.compute=float16"});
+  return config_of(more);
+}
+
+TEST(Plan, IsWhatTheSimulatorSaysOfIt) {
+  const Config config = gpt(24, 2048, 1024);
+  const Cluster cluster = find_cluster("v100-16gb");
+  const PlanReport report = explain_plan(config, cluster, 8, {.explain = false});
+  Config planned = config;
+  apply_plan(report.plan, planned);
+  const Simulation again = simulate(job_of(planned), cluster);
+  EXPECT_DOUBLE_EQ(again.step_seconds, report.plan.predicted.step_seconds);
+  EXPECT_DOUBLE_EQ(again.memory_bytes(), report.plan.predicted.memory_bytes_per_gpu);
+  EXPECT_TRUE(report.plan.predicted.fits);
+  EXPECT_EQ(report.plan.world_size, 8);
+}
+
+TEST(Plan, GoesToAFileAndBack) {
+  const Config config = gpt(24, 2048, 256);
+  const Plan plan = make_plan(config, find_cluster("v100-16gb"), 16);
+  const std::string text = plan_to_json(plan);
+  const Plan again = plan_from_json(text, "plan.json");
+  EXPECT_EQ(plan_to_json(again), text);
+  check_plan(again, config, 16);
+  EXPECT_FALSE(again.stages[0].placements.empty());
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(Plan, OfOthersIsRefused) {
+  const Config config = gpt(8, 1024, 64, {"--parallel.pp=2"});
+  const Plan plan = make_plan(config, find_cluster("a100-80gb"), 4);
+  const auto check = [&](const Config& other, int64_t world) {
+    return refusal([&] { check_plan(plan, other, world); });
+  };
+  EXPECT_NE(check(config, 8).find("for 4 workers, and there are 8"), std::string::npos);
+  EXPECT_NE(check(gpt(9, 1024, 64), 4).find("model.layers = 8 there, 9 here"), std::string::npos);
+  EXPECT_NE(check(gpt(8, 1024, 128), 4).find("train.global_batch = 64"), std::string::npos);
+
+  const std::string text = plan_to_json(plan);
+  const auto read = [&](const std::string& changed) { return refusal([&] { plan_from_json(changed, "my.json"); }); };
+  EXPECT_EQ(read(text), "nothing");
+  EXPECT_NE(read("{").find("my.json is no plan: it is no JSON"), std::string::npos);
+  EXPECT_NE(read(replaced(text, "\"parallel.tp\"", "\"parallel.tq\"")).find("no \"keys → parallel.tp\""),
+            std::string::npos);
+  EXPECT_NE(read(replaced(text, "\"cluster\":", "\"world\": 3, \"cluster\":")).find("\"world\" is unknown"),
+            std::string::npos);
+  EXPECT_NE(read(replaced(text, "\"layers\": \"0-", "\"layers\": \"1-")).find("layers 0-0 have no stage"),
+            std::string::npos);
+  EXPECT_NE(read(replaced(text, "\"world_size\": 4", "\"world_size\": 5")).find("\"world_size\" is 5"),
+            std::string::npos);
+  EXPECT_NE(read(replaced(text, "\"parallel.zero\": ", "\"parallel.zero\": \"x\", \"y\": ")).find("not a whole number"),
+            std::string::npos);
+}
+
+TEST(Plan, KeepsTheKeysThatAreGiven) {
+  const Config config =
+      gpt(24, 2048, 256, {"--parallel.tp=2", "--parallel.pp=2", "--train.micro_batch=2", "--parallel.zero=1"});
+  const Plan plan = make_plan(config, find_cluster("a100-80gb"), 16);
+  EXPECT_EQ(plan.keys.tp, 2);
+  EXPECT_EQ(plan.keys.pp, 2);
+  EXPECT_EQ(plan.keys.dp, 4);
+  EXPECT_EQ(plan.keys.micro_batch, 2);
+  EXPECT_EQ(plan.keys.zero, 1);
+}
+
+TEST(Plan, KeepsTensorsInsideHostsAndSendsStagesAcross) {
+  // Too large for a host, with a thin network: 39 billion parameters on hosts of 8 A100.
+  Cluster cluster = find_cluster("a100-80gb");
+  cluster.between.bandwidth = 6e9;
+  const Plan plan = make_plan(gpt(48, 8192, 512), cluster, 32);
+  EXPECT_GT(plan.keys.pp, 1);
+  EXPECT_LE(plan.keys.tp, 8);
+  EXPECT_EQ(32 % (plan.keys.tp * plan.keys.dp), 0);
+  EXPECT_LE(plan.keys.tp * plan.keys.dp, 8) << "what sums inside a step stays inside a host";
+  // The same network everywhere: nothing speaks for stages any more.
+  Cluster one = cluster;
+  one.devices_per_host = 32;
+  const Plan flat = make_plan(gpt(48, 8192, 512), one, 32);
+  EXPECT_LE(flat.predicted.step_seconds, plan.predicted.step_seconds);
+}
+
+TEST(Plan, SmallModelsAreReplicated) {
+  const Plan plan = make_plan(gpt(4, 1024, 256), find_cluster("h100-80gb"), 8);
+  EXPECT_EQ(plan.keys.dp, 8);
+  EXPECT_EQ(plan.keys.tp, 1);
+  EXPECT_EQ(plan.keys.pp, 1);
+}
+
+TEST(Plan, SaysWhatWouldFit) {
+  const Config config = gpt(96, 12288, 64);
+  const std::string words = refusal([&] { make_plan(config, find_cluster("v100-16gb"), 8); });
+  EXPECT_NE(words.find("fit into no layout of 8 x V100"), std::string::npos) << words;
+  EXPECT_NE(words.find("GB more than the 17.2 GB there are"), std::string::npos) << words;
+  EXPECT_NE(words.find("would fit: "), std::string::npos) << words;
+  const std::string odd = refusal([&] { make_plan(gpt(4, 1024, 7), find_cluster("v100-16gb"), 13); });
+  EXPECT_NE(odd.find("13 devices"), std::string::npos) << odd;
+}
+
+TEST(Plan, LessMemoryIsNeverFaster) {
+  const Config config = gpt(24, 4096, 256);
+  const Cluster cluster = find_cluster("a100-80gb");
+  double last = 0;
+  for (const double gigabytes : {80.0, 40.0, 20.0, 12.0}) {
+    const Plan plan = make_plan(config, cluster, 16, {.memory_limit_bytes = gigabytes * 1e9});
+    EXPECT_LE(plan.predicted.memory_bytes_per_gpu, gigabytes * 1e9);
+    EXPECT_GE(plan.predicted.step_seconds, last * 0.994);  // simpler layouts may win by half a percent
+    last = plan.predicted.step_seconds;
+  }
+}
+
+TEST(Plan, ImagesAndPerceptronsAreCut) {
+  for (const char* kind : {"mlp", "resnet"}) {
+    const Config config =
+        config_of({std::string("--model.kind=") + kind, "--model.layers=6", "--model.hidden=2048", "--model.depth=50",
+                   "--model.image=64", "--model.channels=3", "--train.global_batch=64"});
+    for (const int devices : {1, 2, 4}) {
+      const Plan plan = make_plan(config, find_cluster("laptop"), devices);
+      EXPECT_EQ(plan_from_json(plan_to_json(plan), "x"), plan_from_json(plan_to_json(plan), "y"));
+      EXPECT_EQ(plan.keys.dp * plan.keys.tp * plan.keys.pp, devices);
+    }
+  }
+}
+
+TEST(Plan, OneWithUnevenStagesIsNotApplied) {
+  Plan plan = make_plan(gpt(8, 1024, 64, {"--parallel.pp=2"}), find_cluster("a100-80gb"), 4);
+  plan.stages[0].dp = 1;
+  plan.stages[0].tp = 2;
+  Config config = gpt(8, 1024, 64);
+  EXPECT_NE(refusal([&] { apply_plan(plan, config); }).find("different shapes"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace trireme

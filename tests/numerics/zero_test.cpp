@@ -1,0 +1,153 @@
+// Replicas that share optimizer state, gradients and weights: the same bits as replicas that hold everything.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "numerics/training.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+namespace {
+
+/// One micro-batch a worker, so that nothing is summed before it is shared.
+Config shared_config(const std::string& model, int workers, const Words& more = {}) {
+  const int micro = model == "resnet" ? 2 : 1;
+  Words words = {"--optimizer.warmup_steps=0", fmt::format("--train.leaves={}", workers),
+                 fmt::format("--train.micro_batch={}", micro), fmt::format("--train.global_batch={}", micro * workers),
+                 "--parallel.bucket_mb=0.02"};
+  words.insert(words.end(), more.begin(), more.end());
+  return config_of(model, words);
+}
+
+void expect_equal_in_stages(const std::string& model, int replicas, int workers, const Words& more,
+                            const std::vector<Words>& cases, int steps = 4) {
+  const Outcome whole = train(shared_config(model, replicas, more), workers, steps, /*evaluates=*/true);
+  for (const Words& each : cases) {
+    std::string name = fmt::format("{}, {} workers", model, workers);
+    for (const std::string& word : each) name += " " + word;
+    SCOPED_TRACE(name);
+    Words words = more;
+    words.insert(words.end(), each.begin(), each.end());
+    const Outcome shared = train(shared_config(model, replicas, words), workers, steps, /*evaluates=*/true);
+    expect_equal(shared, whole, name);
+    EXPECT_EQ(shared.evaluation.loss, whole.evaluation.loss);
+    EXPECT_EQ(shared.evaluation.accuracy, whole.evaluation.accuracy);
+  }
+}
+
+const std::vector<Words> kStages = {{"--parallel.zero=1"}, {"--parallel.zero=2"}, {"--parallel.zero=3"}};
+
+TEST(Zero, StagesChangeNoBit) {
+  for (const char* model : {"gpt2", "llama", "mlp", "resnet"}) {
+    for (const int workers : {2, 3}) expect_equal_in_stages(model, workers, workers, {}, kStages);
+  }
+  for (const int workers : {4, 8}) expect_equal_in_stages("gpt2", workers, workers, {}, kStages);
+}
+
+TEST(Zero, ClippingAndMixedPrecision) {
+  expect_equal_in_stages("gpt2", 3, 3, {"--train.clip=0.5"}, kStages);
+  expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=bfloat16", "--train.clip=0.5"}, kStages);
+  expect_equal_in_stages("llama", 2, 2, {"--precision.compute=bfloat16", "--precision.gradients=compute"}, kStages);
+  expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=float16"}, kStages);
+}
+
+TEST(Zero, RecomputationDropoutAndOrder) {
+  expect_equal_in_stages("gpt2", 2, 2, {"--model.dropout=0.1", "--train.recompute=full"}, kStages);
+  expect_equal_in_stages("gpt2", 2, 2, {"--train.recompute=selective"}, kStages);
+  expect_equal_in_stages("gpt2", 2, 2, {},
+                         {{"--parallel.zero=3", "--parallel.zero_keep"},
+                          {"--parallel.zero=3", "--parallel.bucket_mb=4"},
+                          {"--parallel.zero=2", "--parallel.overlap=false"},
+                          {"--parallel.zero=3", "--parallel.overlap=false"}});
+}
+
+// Several micro-batches a worker, summed before they are shared.
+TEST(Zero, AccumulationChangesNoBit) {
+  const Words accumulates = {"--train.leaves=12", "--train.global_batch=24"};
+  for (const int workers : {2, 3, 4}) expect_equal_in_stages("gpt2", workers, workers, accumulates, kStages, 3);
+}
+
+TEST(Zero, SumsOfSharesAreNear) {
+  const Words accumulates = {"--train.leaves=12", "--train.global_batch=24"};
+  const Outcome whole = train(shared_config("gpt2", 2, accumulates), 2, 5);
+  for (const char* stage : {"2", "3"}) {
+    Words words = accumulates;
+    words.insert(words.end(), {std::string("--parallel.zero=") + stage, "--parallel.zero_accumulation=shares"});
+    const Outcome shares = train(shared_config("gpt2", 2, words), 2, 5);
+    EXPECT_NEAR(shares.losses.back(), whole.losses.back(), 1e-5 * whole.losses.back()) << stage;
+    EXPECT_LT(largest_difference(shares, whole), 0.05) << stage;
+  }
+}
+
+TEST(Zero, SomeReplicasShareAndOthersCopy) {
+  expect_equal_in_stages("gpt2", 4, 4, {"--train.clip=0.5"},
+                         {{"--parallel.zero=1", "--parallel.zero_shards=2"},
+                          {"--parallel.zero=2", "--parallel.zero_shards=2"},
+                          {"--parallel.zero=3", "--parallel.zero_shards=2"},
+                          {"--parallel.zero=3", "--parallel.zero_shards=4"}});
+}
+
+TEST(Zero, WithPipelines) {
+  const Words pipeline = {"--parallel.pp=2", "--parallel.dp=2", "--train.leaves=4", "--train.global_batch=8"};
+  expect_equal_in_stages("gpt2", 2, 4, pipeline, kStages, 3);
+  Words again = pipeline;
+  again.push_back("--train.recompute=full");
+  expect_equal_in_stages("llama", 2, 4, again, kStages, 3);
+  Words interleaved = {"--parallel.pp=2",
+                       "--parallel.dp=2",
+                       "--train.leaves=4",
+                       "--train.global_batch=8",
+                       "--parallel.schedule=interleaved",
+                       "--model.layers=3"};
+  expect_equal_in_stages("gpt2", 2, 4, interleaved, kStages, 3);
+  Words split = {"--parallel.pp=2",        "--parallel.dp=2",          "--train.leaves=4",
+                 "--train.global_batch=8", "--parallel.schedule=zb-v", "--model.layers=3"};
+  expect_equal_in_stages("gpt2", 2, 4, split, {kStages[0], kStages[1]}, 3);
+}
+
+TEST(Zero, WithTensorParallelism) {
+  expect_equal_in_stages("gpt2", 2, 4, {"--parallel.tp=2", "--train.clip=0.5"}, kStages, 3);
+  expect_equal_in_stages("llama", 2, 4, {"--parallel.tp=2", "--parallel.sequence"}, kStages, 3);
+  expect_equal_in_stages(
+      "gpt2", 2, 8, {"--parallel.tp=2", "--parallel.pp=2", "--train.leaves=4", "--train.global_batch=8"}, kStages, 2);
+}
+
+TEST(Zero, WithCompression) {
+  for (const char* method : {"topk", "int8", "powersgd"}) {
+    // Groups are cut otherwise, so other elements are chosen, and other scales.
+    const std::string compressed = std::string("--compression.method=") + method;
+    const double whole = train(shared_config("gpt2", 2, {compressed}), 2, 6).losses.back();
+    for (const Words& stage : kStages) {
+      const Outcome shared = train(shared_config("gpt2", 2, {compressed, stage[0]}), 2, 6);
+      EXPECT_NEAR(shared.losses.back(), whole, 0.02 * whole) << method << stage[0];
+    }
+  }
+}
+
+// What each worker holds is what the accounting of ZeRO says: 4 bytes of weights, 4 of gradients, 8 of moments.
+TEST(Zero, HoldsWhatTheFormulaSays) {
+  const auto bytes = [](int zero, const Words& more = {}) {
+    Words words = {"--model.hidden=128", "--model.layers=16", fmt::format("--parallel.zero={}", zero)};
+    words.insert(words.end(), more.begin(), more.end());
+    const Config config = shared_config("gpt2", 4, words);
+    const OpenedData data = open_data(data_options_of(config));
+    double largest = 0, parameters = 0;
+    std::mutex mutex;
+    run_as_threads(4, [&](World& world) {
+      Trainer trainer(world, config, data);
+      trainer.step();
+      const std::lock_guard lock(mutex);
+      largest = std::max(largest, static_cast<double>(trainer.state_bytes()));
+      parameters = static_cast<double>(trainer.part().num_parameters());
+    });
+    return largest / parameters;
+  };
+  EXPECT_NEAR(bytes(0), 16 + 0.3, 0.4);  // the output layer's gradient has a place of its own
+  EXPECT_NEAR(bytes(1), 4 + 4 + 8 / 4.0, 0.6);
+  EXPECT_NEAR(bytes(2), 4 + 4 / 4.0 + 8 / 4.0, 0.6);
+  EXPECT_NEAR(bytes(3), 16 / 4.0 + 3 * 4 / 16.0, 0.6);  // three layers are gathered at a time
+  EXPECT_NEAR(bytes(1, {"--precision.compute=bfloat16"}), 2 + 4 + 12 / 4.0, 0.6);
+}
+
+}  // namespace
+}  // namespace trireme
