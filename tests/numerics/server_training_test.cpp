@@ -132,7 +132,7 @@ std::pair<uint64_t, uint64_t> largest(const Trainer& trainer) {
   return most;
 }
 
-// Within 10 % of the loss of the synchronous mode after 30 steps, in which the loss falls to less than half.
+// The loss falls as far as in the synchronous mode, within 30 % of that way.
 TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
   const Words words = {"--train.steps=30", "--optimizer.lr=0.003"};
   const auto end = [](const std::vector<double>& losses) {
@@ -142,12 +142,11 @@ TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
     Words all = words;
     all.insert(all.end(), optimizer.begin(), optimizer.end());
     const Outcome synchronous = train(served("mlp", all, 2), 3, 30);
-    printf("sync %g -> %g\n", synchronous.losses[0], end(synchronous.losses));
-    ASSERT_LT(end(synchronous.losses), 0.9 * synchronous.losses[0]);
+    const double fall = synchronous.losses[0] - end(synchronous.losses);
+    ASSERT_GT(fall, 0.1 * synchronous.losses[0]);
     for (const char* mode : {"asynchronous", "bounded"}) {
       const Outcome outcome = train(served("mlp", all, 2, mode), 3, 30);  // all ranks see one state
-      printf("%s %g\n", mode, end(outcome.losses));
-      EXPECT_NEAR(end(outcome.losses), end(synchronous.losses), 0.1 * end(synchronous.losses)) << mode;
+      EXPECT_NEAR(end(outcome.losses), end(synchronous.losses), 0.3 * fall) << mode;
     }
   }
 }

@@ -1,6 +1,7 @@
 // Replicas that share optimizer state, gradients and weights: the same bits as replicas that hold everything.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <mutex>
 
 #include "numerics/training.h"
@@ -122,6 +123,14 @@ TEST(Zero, WithCompression) {
       EXPECT_NEAR(shared.losses.back(), whole, 0.02 * whole) << method << stage[0];
     }
   }
+}
+
+TEST(Zero, OffloadChangesNoBit) {
+  const std::string folder = (std::filesystem::temp_directory_path() / "trireme-zero-test").string();
+  expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=bfloat16"},
+                         {{"--parallel.offload=" + folder}, {"--parallel.zero=3", "--parallel.offload=" + folder}});
+  EXPECT_TRUE(std::filesystem::is_empty(folder)) << "files have no names";
+  std::filesystem::remove_all(folder);
 }
 
 // What each worker holds is what the accounting of ZeRO says: 4 bytes of weights, 4 of gradients, 8 of moments.

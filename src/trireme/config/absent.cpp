@@ -22,7 +22,6 @@ const std::vector<Absent>& list() {
       {"parallel.cp", 1, "context parallelism"},
       {"parallel.ep", 1, "expert parallelism"},
       {"parallel.plan", std::string(), "running a plan"},
-      {"parallel.offload", std::string(), "offloading"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
   };
   return all;

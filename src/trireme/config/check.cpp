@@ -187,6 +187,10 @@ void check_asynchronous(const Config& config) {
 
 void check_zero(const Config& config, int64_t dp) {
   const ParallelConfig& parallel = config.parallel;
+  if (!parallel.offload.empty() && config.train.device == "cuda") {
+    contradict(config, "parallel.offload", "is for memory of the CPU, not with", "train.device",
+               "leave parallel.offload empty; parallel.zero shares optimizer state over GPUs");
+  }
   const auto needs = [&](bool is_set, std::string_view key, std::string_view what, int64_t stage) {
     if (is_set && parallel.zero < stage) {
       contradict(config, key, what, "parallel.zero", fmt::format("set parallel.zero = {}", stage));

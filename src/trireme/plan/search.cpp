@@ -49,8 +49,8 @@ class Searcher {
     check_types(job_of(config).layout, cluster_);
   }
 
-  /// The best layouts that fit, best first.
-  void run() {
+  /// The best layouts that fit, best first. Throws where none does; `briefly`: without saying what would fit.
+  void run(bool briefly = false) {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
     if (candidates_.empty()) refuse_to_cut();
     for (const Candidate& candidate : candidates_) {
@@ -59,6 +59,7 @@ class Searcher {
       if (candidate.least_seconds > best * (1 + 10 * kAsGood) || simulated_ >= kMostSimulations) break;
       try_candidate(candidate);
     }
+    if (found_.empty() && briefly) throw Error(fmt::format("nothing fits into {} devices", devices_));
     if (found_.empty()) refuse_memory();
     sort_found();
     refine_splits();
@@ -241,7 +242,7 @@ class Searcher {
     try {
       if (cluster_.num_hosts == 0 || devices_ < int64_t{cluster_.num_hosts} * cluster_.devices_per_host) {
         Searcher more(config_, cluster_, devices_ + 1, options);
-        more.run();
+        more.run(true);
         add("one more GPU", more.best_seconds(), more.best().layout);
       }
     } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
@@ -302,7 +303,7 @@ class Searcher {
         PlanOptions options = options_;
         options.explain = false;
         Searcher more(config_, cluster_, devices_ * factor, options);
-        more.run();
+        more.run(true);
         ways.push_back(fmt::format("{} devices ({})", devices_ * factor, more.best().layout));
         break;
       } catch (const Error&) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "trireme/runtime/offload.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/shared_tensor.h"
@@ -118,9 +119,9 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       group.whole = shared_zeros(sharing_.sharers, place.size, compute);
       group.own = group.whole.narrow(0, begin, end - begin);
     }
-    group.master = mixed ? torch::zeros({end - begin}, floats) : group.own;
+    group.master = mixed ? optimizer_zeros(end - begin) : group.own;
   } else {
-    group.master = torch::zeros({room}, floats);
+    group.master = mixed ? optimizer_zeros(room) : torch::zeros({room}, floats);
     group.whole = mixed ? torch::zeros({room}, floats.dtype(compute_type_)) : group.master;
   }
   for (const size_t i : place.items) {
@@ -157,6 +158,10 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     parameter.set_data(spec ? wrap_local(memory, spec->mesh, spec->layout, parameter.sizes()) : memory);
     if (entry != kNone && !is_shared) entries_[entry].master = view(group.master);
   }
+}
+
+torch::Tensor ParameterStore::optimizer_zeros(int64_t count) const {
+  return device_.is_cpu() ? offloaded_zeros(sharing_.offload, count) : torch::zeros({count}, device_);
 }
 
 int ParameterStore::find(const std::string& name) const {

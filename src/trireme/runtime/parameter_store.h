@@ -30,6 +30,7 @@ namespace trireme {
 struct ParameterSharing {
   Communicator* sharers = nullptr;  ///< null: nothing is shared
   bool frees = false;               ///< what is not its own share is kept only while it is used
+  std::string offload = {};         ///< a folder for master weights that are nothing else; empty: memory
 };
 
 /// Parameters that are laid out together: those of a stage.
@@ -82,6 +83,8 @@ class ParameterStore {
   int find(const std::string& name) const;
   torch::Device device() const { return device_; }
   torch::ScalarType compute_type() const { return compute_type_; }
+  /// `count` zeros for what the optimizer alone touches: in memory or in a file.
+  torch::Tensor optimizer_zeros(int64_t count) const;
   /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
   /// parameter is one.
   static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);

@@ -228,8 +228,8 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     if (!initializes_late()) return local_part(parameter);
     return initial_values(*model_, name, parameter.sizes(), seed_).to(device_);
   };
-  parameters_ = std::make_unique<ParameterStore>(std::move(groups), compute_type,
-                                                 ParameterSharing{groups_.sharers(), zero_ == 3}, value);
+  parameters_ = std::make_unique<ParameterStore>(
+      std::move(groups), compute_type, ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload}, value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;
     if (shared.owner == shared.use) {

@@ -47,9 +47,8 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_st
 
 Optimizer::Optimizer(const OptimizerConfig& config, ParameterStore& parameters)
     : config_(config), rule_(update_rule(config)), parameters_(parameters) {
-  const auto make = [&] { return torch::zeros({parameters.num_owned()}, parameters.device()); };
-  if (rule_.has_first()) first_ = make();
-  if (rule_.has_second()) second_ = make();
+  if (rule_.has_first()) first_ = parameters.optimizer_zeros(parameters.num_owned());
+  if (rule_.has_second()) second_ = parameters.optimizer_zeros(parameters.num_owned());
 }
 
 void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, double factor, double lr, int64_t step) {
