@@ -69,6 +69,11 @@ TEST(LocalTraining, ReplicasAreAlikeWhenTheyHaveMet) {
     }
   }
   EXPECT_EQ(alike_after(local("average", 3, {"--local.after=2"}), 2, 8), (Steps{1, 2, 5, 8}));
+  for (const char* type : {"bfloat16", "float16"}) {
+    const Words words = {std::string("--precision.compute=") + type, "--train.clip=0.5",
+                         "--precision.loss_scale_init=128"};
+    EXPECT_EQ(alike_after(local("average", 2, words, "gpt2"), 2, 5), (Steps{2, 4})) << type;
+  }
   EXPECT_EQ(alike_after(local("diloco", 2, {"--local.format=int8"}), 3, 5), (Steps{2, 4}));
   EXPECT_EQ(alike_after(local("average", 4, {"--train.steps=6"}), 2, 6), (Steps{4, 6}));  // the end
   EXPECT_EQ(alike_after(local("gossip", 2), 2, 5), (Steps{2, 4}));                        // both are all

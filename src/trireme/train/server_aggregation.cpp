@@ -100,8 +100,9 @@ std::span<float> ServerAggregation::master(size_t parameter) const {
   return floats_of(part_.parameters().shares()[parameters_[parameter].share].master);
 }
 
-/// Starts servers, and gives them masters and moments. Who is first has the same as the others.
+/// Starts servers, and gives them masters and moments: rank 0 for all, who have the same.
 void ServerAggregation::give_weights(int64_t step) {
+  // Where this throws, nothing was started.
   const server::KeyTable table(keys_, settings_.piece_elements, static_cast<int>(config_.server.count));
   server::ServerOptions options;
   options.bind = serving_address(world_);
