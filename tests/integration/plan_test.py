@@ -3,13 +3,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
-TRIREME = os.path.join(os.environ["TRIREME_BIN_DIR"], "trireme")
+BIN = os.environ["TRIREME_BIN_DIR"]
+TRIREME = os.path.join(BIN, "trireme")
 FIELDS = ["step_seconds", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu",
           "memory_bytes_per_gpu", "bubble_fraction", "fits", "layout", "stages"]
 MODEL = ("--model.kind gpt --model.layers 24 --model.hidden 2048 --model.heads 32 --model.seq 1024 "
@@ -119,6 +121,45 @@ class Files(unittest.TestCase):
         self.assertTrue(any("stage 1" in text for text in texts))
         self.assertIn("digraph", dot.read_text())
         self.assertIn("attention.qkv", dot.read_text())
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
+class InTraining(unittest.TestCase):
+    TINY = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
+            "--train.global_batch=8", "--data.generated_size=20000"]
+    SHORT = ["--train.steps=3", "--optimizer.warmup_steps=0", "--observe.tensorboard=false", "--json"]
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme-plan-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_in_folder(self, *words):
+        return subprocess.run([TRIREME, *words], capture_output=True, text=True, timeout=120, cwd=self.folder)
+
+    def test_a_plan_is_run_and_so_is_auto(self):
+        done = self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        layouts = []
+        for plan in ("plan.json", "auto"):
+            done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--nproc", "2", "--parallel.plan", plan)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            layouts.append(json.loads(done.stdout)["layout"])
+        self.assertEqual(layouts[0], layouts[1])
+
+    def test_given_keys_stay(self):
+        done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--nproc", "2", "--parallel.plan", "auto",
+                                  "--parallel.pp=2")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("pp=2", json.loads(done.stdout)["layout"])
+
+    def test_a_plan_for_others_is_refused(self):
+        self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")
+        for words, sentence in [(["--nproc", "3"], "the plan is for 2 workers, and there are 3"),
+                                (["--nproc", "2", "--model.layers=3"], "the plan is for another model"),
+                                (["--nproc", "2", "--parallel.plan", "no.json"], "no.json")]:
+            done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--parallel.plan", "plan.json", *words)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(sentence, done.stderr)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ TEST(Composition, EverythingTrainsOrIsRefused) {
       if (found == reasons.end()) found = reasons.insert(reasons.end(), reason);
       cell = fmt::format("({})", found - reasons.begin() + 1);
     }
-    const std::string row = fmt::format("| {} | {} | {} | {} | {} |", each.aggregation, each.compression, each.tp,
-                                        each.pp, each.precision);
+    const std::string row =
+        fmt::format("| {} | {} | {} | {} | {} |", each.aggregation, each.compression, each.tp, each.pp, each.precision);
     std::vector<std::string>& cells = rows[row];
     if (cells.empty()) order.push_back(row);
     if (cells.size() < 4) {

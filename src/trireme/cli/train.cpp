@@ -12,6 +12,7 @@
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
+#include "trireme/cli/plan_words.h"
 #include "trireme/comm/launch_environment.h"
 #include "trireme/config/check.h"
 #include "trireme/config/presets.h"
@@ -49,6 +50,22 @@ void apply_resume(Options& options) {
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 
+/// The plan's keys come before the user's words, which win.
+Config resolve_with_plan(Options& options) {
+  const Config config = resolve(options.config.sources());
+  if (config.parallel.plan.empty()) return config;
+  const LaunchEnvironment launched = read_launch_environment();
+  const int workers = launched.launcher == Launcher::kAlone ? options.config.num_workers(config) : launched.size;
+  std::string told;
+  std::vector<std::string>& words = options.config.words;
+  const std::vector<std::string> planned = plan_words(config, workers, told);
+  words.insert(words.begin(), planned.begin(), planned.end());
+  words.push_back("--parallel.plan=");
+  if (options.config.num_processes == 0) options.config.num_processes = workers;
+  if (!options.json) fmt::print(stderr, "{}\n", told);
+  return resolve(options.config.sources());
+}
+
 int run(Options& options, CLI::App& command) {
   if (options.config_reference) {
     fmt::print("{}", config_reference_markdown());
@@ -60,7 +77,7 @@ int run(Options& options, CLI::App& command) {
   }
   options.config.take(command);
   apply_resume(options);
-  const Config config = resolve(options.config.sources());
+  const Config config = resolve_with_plan(options);
   const bool launched = read_launch_environment().launcher != Launcher::kAlone;
   if (options.show_config) {
     const int workers = options.config.num_workers(config);

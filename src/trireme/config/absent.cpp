@@ -21,7 +21,7 @@ const std::vector<Absent>& list() {
   static const std::vector<Absent> all = {
       {"parallel.cp", 1, "context parallelism"},
       {"parallel.ep", 1, "expert parallelism"},
-      {"parallel.plan", std::string(), "running a plan"},
+      {"parallel.plan", std::string(), "a plan outside of trireme train"},
       {"elastic.max_restarts", 0, "restarting after a failure"},
   };
   return all;
