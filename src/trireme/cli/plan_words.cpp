@@ -48,6 +48,7 @@ std::vector<std::string> plan_words(const Config& config, int num_workers, std::
                                     fmt::format("--train.micro_batch={}", keys.micro_batch),
                                     "--train.recompute=" + keys.recompute,
                                     "--compression.method=" + keys.compression};
+  if (keys.zero > 1) words.push_back("--parallel.zero_accumulation=" + planned.parallel.zero_accumulation);
   if (keys.leaves > 0) words.push_back(fmt::format("--train.leaves={}", keys.leaves));
   return words;
 }

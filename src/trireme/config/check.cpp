@@ -276,7 +276,7 @@ void check_aggregation(const Config& config) {
   refuse(parallel.pp > 1, whole, "parallel.pp", "set parallel.pp = 1");
   refuse(parallel.tp > 1, whole, "parallel.tp", "set parallel.tp = 1");
   refuse(parallel.zero > 0, whole, "parallel.zero", "set parallel.zero = 0");
-  refuse(config.compression.method != "none", "sends nothing that could be packed by", "compression.method",
+  refuse(config.compression.method != "none", "sends gradients whole, not with", "compression.method",
          alone ? "set compression.method = \"none\"; local.format packs what DiLoCo sends"
                : "set compression.method = \"none\"");
   refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device", "set train.device = \"cpu\"");

@@ -117,7 +117,7 @@ class Enumeration {
     const std::vector<ScheduleKind> kinds = given ? std::vector{base_.layout.schedule} : options_.schedules;
     for (const ScheduleKind kind : kinds) {
       const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
-      if (splits && layout.recompute == RecomputeKind::kSelective) continue;
+      if (splits && (layout.recompute == RecomputeKind::kSelective || layout.zero == 3)) continue;  // as the trainer
       if (kind != ScheduleKind::kInterleaved) {
         put(kind, given_rounds && kind == ScheduleKind::k1F1B ? config_.parallel.interleave : 1);
         continue;

@@ -118,6 +118,8 @@ void apply_plan(const Plan& plan, Config& config) {
   set("parallel.cp", p.cp, k.cp);
   set("parallel.ep", p.ep, k.ep);
   set("parallel.zero", p.zero, k.zero);
+  // The memory that was predicted; sums of whole gradients would take more.
+  if (k.zero > 1) set("parallel.zero_accumulation", p.zero_accumulation, std::string("shares"));
   set("parallel.sequence", p.sequence, k.sequence);
   set("parallel.schedule", p.schedule, k.schedule);
   set("parallel.interleave", p.interleave, k.interleave);
