@@ -161,8 +161,10 @@ ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes,
   if (workers) BenchWorker(*workers, job).measure(point, rounds);
   comm.barrier({.timeout = std::chrono::minutes(20)});
   if (serves) {
+    const double seconds = seconds_since(begin);
+    servers.own[0]->stop();  // what it has answered last is then counted
     const server::ServerStats stats = servers.own[0]->stats();
-    point.busy = static_cast<double>(stats.busy_ns) / 1e9 / seconds_since(begin);
+    point.busy = static_cast<double>(stats.busy_ns) / 1e9 / seconds;
     // Pieces that pass through shared memory are not on the socket: count what was applied and answered.
     const double piece = static_cast<double>(bytes) / static_cast<double>(job.keys.size());
     const double steps = rounds + kWarmUps + 1;
