@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
-#include "trireme/base/error.h"
 #include "trireme/base/units.h"
+#include "trireme/config/value.h"
 #include "trireme/plan/search.h"
 #include "trireme/simulate/cluster.h"
 
@@ -20,9 +20,9 @@ Cluster cluster_for(const Config& config) {
 }  // namespace
 
 std::vector<std::string> plan_words(const Config& config, int num_workers, std::string& told) {
-  Plan plan;
   Config planned = config;
   planned.parallel.plan.clear();
+  Plan plan;
   if (config.parallel.plan == "auto") {
     PlanOptions options;
     options.explain = false;
@@ -31,25 +31,17 @@ std::vector<std::string> plan_words(const Config& config, int num_workers, std::
     plan = read_plan(config.parallel.plan);
     check_plan(plan, planned, num_workers);
   }
-  apply_plan(plan, planned);  // refuses what no key says
-  const PlanKeys& keys = plan.keys;
+  apply_plan(plan, planned);
   told = fmt::format("planned for {}: {} · predicted {} a step, {} a worker", plan.cluster, plan.layout_text(),
                      format_duration(plan.predicted.step_seconds),
                      format_bytes(static_cast<uint64_t>(plan.predicted.memory_bytes_per_gpu)));
-  std::vector<std::string> words = {fmt::format("--parallel.dp={}", keys.dp),
-                                    fmt::format("--parallel.tp={}", keys.tp),
-                                    fmt::format("--parallel.pp={}", keys.pp),
-                                    fmt::format("--parallel.zero={}", keys.zero),
-                                    fmt::format("--parallel.interleave={}", keys.interleave),
-                                    fmt::format("--parallel.sequence={}", keys.sequence),
-                                    "--parallel.schedule=" + keys.schedule,
-                                    "--parallel.split=" + keys.split,
-                                    fmt::format("--train.global_batch={}", keys.global_batch),
-                                    fmt::format("--train.micro_batch={}", keys.micro_batch),
-                                    "--train.recompute=" + keys.recompute,
-                                    "--compression.method=" + keys.compression};
-  if (keys.zero > 1) words.push_back("--parallel.zero_accumulation=" + planned.parallel.zero_accumulation);
-  if (keys.leaves > 0) words.push_back(fmt::format("--train.leaves={}", keys.leaves));
+  std::vector<std::string> words;
+  for (const Key& key : keys()) {
+    const Value value = get_value(planned, key);
+    if (value == get_value(config, key)) continue;
+    const auto* text = std::get_if<std::string>(&value);
+    words.push_back(fmt::format("--{}={}", key.full_name(), text ? *text : format_value(value)));
+  }
   return words;
 }
 

@@ -50,7 +50,7 @@ void apply_resume(Options& options) {
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 
-/// The plan's keys come before the user's words, which win.
+/// What the user gave stays: the planner has kept it.
 Config resolve_with_plan(Options& options) {
   const Config config = resolve(options.config.sources());
   if (config.parallel.plan.empty()) return config;
@@ -59,8 +59,7 @@ Config resolve_with_plan(Options& options) {
   std::string told;
   std::vector<std::string>& words = options.config.words;
   const std::vector<std::string> planned = plan_words(config, workers, told);
-  words.insert(words.begin(), planned.begin(), planned.end());
-  words.push_back("--parallel.plan=");
+  words.insert(words.end(), planned.begin(), planned.end());
   if (options.config.num_processes == 0) options.config.num_processes = workers;
   if (!options.json) fmt::print(stderr, "{}\n", told);
   return resolve(options.config.sources());

@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/config/value.h"
+#include "trireme/plan/plan_keys.h"
 
 namespace trireme {
 namespace {
@@ -105,31 +107,16 @@ void apply_plan(const Plan& plan, Config& config) {
     throw UsageError("the plan has stages of different shapes, which the trainer cannot run",
                      "plan without --uneven: all stages are then alike");
   }
-  const PlanKeys& k = plan.keys;
-  const auto set = [&](const char* key, auto& place, const auto& value) {
-    if (place == value) return;
-    place = value;
-    config.origins.set(key, "the plan");
+  const auto set = [&](const char* name, const Value& value) {
+    const Key& key = find_key(name, "the plan");
+    if (get_value(config, key) == value) return;
+    set_value(config, key, value, "the plan");
+    config.origins.set(name, "the plan");
   };
-  ParallelConfig& p = config.parallel;
-  set("parallel.dp", p.dp, k.dp);
-  set("parallel.tp", p.tp, k.tp);
-  set("parallel.pp", p.pp, k.pp);
-  set("parallel.cp", p.cp, k.cp);
-  set("parallel.ep", p.ep, k.ep);
-  set("parallel.zero", p.zero, k.zero);
+  visit_keys(plan.keys, [&](const char* name, const auto& value) { set(name, value); });
+  set("parallel.plan", std::string());
   // The memory that was predicted; sums of whole gradients would take more.
-  if (k.zero > 1) set("parallel.zero_accumulation", p.zero_accumulation, std::string("shares"));
-  set("parallel.sequence", p.sequence, k.sequence);
-  set("parallel.schedule", p.schedule, k.schedule);
-  set("parallel.interleave", p.interleave, k.interleave);
-  set("parallel.split", p.split, k.split);
-  set("parallel.plan", p.plan, std::string());
-  set("train.global_batch", config.train.global_batch, k.global_batch);
-  set("train.micro_batch", config.train.micro_batch, k.micro_batch);
-  set("train.leaves", config.train.leaves, k.leaves);
-  set("train.recompute", config.train.recompute, k.recompute);
-  set("compression.method", config.compression.method, k.compression);
+  if (plan.keys.zero > 1) set("parallel.zero_accumulation", std::string("shares"));
 }
 
 }  // namespace trireme

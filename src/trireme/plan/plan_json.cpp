@@ -6,7 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/plan/plan.h"
+#include "trireme/plan/plan_keys.h"
 
 namespace trireme {
 namespace {
@@ -30,25 +30,6 @@ void visit_model(Value& m, Visit visit) {
   visit("channels", m.channels);
   visit("image", m.image);
   visit("classes", m.classes);
-}
-
-template <typename Value, typename Visit>
-void visit_keys(Value& k, Visit visit) {
-  visit("parallel.dp", k.dp);
-  visit("parallel.tp", k.tp);
-  visit("parallel.pp", k.pp);
-  visit("parallel.cp", k.cp);
-  visit("parallel.ep", k.ep);
-  visit("parallel.zero", k.zero);
-  visit("parallel.sequence", k.sequence);
-  visit("parallel.schedule", k.schedule);
-  visit("parallel.interleave", k.interleave);
-  visit("parallel.split", k.split);
-  visit("train.global_batch", k.global_batch);
-  visit("train.micro_batch", k.micro_batch);
-  visit("train.leaves", k.leaves);
-  visit("train.recompute", k.recompute);
-  visit("compression.method", k.compression);
 }
 
 template <typename Value, typename Visit>
