@@ -294,12 +294,7 @@ void BoardCollectives::reduce(const Call& call, ConstData in, Data out, ReduceOp
 }
 
 void BoardCollectives::reduce_scatter(const Call& call, ConstData in, Data out, ReduceOp op) {
-  const int rank = board_->rank();
-  show_blocks(call, in, out.count, board_->size(), true, [&](auto position, size_t first, size_t count) {
-    take_reduced(
-        in.part(static_cast<size_t>(rank) * out.count + first, 0).bytes,
-        [&](int member) { return position(member, rank); }, out.part(first, count), op, stores_for(out.num_bytes()));
-  });
+  reduce_scatter_v(call, in, out, std::vector<size_t>(static_cast<size_t>(board_->size()), out.count), op);
 }
 
 void BoardCollectives::reduce_scatter_v(const Call& call, ConstData in, Data out, std::span<const size_t> counts,

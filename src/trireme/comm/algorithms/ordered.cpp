@@ -82,7 +82,7 @@ void reduce_scatter_v_by_messages(Messenger& messenger, ConstData in, Data out, 
 }
 
 void reduce_scatter_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp op) {
-  reduce_own_part(messenger, in, out, op, [&](int r) { return Part{static_cast<size_t>(r) * out.count, out.count}; });
+  reduce_scatter_v_by_messages(messenger, in, out, std::vector(static_cast<size_t>(messenger.size()), out.count), op);
 }
 
 }  // namespace trireme
