@@ -65,7 +65,13 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
       device_ = item.parameter.device();
       if (!item.is_owned) continue;
       entry_of_item_.back()[i] = entries_.size();
-      entries_.push_back({item.name, item.parameter, {}, item.parameter.dim() >= 2, stage.layout.items()[i].shared});
+      entries_.push_back({.name = item.name,
+                          .parameter = item.parameter,
+                          .master = {},
+                          .is_matrix = item.parameter.dim() >= 2,
+                          .is_shared = stage.layout.items()[i].shared,
+                          .stage = layouts_.size() - 1,
+                          .item = i});
     }
   }
   for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -263,21 +269,23 @@ torch::Tensor ParameterStore::gather_entry(size_t entry,
   const Entry& known = entries_[entry];
   const auto sizes = local_part(known.parameter).sizes();
   torch::Tensor own;
-  int64_t first = 0;
   for (size_t i = 0; i < shares_.size(); ++i) {
-    if (shares_[i].entry != entry) continue;
-    own = of_share(i).to(torch::kFloat32).reshape(-1);
-    first = shares_[i].first;
+    if (shares_[i].entry == entry) own = of_share(i).to(torch::kFloat32).reshape(-1);
   }
   if (!known.is_shared || !sharing_.sharers) return own.clone().view(sizes);
-  Communicator& sharers = *sharing_.sharers;
   if (!own.defined()) own = torch::empty({0}, torch::TensorOptions().device(device_));
-  std::vector<int64_t> mine = {first, own.numel()}, all(2 * static_cast<size_t>(sharers.size()));
-  sharers.all_gather(mine, all);
+  const FlatLayout& layout = layouts_[known.stage];
+  const int number = layout.places()[known.item].group;
+  const std::vector<int64_t>& cuts = group_at(known.stage, number).cuts;
   std::vector<size_t> counts;
-  for (size_t i = 0; i < all.size(); i += 2) counts.push_back(static_cast<size_t>(all[i + 1]));
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    counts.push_back(0);
+    for (const FlatLayout::Range& range : layout.ranges(number, cuts[i], cuts[i + 1])) {
+      if (range.item == known.item) counts.back() = static_cast<size_t>(range.count);
+    }
+  }
   torch::Tensor whole = torch::empty({local_part(known.parameter).numel()}, own.options());
-  sharers.all_gather_v(data_of(own.contiguous()), data_of(whole), counts, call_options(device_));
+  sharing_.sharers->all_gather_v(data_of(own.contiguous()), data_of(whole), counts, call_options(device_));
   return whole.view(sizes);
 }
 

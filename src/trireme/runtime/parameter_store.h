@@ -53,6 +53,7 @@ class ParameterStore {
                               ///< where it is shared
     bool is_matrix = false;   ///< two dimensions or more
     bool is_shared = false;
+    size_t stage = 0, item = 0;  ///< where it is laid out
   };
   /// What this rank updates: elements first … first + count − 1 of an entry, or all of it.
   struct Share {
