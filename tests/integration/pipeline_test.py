@@ -2,15 +2,11 @@
 # ctest: timeout=300
 """Pipelines in real processes: every layout trains the same bits, goes on with another's checkpoints, and refuses what
 cannot be before anything runs."""
-import json
 import os
-import shutil
-import subprocess
-import tempfile
 import unittest
 
-BIN = os.environ["TRIREME_BIN_DIR"]
-TRIREME = os.path.join(BIN, "trireme")
+from layouts import LayoutTest, run
+
 # Four layers to cut between: embedding, two blocks, output. Its weights are tied, so first and last stage share one.
 SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
          "--train.global_batch=8", "--train.micro_batch=2", "--data.generated_size=20000",
@@ -18,38 +14,10 @@ SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--mod
 STEPS = 6
 
 
-def run(*arguments, cwd):
-    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd)
 
-
-def words_of(layout):
-    """dp=2,pp=2 as keys."""
-    return [f"--parallel.{word}" for word in layout.split(",")]
-
-
-@unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
-class PipelineTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="trireme-pipeline-")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def run_json(self, *arguments):
-        done = run(*arguments, "--json", cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return json.loads(done.stdout)
-
-    def train(self, name, layout, *more, steps=STEPS):
-        return self.run_json("train", *SMALL, *words_of(layout), f"--train.steps={steps}",
-                             f"--observe.run_dir={name}", *more)
-
-    def resume(self, name, layout, *more):
-        return self.run_json("train", "--resume", name, *words_of(layout), f"--train.steps={STEPS}", *more)
-
-    def assert_same_bits(self, a, b):
-        """Weights and optimizer of the newest checkpoints."""
-        done = run("checkpoint", "diff", a, b, cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"equal: \d+ tensors, bit for bit")
+class PipelineTest(LayoutTest):
+    SMALL = SMALL
+    STEPS = STEPS
 
     def files(self, run_name, start):
         newest = os.path.join(self.folder, run_name, "checkpoints", f"step-{STEPS:06}")

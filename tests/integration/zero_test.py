@@ -2,36 +2,19 @@
 # ctest: timeout=300
 """ZeRO's stages in real processes: the same bits as stage 0, checkpoints that go on under any other stage and layout,
 and less memory."""
-import json
-import os
 import resource
-import shutil
 import subprocess
-import tempfile
 import time
 import unittest
 
-BIN = os.environ["TRIREME_BIN_DIR"]
-TRIREME = os.path.join(BIN, "trireme")
+from layouts import TRIREME, LayoutTest, run
+
 SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
          "--train.global_batch=8", "--train.micro_batch=2", "--train.leaves=4", "--data.generated_size=20000",
          "--optimizer.schedule=constant", "--optimizer.warmup_steps=0", "--observe.tensorboard=false"]
 STEPS = 6
 MIB = 1 << 20
 
-
-def run(*arguments, cwd, data_limit=None):
-    def limit():
-        if data_limit is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, (data_limit, data_limit))
-
-    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=200, cwd=cwd,
-                          preexec_fn=limit)
-
-
-def words_of(layout):
-    """dp=2,zero=2 as keys."""
-    return [f"--parallel.{word}" for word in layout.split(",")]
 
 
 def data_of(pid):
@@ -52,20 +35,9 @@ def descendants(pid):
     return own + [each for child in own for each in descendants(child)]
 
 
-@unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
-class ZeroTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp(prefix="trireme-zero-")
-        self.addCleanup(shutil.rmtree, self.folder)
-
-    def run_json(self, *arguments):
-        done = run(*arguments, "--json", cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return json.loads(done.stdout)
-
-    def train(self, name, layout, *more, steps=STEPS):
-        return self.run_json("train", *SMALL, *words_of(layout), f"--train.steps={steps}",
-                             f"--observe.run_dir={name}", *more)
+class ZeroTest(LayoutTest):
+    SMALL = SMALL
+    STEPS = STEPS
 
     def data_of_small_run(self):
         """What a worker allocates for itself without a model to speak of."""
@@ -77,11 +49,6 @@ class ZeroTest(unittest.TestCase):
                 time.sleep(0.01)
         self.assertEqual(job.returncode, 0)
         return largest
-
-    def assert_same_bits(self, a, b):
-        done = run("checkpoint", "diff", a, b, cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"equal: \d+ tensors, bit for bit")
 
     def test_stages_train_the_same_bits(self):
         whole = self.train("whole", "dp=2")
@@ -104,7 +71,7 @@ class ZeroTest(unittest.TestCase):
             with self.subTest(first=first, then=then):
                 name = f"run-{number}"
                 self.train(name, first, steps=STEPS // 2)
-                self.run_json("train", "--resume", name, *words_of(then), f"--train.steps={STEPS}")
+                self.resume(name, then)
                 self.assert_same_bits("whole", name)
 
     def test_verify_says_equal(self):
@@ -134,9 +101,10 @@ class ZeroTest(unittest.TestCase):
                  "--train.steps=2", "--observe.tensorboard=false", "--observe.report=false", "--parallel.dp=8",
                  "--train.eval_every=0", "--checkpoint.async=false"]
         limit = self.data_of_small_run() + 800 * MIB // 3
-        whole = run("train", *model, "--parallel.zero=0", cwd=self.folder, data_limit=limit)
+        limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))}
+        whole = run("train", *model, "--parallel.zero=0", cwd=self.folder, **limited)
         self.assertNotEqual(whole.returncode, 0, whole.stdout)
-        shared = run("train", *model, "--parallel.zero=3", "--json", cwd=self.folder, data_limit=limit)
+        shared = run("train", *model, "--parallel.zero=3", "--json", cwd=self.folder, **limited)
         self.assertEqual(shared.returncode, 0, shared.stdout + shared.stderr)
 
 
