@@ -33,54 +33,7 @@ void append_tensor(const at::Tensor& tensor, DecisionKey& key) {
   key.append(sizes.begin(), sizes.end());
 }
 
-/// The call as the rules see it, and the tensors in their order.
-struct Reading {
-  OpCall call;
-  std::vector<at::Tensor> tensors;
-  std::vector<int> written;
-
-  Reading(const OperatorInfo& info, std::span<const c10::IValue> arguments) {
-    call.name = info.name;
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      const size_t before = tensors.size();
-      call.arguments.push_back(read(arguments[i]));
-      for (size_t t = before; info.written[i] && t < tensors.size(); ++t) written.push_back(static_cast<int>(t));
-    }
-  }
-
- private:
-  int add(const at::Tensor& tensor) {
-    if (!tensor.defined()) return -1;
-    tensors.push_back(tensor);
-    call.tensors.push_back(tensor.sizes().vec());
-    call.masks.push_back(tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
-    return static_cast<int>(tensors.size()) - 1;
-  }
-
-  Argument read(const c10::IValue& value) {
-    if (value.isTensor()) return TensorArgument{add(value.toTensor())};
-    if (value.isTensorList() || value.isOptionalTensorList()) {
-      TensorListArgument list;
-      for (const c10::IValue& element : value.toListRef()) {
-        list.indices.push_back(element.isTensor() ? add(element.toTensor()) : -1);
-      }
-      return list;
-    }
-    if (value.isInt()) return value.toInt();
-    if (value.isDouble()) return value.toDouble();
-    if (value.isBool()) return value.toBool();
-    if (value.isIntList() || value.isBoolList()) {
-      std::vector<int64_t> list;
-      append_list(value, list);
-      list.erase(list.begin());
-      return list;
-    }
-    if (value.isString()) return value.toStringRef();
-    return {};
-  }
-};
-
-std::string describe(const Reading& reading) {
+std::string describe(const CallReading& reading) {
   std::string text = reading.call.name + "(";
   for (size_t i = 0; i < reading.tensors.size(); ++i) {
     const MeshSpec* spec = mesh_spec(reading.tensors[i]);
@@ -91,7 +44,7 @@ std::string describe(const Reading& reading) {
   return text + ")";
 }
 
-void note_missing_rule(const Reading& reading, bool is_random) {
+void note_missing_rule(const CallReading& reading, bool is_random) {
   if (is_random) {
     throw Error(fmt::format("{}: each rank would draw numbers of its own", describe(reading)),
                 "use uniform_, normal_, bernoulli_, rand_like, randn_like or dropout, which mesh tensors know");
@@ -109,7 +62,7 @@ void note_missing_rule(const Reading& reading, bool is_random) {
 }
 
 /// A dimension that two axes cut unevenly, or in stretches: views could not say where its pieces are.
-bool is_cut_twice(const Reading& reading, const DeviceMesh& mesh) {
+bool is_cut_twice(const CallReading& reading, const DeviceMesh& mesh) {
   const MeshSpec* spec = reading.tensors.empty() ? nullptr : mesh_spec(reading.tensors[0]);
   if (!spec) return false;
   const auto& placements = spec->layout->placements;
@@ -137,7 +90,7 @@ double elements_of_a_rank(const at::Tensor& tensor, const DeviceMesh& mesh) {
 /// Makes a decision by a rule, axis after axis.
 class Decider {
  public:
-  Decider(const OperatorInfo& info, const Reading& reading, DeviceMesh& mesh)
+  Decider(const OperatorInfo& info, const CallReading& reading, DeviceMesh& mesh)
       : info_(info), reading_(reading), mesh_(mesh), num_axes_(mesh.axis_sizes().size()) {}
 
   /// None: a view would cut a dimension of its result in a way that no layout can say.
@@ -266,7 +219,7 @@ class Decider {
   }
 
   const OperatorInfo& info_;
-  const Reading& reading_;
+  const CallReading& reading_;
   DeviceMesh& mesh_;
   size_t num_axes_;
   std::vector<Layout> wanted_, results_;
@@ -275,6 +228,45 @@ class Decider {
 };
 
 }  // namespace
+
+CallReading::CallReading(const OperatorInfo& info, std::span<const c10::IValue> arguments) {
+  call.name = info.name;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t before = tensors.size();
+    call.arguments.push_back(read(arguments[i]));
+    for (size_t t = before; info.written[i] && t < tensors.size(); ++t) written.push_back(static_cast<int>(t));
+  }
+}
+
+int CallReading::add(const at::Tensor& tensor) {
+  if (!tensor.defined()) return -1;
+  tensors.push_back(tensor);
+  call.tensors.push_back(tensor.sizes().vec());
+  call.masks.push_back(tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte);
+  return static_cast<int>(tensors.size()) - 1;
+}
+
+Argument CallReading::read(const c10::IValue& value) {
+  if (value.isTensor()) return TensorArgument{add(value.toTensor())};
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    TensorListArgument list;
+    for (const c10::IValue& element : value.toListRef()) {
+      list.indices.push_back(element.isTensor() ? add(element.toTensor()) : -1);
+    }
+    return list;
+  }
+  if (value.isInt()) return value.toInt();
+  if (value.isDouble()) return value.toDouble();
+  if (value.isBool()) return value.toBool();
+  if (value.isIntList() || value.isBoolList()) {
+    std::vector<int64_t> list;
+    append_list(value, list);
+    list.erase(list.begin());
+    return list;
+  }
+  if (value.isString()) return value.toStringRef();
+  return {};
+}
 
 void set_strict(bool strict) { strict_mode = strict; }
 bool is_strict() { return strict_mode; }
@@ -310,7 +302,7 @@ bool append_key(const OperatorInfo& info, std::span<const c10::IValue> arguments
 }
 
 Decision decide(const OperatorInfo& info, std::span<const c10::IValue> arguments, DeviceMesh& mesh) {
-  const Reading reading(info, arguments);
+  const CallReading reading(info, arguments);
   const std::optional<OpRule> rule = find_rule(reading.call);
   if (!rule && mesh.mesh().size() > 1) note_missing_rule(reading, info.is_random);
   if (rule && !(rule->map && is_cut_twice(reading, mesh))) {

@@ -34,6 +34,19 @@ struct OperatorInfo {
   static const OperatorInfo& of(const c10::OperatorHandle& op);
 };
 
+/// A call as the rules see it, and its tensors in their order.
+struct CallReading {
+  OpCall call;
+  std::vector<at::Tensor> tensors;
+  std::vector<int> written;  ///< of the tensors: those that are changed in place
+
+  CallReading(const OperatorInfo& info, std::span<const c10::IValue> arguments);
+
+ private:
+  int add(const at::Tensor& tensor);
+  Argument read(const c10::IValue& value);
+};
+
 struct Decision {
   struct Output {
     const MeshLayout* layout = nullptr;

@@ -4,6 +4,8 @@
 #include <torch/library.h>
 
 #include "trireme/base/error.h"
+#include "trireme/tensor/arguments.h"
+#include "trireme/tensor/capture.h"
 #include "trireme/tensor/execution.h"
 #include "trireme/tensor/redistribute.h"
 
@@ -11,40 +13,7 @@ namespace trireme {
 namespace {
 
 using torch::jit::Stack;
-using Arguments = std::span<const c10::IValue>;
 using KeptArguments = c10::SmallVector<c10::IValue, 8>;
-
-/// Calls `visit` with each tensor among the arguments; lists are taken apart.
-template <typename Visit>
-void each_tensor(Arguments arguments, Visit visit) {
-  for (const c10::IValue& value : arguments) {
-    if (value.isTensor()) {
-      if (value.toTensor().defined()) visit(value.toTensor());
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      for (const c10::IValue& element : value.toListRef()) {
-        if (element.isTensor() && element.toTensor().defined()) visit(element.toTensor());
-      }
-    }
-  }
-}
-
-/// Replaces each tensor by what `change` gives for it, undefined ones too. Anything else stays.
-template <typename Change>
-void change_tensors(c10::IValue& value, Change change) {
-  if (value.isTensor()) {
-    value = c10::IValue(change(value.toTensor()));
-  } else if (value.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const c10::IValue& element : value.toListRef()) list.push_back(change(element.toTensor()));
-    value = std::move(list);
-  } else if (value.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& element : value.toListRef()) {
-      list.push_back(element.isTensor() ? std::optional(change(element.toTensor())) : std::nullopt);
-    }
-    value = std::move(list);
-  }
-}
 
 /// What all mesh tensors of a call share.
 struct Common {
@@ -263,6 +232,7 @@ void fallback(const c10::OperatorHandle& op, Stack* stack) {
     return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
   }
   if (info.family == Family::kTurning) return call_turning(info, *stack);
+  if (!common.first->mesh) return record_call(op, info, *stack);
   if (info.family == Family::kAsItIs || (common.all_replicated && !info.is_random)) {
     return call_replicated(op, info, *common.first, arguments, *stack);
   }
