@@ -2,22 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-
 #include "trireme/base/units.h"
 #include "trireme/config/value.h"
+#include "trireme/plan/graph_plan.h"
 #include "trireme/plan/search.h"
-#include "trireme/simulate/cluster.h"
 
 namespace trireme::cli {
-namespace {
-
-Cluster cluster_for(const Config& config) {
-  const char* named = std::getenv("TRIREME_CLUSTER");
-  return find_clusters(named ? named : config.train.device == "cuda" ? "h100-80gb" : "laptop").front();
-}
-
-}  // namespace
 
 std::vector<std::string> plan_words(const Config& config, int num_workers, std::string& told) {
   Config planned = config;
@@ -26,7 +16,8 @@ std::vector<std::string> plan_words(const Config& config, int num_workers, std::
   if (config.parallel.plan == "auto") {
     PlanOptions options;
     options.explain = false;
-    plan = make_plan(planned, cluster_for(config), num_workers, options);
+    plan = make_plan(planned, cluster_at_hand(config.train.device == "cuda" ? "h100-80gb" : "laptop"), num_workers,
+                     options);
   } else {
     plan = read_plan(config.parallel.plan);
     check_plan(plan, planned, num_workers);

@@ -56,7 +56,7 @@ double Graph::forward_flops() const {
     sum += op.work.flops();
     if (!op.work.is_linear) continue;
     const auto& output = tensors[static_cast<size_t>(op.outputs[0])].sizes;
-    const auto& weight = tensors[static_cast<size_t>(op.inputs[1])].sizes;
+    const auto& weight = tensors[static_cast<size_t>(op.inputs[static_cast<size_t>(op.work.factors[1])])].sizes;
     // Of a convolution the weight is [out, in, kernel …], of a product [in, out].
     const double depth =
         weight.size() > 2 ? elements(weight) / static_cast<double>(weight[0]) : static_cast<double>(weight[0]);

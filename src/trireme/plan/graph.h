@@ -5,6 +5,7 @@
 // chosen here is one that mesh tensors execute.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ struct GraphTensor {
 /// What an operator costs, whole. A cut divides it by the share of the first output that a rank has, but for linear
 /// operators, whose products are taken from the sizes of the parts.
 struct OperatorWork {
-  bool is_linear = false;  ///< a product of inputs 0 and 1, forward, for inputs and for weights
+  bool is_linear = false;              ///< a product of two inputs, forward, for inputs and for weights
+  std::array<int, 2> factors = {0, 1};  ///< which: rows, and weights
   double attention_flops = 0;
   std::vector<Product> forward_products, backward_products;
   std::vector<double> forward_bytes, backward_bytes, weight_bytes;  ///< memory traffic, one entry a start
@@ -44,6 +46,7 @@ struct GraphOperator {
   std::string name;  ///< "attention.qkv"
   OpCall call;       ///< tensors of the call are `inputs`, in their order
   std::vector<int> inputs, outputs;
+  std::vector<int> written = {};  ///< inputs that it changes in place: they stay as they are
   int layer = 0;
   OperatorWork work;
   double small_parameters = 0;  ///< biases and norms, which every rank has whole

@@ -74,10 +74,12 @@ class AxisStrategies {
   std::vector<AxisStrategy> of(const GraphOperator& op) {
     std::vector<AxisStrategy> found;
     const std::optional<OpRule> rule = find_rule(op.call);
-    if (!rule) return found;
     const size_t count = op.inputs.size();
+    if (!rule) {  // mesh tensors gather the inputs of such operators
+      return {{std::vector<Placement>(count), std::vector<Placement>(op.outputs.size())}};
+    }
     const auto attempt = [&](const std::vector<Placement>& current, size_t anchor) {
-      AxisState state{size_, current, std::vector<double>(count, 1), {}, {}};
+      AxisState state{size_, current, std::vector<double>(count, 1), op.written, {}};
       // Moving what is meant costs more than moving all the rest, so that the rest follows it.
       state.local_elements[anchor] = 1e12;
       const std::optional<Strategy> chosen = choose_strategy(*rule, op.call, state);

@@ -57,11 +57,12 @@ double StrategyCosts::computing(const GraphOperator& op, const OperatorStrategy&
   const std::vector<int> first(mesh_.sizes.size(), 0);
   double forward = 0, backward = 0;
   if (work.is_linear) {
+    const size_t x = at(work.factors[0]), w = at(work.factors[1]);
     const auto part = [&](const std::vector<int64_t>& sizes, const std::vector<Placement>& placements) {
       return local_sizes(sizes, placements, mesh_.sizes, first);
     };
     const Product p =
-        product_of(part(op.call.tensors[0], strategy.inputs[0]), part(op.call.tensors[1], strategy.inputs[1]),
+        product_of(part(op.call.tensors[x], strategy.inputs[x]), part(op.call.tensors[w], strategy.inputs[w]),
                    part(graph_.tensors[at(op.outputs[0])].sizes, strategy.outputs[0]));
     forward += product_seconds(p, device, type);
     backward += product_seconds({p.m, p.k, p.n}, device, type) + product_seconds({p.k, p.n, p.m}, device, type);

@@ -1,0 +1,57 @@
+// A layout for a graph that no configuration describes: all devices as one mesh on which operators are cut, or replicas
+// of a pipeline, whichever the cost model calls faster.
+//
+// What make_plan() (search.h) is for the trainer's models, for any module. Pure values.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trireme/plan/intra_op.h"
+
+namespace trireme {
+
+/// Which of the two, and its degrees.
+struct GraphLayout {
+  StageMesh mesh = {{1}};  ///< of all devices; unless there is a pipeline
+  int stages = 1, replicas = 1, micro_batches = 1;
+  bool is_pipeline() const { return stages > 1; }
+  /// "mesh 2x2", or stages x replicas x micro-batches: "pipeline 2x1x4".
+  std::string to_string() const;
+  bool operator==(const GraphLayout&) const = default;
+};
+/// Reads to_string(). Throws UsageError for what it cannot read, or what is not for so many devices.
+GraphLayout graph_layout_from(std::string_view text, int num_devices);
+
+struct GraphPlan {
+  GraphLayout layout;
+  Graph graph;            ///< of a micro-batch, layers clustered
+  IntraOpPlan operators;  ///< how they lie on the mesh; of a pipeline, on one device
+  Partition stages;       ///< of a pipeline: layers
+  double seconds = 0;     ///< of a step, without the optimizer
+  double bytes = 0;       ///< of the fullest device
+};
+
+struct GraphPlanOptions {
+  std::string layout = "auto";  ///< or one of GraphLayout::to_string()
+  double limit_bytes = 0;       ///< of a device; 0: what the cluster's have
+  int num_layers = 16;          ///< between which stages may begin
+  StageSetting setting = {.type = NumberType::kFloat32, .gradient_bytes = 4, .state_bytes = 16};
+};
+
+struct GraphPlanReport {
+  GraphPlan plan;
+  std::vector<GraphPlan> others;  ///< that fit, the fastest first
+};
+
+/// `graph_of` gives the graph of so many samples, without layers. Throws UsageError for a layout that cannot be, and
+/// Error where nothing fits.
+GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of, int64_t batch, const Cluster& cluster,
+                           int num_devices, const GraphPlanOptions& options = {});
+
+/// $TRIREME_CLUSTER, a preset or a file; else `otherwise`.
+Cluster cluster_at_hand(const std::string& otherwise);
+
+}  // namespace trireme
