@@ -34,7 +34,8 @@ TEST(ClusterLayers, IsTheBestOfAll) {
   const auto draw = [&](int below) { return static_cast<double>(random() % static_cast<unsigned>(below)); };
   int compared = 0;
   for (int trial = 0; trial < 300; ++trial) {
-    const int n = 1 + static_cast<int>(random() % 9), layers = 1 + static_cast<int>(random() % static_cast<unsigned>(n));
+    const int n = 1 + static_cast<int>(random() % 9),
+              layers = 1 + static_cast<int>(random() % static_cast<unsigned>(n));
     std::vector<double> costs, cuts;
     for (int i = 0; i < n; ++i) {
       costs.push_back(1 + draw(9));
@@ -58,8 +59,9 @@ TEST(ClusterLayers, IsTheBestOfAll) {
 }
 
 TEST(ClusterLayers, CutsWhereLittlePasses) {
-  const Graph graph = graph_of({.kind = ModelKind::kGpt2, .layers = 4, .hidden = 64, .heads = 4, .seq = 32, .vocab = 96},
-                               2, {.element_bytes = 4});
+  const Graph graph =
+      graph_of({.kind = ModelKind::kGpt2, .layers = 4, .hidden = 64, .heads = 4, .seq = 32, .vocab = 96}, 2,
+               {.element_bytes = 4});
   Graph clustered = graph;
   std::vector<double> costs(graph.operators.size(), 0);
   for (size_t o = 0; o < costs.size(); ++o) costs[o] = graph.operators[o].work.is_linear ? 1 : 0.01;

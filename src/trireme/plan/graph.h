@@ -34,7 +34,7 @@ struct GraphTensor {
 /// What an operator costs, whole. A cut divides it by the share of the first output that a rank has, but for linear
 /// operators, whose products are taken from the sizes of the parts.
 struct OperatorWork {
-  bool is_linear = false;              ///< a product of two inputs, forward, for inputs and for weights
+  bool is_linear = false;               ///< a product of two inputs, forward, for inputs and for weights
   std::array<int, 2> factors = {0, 1};  ///< which: rows, and weights
   double attention_flops = 0;
   std::vector<Product> forward_products, backward_products;

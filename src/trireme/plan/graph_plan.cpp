@@ -163,7 +163,8 @@ std::string GraphLayout::to_string() const {
 }
 
 GraphLayout graph_layout_from(std::string_view text, int num_devices) {
-  const char* const forms = "give \"auto\", \"mesh 4\", \"mesh 2x2\", or \"pipeline 2x1x4\": stages, replicas, micro-batches";
+  const char* const forms =
+      "give \"auto\", \"mesh 4\", \"mesh 2x2\", or \"pipeline 2x1x4\": stages, replicas, micro-batches";
   const size_t space = text.find(' ');
   const std::string_view kind = text.substr(0, space);
   std::vector<int> numbers;
@@ -208,11 +209,11 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
     }
   }
   if (report.others.empty()) {
-    throw Error(fmt::format("no layout keeps {} in the {} of a device{}", num_devices == 1 ? "it" : "its part",
-                            format_bytes(static_cast<uint64_t>(planner.limit())),
-                            least < kForbidden ? fmt::format(": {} at least", format_bytes(static_cast<uint64_t>(least)))
-                                               : ""),
-                "take more workers, a smaller batch or a smaller model");
+    throw Error(
+        fmt::format("no layout keeps {} in the {} of a device{}", num_devices == 1 ? "it" : "its part",
+                    format_bytes(static_cast<uint64_t>(planner.limit())),
+                    least < kForbidden ? fmt::format(": {} at least", format_bytes(static_cast<uint64_t>(least))) : ""),
+        "take more workers, a smaller batch or a smaller model");
   }
   // Among layouts that are as good as equal the simpler one, which comes first.
   std::stable_sort(report.others.begin(), report.others.end(),

@@ -256,6 +256,7 @@ std::vector<std::pair<std::string, std::string>> placements_of(const Graph& grap
       if (!tensor.is_parameter) continue;
       std::vector<Placement> own = plan.strategies[o].inputs[i];
       for (Placement& p : own) {
+        if (p.is_partial()) p = Placement::replicate();  // and is spread where it is used
         if (tensor.packs_modules && p.is_shard()) p = Placement::shard(p.dim);
         if (tensor.transposed && p.is_shard()) p = p.with_dim(1 - p.dim);
       }

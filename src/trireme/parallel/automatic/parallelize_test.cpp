@@ -1,0 +1,189 @@
+#include "trireme/parallel/automatic/parallelize.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "trireme/base/error.h"
+#include "trireme/comm/world.h"
+#include "trireme/parallel/automatic/cut_module.h"
+#include "trireme/parallel/pipeline/pipeline.h"
+#include "trireme/tensor/mesh_tensor.h"
+
+namespace trireme {
+namespace {
+
+/// No sequence: a skip connection from the first layer to the last.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    int64_t count = 1;  // the same numbers in every thread
+    for (const auto& [name, linear] : {std::pair("first", first), {"up", up}, {"down", down}, {"last", last}}) {
+      register_module(name, linear);
+      const torch::NoGradGuard no_grad;
+      for (auto& p : linear->parameters()) {
+        p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.7 + count++).view(p.sizes()) * 0.3);
+      }
+    }
+    register_module("norm", norm);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto y = torch::tanh(first(x));
+    const auto z = mark(y + down(torch::gelu(up(norm(y)))), "middle");
+    return last(torch::relu(z)) + y.narrow(1, 0, 4);
+  }
+  torch::nn::Linear first{6, 16}, up{16, 32}, down{32, 16}, last{16, 4};
+  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({16})};
+};
+TORCH_MODULE(Net);
+
+torch::Tensor loss_of(const torch::Tensor& output, const torch::Tensor& target) {
+  return torch::nn::functional::cross_entropy(output, target);
+}
+torch::Tensor input_of(int step) {
+  return torch::cos(torch::arange(12 * 6).to(torch::kFloat) * (0.37 + step)).view({12, 6});
+}
+torch::Tensor target_of(int step) { return (torch::arange(12) * 7 + step) % 4; }
+
+struct Result {
+  std::vector<double> losses;
+  std::vector<torch::Tensor> weights;
+};
+
+constexpr int kSteps = 5;
+
+Result alone() {
+  Net net;
+  torch::optim::AdamW optimizer(net->parameters(), 0.01);
+  Result result;
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    const auto loss = loss_of(net(input_of(step)), target_of(step));
+    loss.backward();
+    optimizer.step();
+    result.losses.push_back(loss.item<double>());
+  }
+  for (const auto& p : net->parameters()) result.weights.push_back(p.detach().clone());
+  return result;
+}
+
+TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
+  const Result expected = alone();
+  for (const auto& [ranks, plan] : std::vector<std::pair<int, std::string>>{{1, "auto"},
+                                                                            {2, "auto"},
+                                                                            {4, "auto"},
+                                                                            {2, "mesh 2"},
+                                                                            {3, "mesh 3"},
+                                                                            {4, "mesh 2x2"},
+                                                                            {2, "pipeline 2x1x3"},
+                                                                            {3, "pipeline 3x1x2"},
+                                                                            {4, "pipeline 2x2x3"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      Net net;
+      torch::optim::AdamW optimizer(net->parameters(), 0.01);
+      const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = plan});
+      for (int step = 0; step < kSteps; ++step) {
+        EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
+            << plan << " step " << step;
+        if (step == 2) training->gather();  // and goes on
+      }
+      training->gather();
+      const auto parameters = net->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        EXPECT_FALSE(is_mesh_tensor(parameters[i]));
+        EXPECT_LT((parameters[i] - expected.weights[i]).abs().max().item<double>(), 2e-5) << plan << " " << i;
+      }
+      EXPECT_NE(training->describe().find(training->plan().layout.to_string()), std::string::npos);
+    });
+  }
+}
+
+TEST(Parallelize, RunsThePlacementsOfThePlan) {
+  run_as_threads(2, [](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    // So little memory that weights must be cut.
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .limit_bytes = 20000});
+    training->step(input_of(0), target_of(0));
+    int cut = 0;
+    const auto placements = placements_of(training->plan().graph, training->plan().operators, {0, 99});
+    for (const auto& [name, text] : placements) {
+      const auto& parameter = *net->named_parameters().find(name);
+      const Placement& lies = placements_of(parameter)[0];
+      EXPECT_EQ(text, fmt::format("[{}]", lies.to_string())) << name;
+      cut += lies.is_shard();
+    }
+    EXPECT_GE(cut, 2);
+    EXPECT_EQ(placements.size(), net->parameters().size());
+    training->gather();
+  });
+}
+
+TEST(Parallelize, SaysWhatIsWrong) {
+  run_as_threads(2, [](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 3"}), UsageError);
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "best"}), UsageError);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2"});
+    EXPECT_THROW(training->step(input_of(0), target_of(0).narrow(0, 0, 3)), UsageError);
+    training->step(input_of(0), target_of(0));
+    EXPECT_THROW(training->step(input_of(0).narrow(0, 0, 6), target_of(0).narrow(0, 0, 6)), UsageError);
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer), UsageError);  // twice
+    training->gather();
+    const auto small = parallelize(world.comm(), net, loss_of, optimizer, {.limit_bytes = 100});
+    EXPECT_THROW(small->step(input_of(0), target_of(0)), Error);
+    const auto data = parallelize(
+        world.comm(), net,
+        [](const torch::Tensor& output, const torch::Tensor& target) {
+          return output.sum().item<double>() > 0 ? loss_of(output, target) : -loss_of(output, target);
+        },
+        optimizer);
+    EXPECT_THROW(data->step(input_of(0), target_of(0)), Error);
+  });
+}
+
+TEST(CutModule, SkipConnectionsPassTheStagesBetween) {
+  Net net;
+  const auto example = input_of(0).narrow(0, 0, 4);
+  const auto forward = [&](const torch::Tensor& x) { return net->forward(x); };
+  auto layers = cut_module(*net, example, forward, {"norm", "middle", "last"});
+  ASSERT_EQ(layers.size(), 4);
+  torch::Tensor x = example;
+  std::vector<int64_t> sizes;
+  for (auto& layer : layers) {
+    x = layer.forward<torch::Tensor>(x);
+    sizes.push_back(x.numel());
+  }
+  EXPECT_TRUE(torch::equal(x, net(example)));
+  EXPECT_EQ(sizes[0], 4 * 16);      // y alone
+  EXPECT_EQ(sizes[1], 2 * 4 * 16);  // y and z
+  size_t parameters = 0;
+  for (auto& layer : layers) parameters += layer.ptr()->parameters().size();
+  EXPECT_EQ(parameters, net->parameters().size());
+  EXPECT_THROW(cut_module(*net, example, forward, {"lost"}), UsageError);
+  EXPECT_THROW(cut_module(*net, example, forward, {"first"}), UsageError);
+}
+
+TEST(CutModule, TrainsToTheBitsOfTheWholeModule) {
+  const auto train = [](Communicator& comm, const std::vector<std::string>& points) {
+    Net net;
+    const auto example = input_of(0).narrow(0, 0, 3);
+    Pipeline pipeline(comm,
+                      cut_module(
+                          *net, example, [&](const auto& x) { return net->forward(x); }, points),
+                      {.num_micro_batches = 4});
+    torch::optim::SGD optimizer(pipeline.parameters(), 0.1);
+    double loss = 0;
+    for (int step = 0; step < kSteps; ++step) {
+      loss = pipeline.step(input_of(step), target_of(step), loss_of);
+      optimizer.step();
+    }
+    return loss;
+  };
+  double expected = 0;
+  run_as_threads(1, [&](World& world) { expected = train(world.comm(), {}); });
+  run_as_threads(3, [&](World& world) { EXPECT_EQ(train(world.comm(), {"up", "middle"}), expected); });
+  run_as_threads(2, [&](World& world) { EXPECT_EQ(train(world.comm(), {"norm", "up", "last"}), expected); });
+}
+
+}  // namespace
+}  // namespace trireme
