@@ -215,11 +215,14 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
                     least < kForbidden ? fmt::format(": {} at least", format_bytes(static_cast<uint64_t>(least))) : ""),
         "take more workers, a smaller batch or a smaller model");
   }
-  // Among layouts that are as good as equal the simpler one, which comes first.
-  std::stable_sort(report.others.begin(), report.others.end(),
-                   [](const GraphPlan& a, const GraphPlan& b) { return a.seconds < b.seconds; });
-  report.plan = report.others.front();
-  report.others.erase(report.others.begin());
+  const auto faster = [](const GraphPlan& a, const GraphPlan& b) { return a.seconds < b.seconds; };
+  const double best = std::min_element(report.others.begin(), report.others.end(), faster)->seconds;
+  // Among those that are as good as equal the simplest, which comes first.
+  const auto chosen = std::find_if(report.others.begin(), report.others.end(),
+                                   [&](const GraphPlan& plan) { return plan.seconds <= 1.005 * best; });
+  report.plan = std::move(*chosen);
+  report.others.erase(chosen);
+  std::stable_sort(report.others.begin(), report.others.end(), faster);
   return report;
 }
 
