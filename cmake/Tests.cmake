@@ -52,6 +52,14 @@ function(trireme_read_test_options name file label)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
 endfunction()
 
+# Under the sanitizers it is the library that works hard; its tests are compiled twice as fast without optimisation.
+function(trireme_compile_test_fast)
+  if(TRIREME_SANITIZE)
+    list(FILTER ARGN INCLUDE REGEX "_(test|program)\\.cpp$")
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O0")
+  endif()
+endfunction()
+
 # Adds an executable; sets `built` to FALSE where it needs a libtorch that is not there.
 function(trireme_add_executable target)
   trireme_uses_torch(uses_torch ${ARGN})
@@ -60,6 +68,7 @@ function(trireme_add_executable target)
     return()
   endif()
   add_executable(${target} ${ARGN})
+  trireme_compile_test_fast(${ARGN})
   target_link_libraries(${target} PRIVATE test_support trireme trireme_inside)
   file(STRINGS "${ARGV1}" uses_gpu REGEX "^#include \"trireme/(gpu|comm/cuda)/" LIMIT_COUNT 1)
   if(uses_gpu)

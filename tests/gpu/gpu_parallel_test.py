@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # ctest: timeout=300
 """Workers that share one GPU train to the same bits as one worker alone, by CUDA IPC and by NCCL."""
+import concurrent.futures
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ COMMON = ["--train.global_batch=16", "--train.micro_batch=2", "--data.generated_
 
 
 def run(arguments, **environment):
-    return subprocess.run([os.path.join(BIN, "trireme"), *arguments], capture_output=True, text=True, timeout=120,
+    return subprocess.run([os.path.join(BIN, "trireme"), *arguments], capture_output=True, text=True, timeout=200,
                           env={**os.environ, **environment})
 
 
@@ -26,50 +27,49 @@ def has_gpu():
         return False
 
 
+def compare(a, b, backend, more, model=GPT, verdict="equal"):
+    done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *model, *COMMON, *more], TRIREME_GPU_BACKEND=backend)
+    return done, verdict
+
+
 class Layouts(unittest.TestCase):
-    def check(self, a, b, backend, more, model=GPT, verdict="equal"):
-        done = run(["verify", "--a", a, "--b", b, "--steps", "4", "--json", *model, *COMMON, *more], TRIREME_GPU_BACKEND=backend)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(json.loads(done.stdout)["verdict"], verdict, done.stdout)
+    def check(self, cases):
+        """Most of a case is the start of its workers, so four run side by side: (a, b, backend, more, …) of each."""
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for case, (done, verdict) in zip(cases, pool.map(lambda case: compare(*case), cases)):
+                with self.subTest(case=case):
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertEqual(json.loads(done.stdout)["verdict"], verdict, done.stdout)
 
-    def test_ipc(self):
-        for workers in (2, 4, 8):
-            for compute in ("float32", "bfloat16"):
-                with self.subTest(workers=workers, compute=compute):
-                    self.check("dp=1", f"dp={workers}", "ipc", [f"--precision.compute={compute}"])
-
-    def test_nccl(self):
-        for workers in (2, 4):
-            with self.subTest(workers=workers):
-                self.check("dp=1", f"dp={workers}", "nccl", ["--precision.compute=bfloat16"])
+    def test_data_parallelism(self):
+        cases = [("dp=1", f"dp={workers}", "ipc", [f"--precision.compute={compute}"])
+                 for workers in (2, 4, 8) for compute in ("float32", "bfloat16")]
+        cases += [("dp=1", f"dp={workers}", "nccl", ["--precision.compute=bfloat16"]) for workers in (2, 4)]
+        cases += [("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])]
+        self.check(cases)
 
     def test_tensor_parallelism_but_for_rounding(self):
         exact = ["--precision.compute=float32"]
-        for layout, backend in (("dp=1,tp=2", "ipc"), ("dp=1,tp=4", "ipc"), ("dp=1,tp=2", "nccl"), ("dp=2,tp=2", "ipc")):
-            with self.subTest(layout=layout, backend=backend):
-                self.check("dp=1", layout, backend, exact, verdict="noise")
-        self.check("dp=1", "dp=1,tp=2,sequence=true", "ipc", exact, verdict="noise")
-        self.check("dp=1", "dp=1,tp=2", "ipc", exact, ["--model", "llama-tiny"], verdict="noise")
-        self.check("dp=1,tp=2", "dp=2,tp=2", "ipc", ["--precision.compute=bfloat16"])
+        cases = [("dp=1", layout, backend, exact, GPT, "noise") for layout, backend in (
+            ("dp=1,tp=2", "ipc"), ("dp=1,tp=4", "ipc"), ("dp=1,tp=2", "nccl"), ("dp=2,tp=2", "ipc"),
+            ("dp=1,tp=2,sequence=true", "ipc"))]
+        cases += [("dp=1", "dp=1,tp=2", "ipc", exact, ["--model", "llama-tiny"], "noise"),
+                  ("dp=1,tp=2", "dp=2,tp=2", "ipc", ["--precision.compute=bfloat16"])]
+        self.check(cases)
 
     def test_pipelines(self):
         deep = GPT + ["--model.layers=6"]
-        for layout, backend in (("dp=1,pp=2", "ipc"), ("dp=1,pp=2,schedule=zb-h1", "ipc"), ("dp=1,pp=4", "ipc"),
-                                ("dp=1,pp=4,schedule=gpipe", "ipc"), ("dp=1,pp=2,schedule=interleaved", "ipc"),
-                                ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl")):
-            with self.subTest(layout=layout, backend=backend):
-                self.check("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"], deep)
-        self.check("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)
+        cases = [("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"], deep) for layout, backend in (
+            ("dp=1,pp=2", "ipc"), ("dp=1,pp=2,schedule=zb-h1", "ipc"), ("dp=1,pp=4", "ipc"),
+            ("dp=1,pp=4,schedule=gpipe", "ipc"), ("dp=1,pp=2,schedule=interleaved", "ipc"),
+            ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl"))]
+        self.check(cases + [("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)])
 
     def test_zero(self):
-        for layout, backend in (("dp=2,zero=1", "ipc"), ("dp=2,zero=2", "ipc"), ("dp=2,zero=3", "ipc"),
-                                ("dp=4,zero=3", "ipc"), ("dp=4,zero=3,zero_shards=2", "ipc"), ("dp=2,zero=3", "nccl"),
-                                ("dp=2,pp=2,zero=3", "ipc"), ("dp=4,zero=2", "nccl")):
-            with self.subTest(layout=layout, backend=backend):
-                self.check("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"])
-
-    def test_llama(self):
-        self.check("dp=1", "dp=2", "ipc", ["--precision.compute=bfloat16"], ["--model", "llama-tiny"])
+        self.check([("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"]) for layout, backend in (
+            ("dp=2,zero=1", "ipc"), ("dp=2,zero=2", "ipc"), ("dp=2,zero=3", "ipc"), ("dp=4,zero=3", "ipc"),
+            ("dp=4,zero=3,zero_shards=2", "ipc"), ("dp=2,zero=3", "nccl"), ("dp=2,pp=2,zero=3", "ipc"),
+            ("dp=4,zero=2", "nccl"))])
 
 
 class Mistakes(unittest.TestCase):
