@@ -34,11 +34,12 @@ class Input(TrainTest):
 
 class Config(Input):
     def test_batch_that_does_not_divide(self):
-        self.refuse(["--train.global_batch=25"], "train.global_batch = 25", "dp = 2", "nearest: 24 or 48")
+        self.refuse(["--train.global_batch=25"], "train.global_batch = 25", "dp = 2",
+                    "nearest train.global_batch: 24 or 48")
         self.refuse(["--train.micro_batch=5"], "train.global_batch = 24", "micro-batches of 5", "command line")
 
     def test_world_that_the_config_cannot_hold(self):
-        self.refuse([], "train.global_batch = 24", "dp = 5", workers=5)
+        self.refuse([], "train.global_batch = 24", "dp = 5", "dp = 1, 2, 3, 4, 6 or 8 works as it is", workers=5)
         self.refuse(["--parallel.dp=3"], "parallel.dp = 3", "needs 3 workers, but there are 2", "--nproc 3")
 
     def test_unknown_key(self):

@@ -96,7 +96,7 @@ class Mistakes(unittest.TestCase):
     def test_wrong_value_of_a_key(self):
         self.check(["train", "--train.steps=soon"], "train.steps = soon", "whole number")
         self.check(["train", "--precision.compute=float8"], "precision.compute", "bfloat16")
-        self.check(["train", "--train.global_batch=100", "--nproc", "8"], "train.global_batch = 100", "nearest: ")
+        self.check(["train", "--train.global_batch=100", "--nproc", "8"], "train.global_batch = 100", "nearest ")
         self.check(["train", "--parallel.dp=4", "--nproc", "2"], "parallel.dp = 4", "--nproc 4")
         self.check(["train", "one.toml", "two.toml"], "two configs")
 
