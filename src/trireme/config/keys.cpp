@@ -159,7 +159,8 @@ std::vector<Key> make_keys() {
       {KEY(checkpoint, async), kAny, "training goes on while a checkpoint is written"},
       {KEY(checkpoint, spread), kAny, "every worker writes a share; false: worker 0 writes all"},
       {KEY(checkpoint, resume), kAny, "auto: the newest good one of the run; never; or a checkpoint's folder"},
-      {KEY(checkpoint, start_from), kAny, "a safetensors file with weights under Hugging Face's names; empty: none"},
+      {KEY(checkpoint, start_from), kAny,
+       "weights under Hugging Face's names: a safetensors file, or a folder with model.safetensors; empty: none"},
 
       {KEY(elastic, max_restarts), range(0, 1e6), "how often workers are started again after a failure"},
 

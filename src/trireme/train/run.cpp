@@ -94,11 +94,12 @@ class Run {
         leads_(world.rank() == 0),
         data_(open_data(data_options_of(config))),
         trainer_(world, config, data_) {
-    if (config.train.target_loss > 0 && !data_.held_out) {
+    run_on_all(world.comm(), [&] {
+      if (config.train.target_loss == 0 || data_.held_out) return;
       throw UsageError(fmt::format("train.target_loss = {} is a loss on held-out data, of which there is none",
                                    config.train.target_loss),
                        "set data.held_out, to 0.05 for example, or leave train.target_loss at 0");
-    }
+    });
     is_language_ = config.model.is_language();
     units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? config.model.seq : 1));
   }
@@ -305,12 +306,16 @@ class Run {
 
   void roll_back(int64_t times) {
     constexpr int64_t kMost = 10;
-    if (times > kMost)
-      throw Error(fmt::format("gave up after going back {} times for numbers that are not finite", kMost));
+    if (times > kMost) {
+      throw_once(world_.comm(),
+                 Error(fmt::format("gave up after going back {} times for numbers that are not finite", kMost),
+                       "try a lower optimizer.lr or train.clip = 1, or look at the data"));
+    }
     checkpoints_->finish();
     const auto path = checkpoints_->load_newest(/*keep_position=*/true);
     if (!path) {
-      throw Error("there is no checkpoint to go back to", "set checkpoint.every, or train.on_nan = \"skip\"");
+      throw_once(world_.comm(), Error("there is no checkpoint to go back to: see the warning at the start",
+                                      "train.on_nan = \"skip\" needs none"));
     }
     warn(fmt::format("went back to {} for numbers that are not finite; the batch is left out", path->string()));
     log(EventKind::kResume, {{"checkpoint", path->string()}});

@@ -165,8 +165,8 @@ int main(int argc, char** argv) {
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
   try {
     return trireme::cli::run(argc, argv);
-  } catch (const trireme::SharedError&) {
-    return 1;
+  } catch (const trireme::SharedError& error) {
+    return error.is_usage() ? 2 : 1;
   } catch (const c10::OutOfMemoryError& error) {
     const std::string all = error.what_without_backtrace();  // of which the first two sentences say all
     const size_t end = all.find(". ", all.find(". ") + 1);
