@@ -116,8 +116,13 @@ class Numbers(TrainTest):
         result = self.train("run", "--train.steps=8", "--train.on_nan=rollback", "--checkpoint.every=2", ends_with=1,
                             TRIREME_FAULT=self.NAN)
         self.assertIn("gave up after going back 10 times", result.stderr)
-        none = self.train("none", "--train.steps=8", "--train.on_nan=rollback", ends_with=1, TRIREME_FAULT=self.NAN)
-        self.assertIn("there is no checkpoint to go back to", none.stderr)
+        self.assertEqual(result.stderr.count("gave up"), 1, "one worker speaks for all")
+        self.assertIn("optimizer.lr", result.stderr)
+
+    def test_rollback_before_the_first_checkpoint_goes_back_to_the_start(self):
+        result = self.train("run", "--train.steps=8", "--train.on_nan=rollback", TRIREME_FAULT=self.NAN + ",count=1")
+        self.assertRegex(result.stderr, "went back to .*step-000000")
+        self.assertEqual(checkpoints(self.path("run")), [8, 0])
 
 
 class FullDisk(TrainTest):

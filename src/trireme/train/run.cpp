@@ -193,6 +193,8 @@ class Run {
     } else {
       log(EventKind::kResume, {{"checkpoint", ""}});
     }
+    // Something to go back to, whatever the first steps bring.
+    if (!loaded && config_.train.on_nan == "rollback") checkpoints_->save();
     if (leads_ && config_.observe.tensorboard) {
       TensorBoardOptions tensorboard;
       if (loaded) tensorboard.resumed_step = trainer_.steps_done();
@@ -254,11 +256,12 @@ class Run {
       trainer_.set_tracing(traced);
       const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
       if (traced) write_trace();
-      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
       if (!step.bad.empty() && config_.train.on_nan == "rollback") {
+        warn(step.bad);
         roll_back(++rollbacks);
         continue;
       }
+      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
       result_.final_loss = step.loss;
       if (step.step - first_step_ > options_.warmup_steps) {
         step_seconds_.push_back(step.seconds);
