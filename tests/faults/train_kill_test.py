@@ -19,13 +19,13 @@ class Kill(KillTest):
 
 
 class Stop(TrainTest):
-    def stop(self, name, victim_of, steps=200):
+    def stop(self, name, victim_of, steps=200, by=signal.SIGTERM):
         arguments = [*TINY, f"--train.steps={steps}", "--checkpoint.every=50", f"--observe.run_dir={self.path(name)}"]
         process = start(["train", *arguments, "--nproc", "2"], self.folder, TRIREME_FAULT=SLOWLY)
         wait_for(lambda: events(self.path(name), "step"), 20, "the first step")
         time.sleep(0.3)
         asked = time.monotonic()
-        os.kill(victim_of(process), signal.SIGTERM)
+        os.kill(victim_of(process), by)
         out, err = process.communicate(timeout=30)
         self.assertLess(time.monotonic() - asked, 10)
         self.assertEqual(process.returncode, 0, out + err)
@@ -46,6 +46,9 @@ class Stop(TrainTest):
             self.train("calm-" + name, f"--train.steps={end}", workers=1)
             self.assert_same_bits("calm-" + name, name)
             self.assertEqual([event["step"] for event in events(self.path(name), "resume")], [0, step])
+
+    def test_ctrl_c_saves_and_stops(self):
+        self.assertLess(self.stop("run", lambda process: process.pid, by=signal.SIGINT), 200)
 
     def test_a_damaged_checkpoint_is_set_aside(self):
         settings = ["--checkpoint.every=3", "--checkpoint.keep=3"]
