@@ -85,6 +85,14 @@ class PartSums {
   int64_t count_ = 0;
 };
 
+/// Stages between the first and the last need no samples: what others hold in memory stays on the disk.
+DataOptions data_options(const World& world, const Config& config) {
+  DataOptions options = data_options_of(config);
+  const auto rank = world.rank() / config.parallel.tp % config.parallel.pp;
+  if (!needs_samples(config.parallel, check(config, world.size()), static_cast<int>(rank))) options.cache = "mmap";
+  return options;
+}
+
 class Run {
  public:
   Run(World& world, const Config& config, const RunOptions& options)
@@ -92,7 +100,7 @@ class Run {
         config_(config),
         options_(options),
         leads_(world.rank() == 0),
-        data_(open_data(data_options_of(config))),
+        data_(open_data(data_options(world, config))),
         trainer_(world, config, data_) {
     run_on_all(world.comm(), [&] {
       if (config.train.target_loss == 0 || data_.held_out) return;

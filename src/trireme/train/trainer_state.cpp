@@ -27,7 +27,9 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   for (int64_t number = groups_.replica; number < end; number += plan_.dp) {
     const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
-    const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
+    const int64_t count = std::min(plan_.micro_batch, samples - first);
+    const auto batch = std::make_shared<Batch>(inputs_ ? stream.read(first, count)
+                                                       : Batch(data_.held_out->shape(), count));  // in between
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
     const auto at = static_cast<size_t>(3 * block);
     // A GPU takes samples one by one: logits of all would be more than a training step holds.
