@@ -105,7 +105,8 @@ class Numbers(TrainTest):
         self.assertIn("skipped", result.stderr)
         skipped = [event["step"] for event in events(self.path("run"), "step") if event["values"]["skipped"]]
         self.assertEqual(skipped, [5])
-        self.train("other", "--train.steps=8", "--train.on_nan=skip", workers=2, TRIREME_FAULT=self.NAN)
+        other = self.train("other", "--train.steps=8", "--train.on_nan=skip", workers=2, TRIREME_FAULT=self.NAN)
+        self.assertIn("1 step skipped", other.stdout)
         self.assert_same_bits("run", "other")
 
     def test_rollback_goes_back_and_finishes(self):
