@@ -119,6 +119,7 @@ class Run {
     introduce();
     const StopSignals signals;
     const auto start = Clock::now();
+    sent_before_ = bytes_sent();
     train();
     finish(std::chrono::duration<double>(Clock::now() - start).count());
     if (!is_saved_) {
@@ -131,6 +132,10 @@ class Run {
  private:
   /// In what one worker does with the whole model: all who hold parts of it.
   bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().sharers(); }
+  uint64_t bytes_sent() const {
+    const Communicator* const replicas = trainer_.groups().replicas();
+    return replicas ? replicas->traffic().bytes_sent : 0;
+  }
   const char* unit() const { return is_language_ ? "tokens" : "samples"; }
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
@@ -397,6 +402,9 @@ class Run {
 
   void finish(double seconds) {
     result_.device_memory_bytes = device_memory(trainer_.device()).peak_bytes;
+    const auto own_steps = static_cast<uint64_t>(std::max<int64_t>(1, trainer_.steps_done() - first_step_));
+    result_.reduced_bytes_per_step = trainer_.bytes_reduced() / own_steps;
+    result_.sent_bytes_per_step = (bytes_sent() - sent_before_) / own_steps;
     profile_steps();
     note_evaluation();
     result_.steps = trainer_.steps_done();
@@ -406,10 +414,8 @@ class Run {
     result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
     result_.parts_ms = parts_.means_ms();
     result_.peak_memory_bytes = process_memory().peak_bytes;
-    result_.state_bytes = trainer_.state_bytes();
+    result_.state = trainer_.state_parts();
     result_.steps_skipped = trainer_.steps_skipped();
-    const int64_t own_steps = std::max<int64_t>(1, trainer_.steps_done() - first_step_);
-    result_.reduced_bytes_per_step = trainer_.bytes_reduced() / static_cast<uint64_t>(own_steps);
     if (!step_seconds_.empty()) {
       const auto middle = step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
       std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
@@ -422,6 +428,7 @@ class Run {
       result_.sums_asked = score.asked;
       result_.sums_right = score.right;
     }
+    if (options_.measures_memory) result_.passes = trainer_.measure_passes();
     if (leads_) write_report_page();
   }
 
@@ -476,6 +483,7 @@ class Run {
   std::optional<TensorBoardWriter> board_;
   std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
   int64_t first_step_ = 0;
+  uint64_t sent_before_ = 0;
   std::vector<double> step_seconds_;
   PartSums parts_;
   RunResult result_;

@@ -7,6 +7,7 @@
 #include "trireme/comm/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
+#include "trireme/tensor/held_memory.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/trainer.h"
 
@@ -66,9 +67,27 @@ StepTrace Trainer::trace() const {
           executor_->program(), executor_->trace()};
 }
 
-size_t Trainer::state_bytes() const {
-  return parameters().num_bytes() + part_->gradient_bytes() + (optimizer_ ? optimizer_->num_bytes() : 0) +
-         (fp8_ ? fp8_->num_bytes() : 0);
+StateParts Trainer::state_parts() const {
+  StateParts bytes;
+  size_t masters = 0;
+  if (compute_type_ != torch::kFloat32) {
+    for (const ParameterStore::Share& share : parameters().shares()) masters += share.master.nbytes();
+  }
+  bytes.weights = parameters().num_bytes() - masters + (fp8_ ? fp8_->num_bytes() : 0);
+  bytes.gradients = part_->gradient_bytes();
+  bytes.optimizer = masters + (optimizer_ ? optimizer_->num_bytes() : 0);
+  return bytes;
+}
+
+PassMemory Trainer::measure_passes() {
+  if (device_.is_cuda()) return {};
+  part_->model().train();
+  const HeldMemory memory;
+  int64_t kept = 0;
+  on_loss_ = [&](const torch::Tensor&) { kept = std::max(kept, memory.now_bytes()); };
+  executor_->replay();
+  on_loss_ = {};
+  return {static_cast<size_t>(kept), static_cast<size_t>(memory.most_bytes())};
 }
 
 size_t Trainer::bytes_reduced() const {

@@ -99,6 +99,7 @@ void print_words(const RunResult& result, const Config& config) {
 }
 
 void print_json(const RunResult& result, const Config& config, const World& world) {
+  const StateParts& state = result.state;
   nlohmann::ordered_json parts;
   for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
   nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
@@ -122,8 +123,14 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"parameters", result.num_parameters},
                                  {"peak_memory_bytes", result.peak_memory_bytes},
                                  {"device_memory_bytes", result.device_memory_bytes},
-                                 {"state_bytes", result.state_bytes},
+                                 {"state_bytes", state.sum()},
+                                 {"weight_bytes", state.weights},
+                                 {"gradient_bytes", state.gradients},
+                                 {"optimizer_bytes", state.optimizer},
+                                 {"activation_bytes", result.passes.kept_bytes},
+                                 {"pass_peak_bytes", result.passes.most_bytes},
                                  {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+                                 {"sent_bytes_per_step", result.sent_bytes_per_step},
                                  {"run_dir", result.run_dir.string()}};
   for (const KernelTime& kernel : result.kernels) {
     json["kernels"].push_back({{"name", kernel.name}, {"us", kernel.us}, {"count", kernel.count}});
@@ -140,6 +147,7 @@ int train(Options& options, const CLI::App& command) {
   run.speaks = !options.json && !options.bench && options.record.empty();
   run.keeps_run_folder = !options.bench && options.record.empty();
   run.warmup_steps = options.warmup;
+  run.measures_memory = options.bench;
   run.profiled_steps = options.profile;
   run.record = options.record;
   run.stop_after = options.stop_after;
