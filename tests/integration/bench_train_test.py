@@ -72,6 +72,23 @@ class Report(unittest.TestCase):
         self.assertEqual([each["precision"] for each in [full, mixed, reduced]], ["float32", "bfloat16", "bfloat16"])
         self.assertEqual(mixed["reduced_bytes_per_step"], full["reduced_bytes_per_step"])
         self.assertAlmostEqual(reduced["reduced_bytes_per_step"] / full["reduced_bytes_per_step"], 0.5, 2)
+        self.assertEqual(full["sent_bytes_per_step"], 0)  # they read each other's memory
+
+    def test_bfloat16_halves_weights_gradients_and_activations(self):
+        sizes = ["--model.hidden=64", "--train.micro_batch=2"]  # one a worker: several are summed in float32
+        full, mixed, reduced = self.report("--precision-table", *sizes, TRIREME_TRANSPORT="tcp")["precisions"]
+        for part in ["weight_bytes", "activation_bytes"]:
+            self.assertLess(mixed[part] / full[part], 0.6, part)
+            self.assertEqual(mixed[part], reduced[part])
+        self.assertEqual(mixed["gradient_bytes"], full["gradient_bytes"])
+        self.assertAlmostEqual(reduced["gradient_bytes"] / full["gradient_bytes"], 0.5, 1)
+        self.assertGreater(reduced["optimizer_bytes"], full["optimizer_bytes"])  # the float32 weights
+        for each in [full, mixed, reduced]:
+            self.assertEqual(each["weight_bytes"] + each["gradient_bytes"] + each["optimizer_bytes"],
+                             each["state_bytes"])
+            self.assertGreaterEqual(each["pass_peak_bytes"], each["activation_bytes"])
+        self.assertAlmostEqual(reduced["sent_bytes_per_step"] / full["sent_bytes_per_step"], 0.5, 1)
+        self.assertAlmostEqual(mixed["sent_bytes_per_step"] / full["sent_bytes_per_step"], 1, 1)
 
     def test_text_and_chart(self):
         with tempfile.TemporaryDirectory() as folder:

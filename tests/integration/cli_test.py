@@ -96,7 +96,7 @@ class Mistakes(unittest.TestCase):
     def test_wrong_value_of_a_key(self):
         self.check(["train", "--train.steps=soon"], "train.steps = soon", "whole number")
         self.check(["train", "--precision.compute=float8"], "precision.compute", "bfloat16")
-        self.check(["train", "--train.global_batch=100", "--nproc", "8"], "train.global_batch = 100", "nearest: ")
+        self.check(["train", "--train.global_batch=100", "--nproc", "8"], "train.global_batch = 100", "nearest ")
         self.check(["train", "--parallel.dp=4", "--nproc", "2"], "parallel.dp = 4", "--nproc 4")
         self.check(["train", "one.toml", "two.toml"], "two configs")
 
@@ -229,9 +229,16 @@ class Train(unittest.TestCase):
         result = self.train("--train.steps=4")
         self.assertEqual(result.returncode, 0, result.stderr)
         for part in ["gpt2 of 121K parameters", "2 workers", "dp=2", "Done: loss", "runs/gpt2-tiny-1/report.html",
-                     "Try next"]:
+                     "a page for a browser", "Try next:  trireme train --model gpt2-tiny --data.path my.txt ",
+                     "trireme verify runs/gpt2-tiny-1/config.toml --a dp=1 --b dp=2"]:
             self.assertIn(part, result.stdout)
         self.assertNotIn("\033", result.stdout + result.stderr)
+        missed = self.train("--train.steps=2", "--train.target_loss=0.01")
+        self.assertEqual(missed.returncode, 1, missed.stderr)
+        self.assertIn("Missed the target", missed.stdout)
+        self.assertIn("Try next:  trireme train --resume runs/gpt2-tiny-2 --train.steps=4 ", missed.stdout)
+        images = run("train", "--model", "mlp", "--train.steps=1", cwd=self.folder)
+        self.assertNotIn("my.txt", images.stdout)
 
     def test_run_folder(self):
         self.train("--train.steps=4", "--train.log_every=1", "--checkpoint.every=2")

@@ -2,6 +2,7 @@
 # ctest: timeout=300
 """Pipelines in real processes: every layout trains the same bits, goes on with another's checkpoints, and refuses what
 cannot be before anything runs."""
+import json
 import os
 import unittest
 
@@ -46,6 +47,22 @@ class Layouts(PipelineTest):
                 self.assertGreater(result["parts_ms"]["other stages"], 0)
                 self.assert_same_bits("whole", f"run-{number}")
         self.assertEqual(self.whole["parts_ms"]["other stages"], 0)
+
+    def test_only_the_first_and_the_last_stage_hold_the_data(self):
+        with open(os.path.join(self.folder, "text.txt"), "w") as text:
+            text.write("all the words that are learnt here. " * 200)
+        more = ["--data.path=text.txt", "--data.cache=memory", "--parallel.split=0-0,1-2,3-3"]
+        whole = self.train("words", "dp=1", *more[:2])
+        for rank, reads in ((0, True), (1, False), (2, True)):
+            done = run("train", *SMALL, *more, "--parallel.dp=1", "--parallel.pp=3", f"--train.steps={STEPS}",
+                       f"--observe.run_dir=stages-{rank}", "--json", cwd=self.folder,
+                       env={**os.environ, "TRIREME_FAULT": f"rank={rank},point=data.file.read,kind=errno:EIO"})
+            if reads:
+                self.assertIn("cannot read text.txt", done.stderr)
+                continue
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["held_out_loss"], whole["held_out_loss"])
+            self.assert_same_bits("words", f"stages-{rank}")
 
     def test_go_on_in_each_other(self):
         for number, (first, then) in enumerate([("dp=1,pp=2", "dp=2,pp=1"),

@@ -1,13 +1,10 @@
 // Trainings that compute layers again in the backward pass: not a bit differs, and less memory is held.
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 #include "numerics/training.h"
 #include "trireme/base/error.h"
 #include "trireme/models/model.h"
+#include "trireme/tensor/held_memory.h"
 #include "trireme/tensor/random_scope.h"
 
 namespace trireme {
@@ -58,18 +55,6 @@ TEST(Recompute, LayersThatAreNotThere) {
   EXPECT_THROW(train(config_of("mlp", {"--train.recompute=some"}), 1, 1), UsageError);
 }
 
-/// Bytes that this thread has taken for tensors since it began to count, by libtorch's own reports.
-class Counter : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t num_bytes, size_t, size_t, c10::Device) override {
-    held += num_bytes;
-    most = std::max(most, held);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-
-  int64_t held = 0, most = 0;
-};
-
 struct Held {
   int64_t between = 0;  ///< after the forward
   int64_t most = 0;     ///< in forward and backward
@@ -88,12 +73,11 @@ Held memory_of(const std::string& name, const std::string& way) {
     return model->forward_loss(input, target);
   };
   step().backward();  // gradients are there from now on
-  const auto counter = std::make_shared<Counter>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  const HeldMemory memory;
   const auto loss = step();
-  const int64_t between = counter->held;
+  const int64_t between = memory.now_bytes();
   loss.backward();
-  return {between, counter->most};
+  return {between, memory.most_bytes()};
 }
 
 TEST(RecomputeMemory, HoldsLess) {

@@ -122,6 +122,12 @@ class Measurement {
     result.peak_memory_bytes = std::max<uint64_t>(result.peak_memory_bytes, said.at("peak_memory_bytes"));
     result.state_bytes = said.at("state_bytes");
     result.reduced_bytes_per_step = said.at("reduced_bytes_per_step");
+    result.weight_bytes = said.value("weight_bytes", 0ull);
+    result.gradient_bytes = said.value("gradient_bytes", 0ull);
+    result.optimizer_bytes = said.value("optimizer_bytes", 0ull);
+    result.activation_bytes = said.value("activation_bytes", 0ull);
+    result.pass_peak_bytes = said.value("pass_peak_bytes", 0ull);
+    result.sent_bytes_per_step = said.value("sent_bytes_per_step", 0ull);
     result.num_parameters = said.at("parameters");
     result.transport = said.at("transport");
     result.device_memory_bytes =

@@ -13,6 +13,7 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_train_gpu_report.h"
+#include "trireme/cli/bench_train_precision.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/plot.h"
 #include "trireme/observe/style.h"
@@ -67,30 +68,6 @@ std::string layouts_table(const BenchTrainRun& run) {
   return table.to_text({.indent = 2});
 }
 
-std::string precision_table(const BenchTrainRun& run) {
-  Table table({{"precision", Align::kLeft},
-               {short_unit(run.main_result()), Align::kRight},
-               {"step ms", Align::kRight},
-               {"state", Align::kRight},
-               {"peak memory", Align::kRight},
-               {"reduced a step", Align::kRight},
-               {"of float32", Align::kRight},
-               {"loss", Align::kRight}});
-  constexpr const char* kNames[] = {"float32", "{}, gradients float32", "{}, gradients {}"};
-  const double full = static_cast<double>(run.results[run.plan.precisions[0]].reduced_bytes_per_step);
-  for (size_t at = 0; at < run.plan.precisions.size(); ++at) {
-    const size_t i = run.plan.precisions[at];
-    const BenchTrainResult& r = run.results[i];
-    const std::string& type = run.plan.cases[i].config.precision.compute;
-    const double share = full > 0 ? 100 * static_cast<double>(r.reduced_bytes_per_step) / full : 0;
-    table.add_row({fmt::format(fmt::runtime(kNames[at]), type, type), per_second_text(r.units_per_second),
-                   ms_text(r.step_ms), format_bytes(r.state_bytes), format_bytes(r.peak_memory_bytes),
-                   format_bytes(r.reduced_bytes_per_step), full > 0 ? fmt::format("{:.0f} %", share) : "–",
-                   fmt::format("{:.4f}", r.loss)});
-  }
-  return table.to_text({.indent = 2});
-}
-
 /// "bfloat16 · NVIDIA H200", or what else there is.
 std::string gpu_title(const BenchTrainRun& run) {
   std::string title = run.main_case().config.precision.compute;
@@ -119,7 +96,13 @@ Json result_json(const BenchTrainRun& run, size_t i) {
                {"loss", r.loss},
                {"peak_memory_bytes", r.peak_memory_bytes},
                {"state_bytes", r.state_bytes},
+               {"weight_bytes", r.weight_bytes},
+               {"gradient_bytes", r.gradient_bytes},
+               {"optimizer_bytes", r.optimizer_bytes},
+               {"activation_bytes", r.activation_bytes},
+               {"pass_peak_bytes", r.pass_peak_bytes},
                {"reduced_bytes_per_step", r.reduced_bytes_per_step},
+               {"sent_bytes_per_step", r.sent_bytes_per_step},
                {"ranks", measured.num_workers},
                {"global_batch", measured.samples_per_step},
                {"precision", measured.config.precision.compute},
@@ -175,7 +158,7 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
                     format_rate(result.units_per_second, "tok"), result.units_per_second / result.ddp_units_per_second);
   }
   if (!run.plan.precisions.empty()) {
-    text += "\n" + emphasised("precision, " + main.name, Emphasis::kBold, colour) + "\n" + precision_table(run);
+    text += bench_train_precision_tables(run, colour);
   }
   const Machine machine = this_machine();
   text += fmt::format(

@@ -35,8 +35,7 @@ bool splits(int64_t num_micro_batches, int64_t leaves, int64_t dp) {
   return num_micro_batches % leaves == 0 && leaves % dp == 0;
 }
 
-/// "nearest: 96 or 104", values of train.global_batch that would work with everything else as it is; empty if none
-/// does.
+/// "nearest train.global_batch: 96 or 104", values that would work with everything else as it is; empty if none does.
 std::string nearest_batches(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;
   const int64_t leaves = train.leaves;
@@ -53,7 +52,26 @@ std::string nearest_batches(const Config& config, int64_t dp) {
     found.push_back(n * train.micro_batch);
     break;
   }
-  return found.empty() ? "" : "nearest: " + alternatives(found);
+  return found.empty() ? "" : "nearest train.global_batch: " + alternatives(found);
+}
+
+/// "dp = 1, 2 or 4 works as it is": numbers of replicas for which nothing else has to change; empty if none does.
+std::string working_replicas(const Config& config) {
+  constexpr size_t kMostShown = 6;
+  const TrainConfig& train = config.train;
+  if (train.global_batch % train.micro_batch != 0) return "";
+  const int64_t num_micro_batches = train.global_batch / train.micro_batch;
+  const int64_t leaves = train.leaves > 0 ? train.leaves : derived_leaves(num_micro_batches);
+  if (num_micro_batches % leaves != 0) return "";
+  std::vector<int64_t> found;
+  for (int64_t dp = 1; dp <= leaves && found.size() < kMostShown; ++dp) {
+    if (leaves % dp == 0) found.push_back(dp);
+  }
+  return fmt::format("dp = {} works as it is", alternatives(found));
+}
+
+std::string either(const std::string& one, const std::string& other) {
+  return one.empty() || other.empty() ? one + other : one + "; or " + other;
 }
 
 /// Numbers of leaves that work for this number of micro-batches and dp: the smallest few.
@@ -70,9 +88,8 @@ std::vector<int64_t> working_leaves(int64_t num_micro_batches, int64_t dp) {
 std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t dp) {
   const std::string fixed = "leaves are part of what fixes the numbers: another count changes their last bits";
   std::string cure = fmt::format("train.leaves = {} would work", alternatives(working_leaves(num_micro_batches, dp)));
-  if (const std::string other = nearest_batches(config, dp); !other.empty())
-    cure += ", or train.global_batch, " + other;
-  return cure + "; " + fixed;
+  cure = either(cure, nearest_batches(config, dp));
+  return either(cure, working_replicas(config)) + "; " + fixed;
 }
 
 }  // namespace
@@ -97,7 +114,8 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
                      fmt::format("set train.micro_batch to {} or less", std::max<int64_t>(train.global_batch / dp, 1)));
   }
   if (train.global_batch % dp != 0) {
-    throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text), nearest_batches(config, dp));
+    throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text),
+                     either(nearest_batches(config, dp), working_replicas(config)));
   }
   if (train.global_batch % train.micro_batch != 0) {
     throw UsageError(fmt::format("{} is not a number of micro-batches of {}", batch_text, micro_text),
@@ -105,14 +123,13 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
   }
   plan.num_micro_batches = train.global_batch / train.micro_batch;
   if (plan.num_micro_batches % dp != 0) {
-    std::string cure = nearest_batches(config, dp);
     // The replica's share in one micro-batch, or the largest part of it that is not above what was asked for.
     int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
     while (train.global_batch / dp % micro != 0) --micro;
-    cure += fmt::format("{}train.micro_batch = {}", cure.empty() ? "set " : "; or ", micro);
     throw UsageError(fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text,
                                  plan.num_micro_batches, micro_text, dp_text),
-                     cure);
+                     either(either(nearest_batches(config, dp), fmt::format("set train.micro_batch = {}", micro)),
+                            working_replicas(config)));
   }
   plan.leaves = train.leaves > 0 ? train.leaves : derived_leaves(plan.num_micro_batches);
   const std::string leaves_text = fmt::format("train.leaves = {} ({})", plan.leaves,

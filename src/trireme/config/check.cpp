@@ -27,17 +27,26 @@ std::string with_origin(const Config& config, std::string_view name) {
   throw UsageError(fmt::format("{} {} {}", with_origin(config, key), problem, with_origin(config, other)), cure);
 }
 
-/// "nearest: 126 or 132": multiples of `step` around `value`.
+/// "126 or 132": multiples of `step` around `value`.
 std::string nearest_multiples(int64_t value, int64_t step) {
   const int64_t below = value / step * step;
-  return below > 0 ? fmt::format("nearest: {} or {}", below, below + step) : fmt::format("nearest: {}", step);
+  return below > 0 ? fmt::format("{} or {}", below, below + step) : fmt::format("{}", step);
+}
+
+/// "2 or 4": divisors of `whole` around `value`, which is none.
+std::string nearest_divisors(int64_t whole, int64_t value) {
+  int64_t below = std::min(value, whole), above = value;
+  while (whole % below != 0) --below;
+  while (above < whole && whole % above != 0) ++above;
+  return above > whole || whole % above != 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
 void check_model(const Config& config) {
   const ModelConfig& model = config.model;
   if (model.is_language() && model.hidden % model.heads != 0) {
     contradict(config, "model.hidden", "cannot be split over", "model.heads",
-               nearest_multiples(model.hidden, model.heads));
+               fmt::format("nearest model.hidden: {}; nearest model.heads: {}",
+                           nearest_multiples(model.hidden, model.heads), nearest_divisors(model.hidden, model.heads)));
   }
   if (model.kind == ModelKind::kLlama) {
     if (model.heads % model.kv_heads != 0) {
@@ -288,7 +297,8 @@ void check_aggregation(const Config& config) {
       (shifted || config.checkpoint.every % local.every != 0)) {
     contradict(config, "checkpoint.every", "falls between two meetings of replicas, with",
                shifted ? "local.after" : "local.every",
-               nearest_multiples(shifted ? local.after : config.checkpoint.every, local.every));
+               fmt::format("nearest {}: {}", shifted ? "local.after" : "checkpoint.every",
+                           nearest_multiples(shifted ? local.after : config.checkpoint.every, local.every)));
   }
   if (local.method == "diloco" && local.format != "float32" && !config.checkpoint.spread) {
     contradict(config, "local.format", "leaves every worker with what it has rounded away, which is lost with",
@@ -350,7 +360,7 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
   if (parallel.dp == -1) {
     if (world_size % others == 0) return world_size / others;
     throw UsageError(fmt::format("{} workers cannot be split by {}", world_size, text),
-                     nearest_multiples(world_size, others) + " workers");
+                     fmt::format("nearest: {} workers", nearest_multiples(world_size, others)));
   }
   int64_t needed = 0;
   if (__builtin_mul_overflow(others, parallel.dp, &needed) || needed != world_size) {

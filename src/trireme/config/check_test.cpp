@@ -55,23 +55,24 @@ TEST(Check, LeavesDoNotDependOnDp) {
 TEST(Check, BatchesThatCannotBeSplit) {
   EXPECT_EQ(error_of({"--train.global_batch=100", "--train.micro_batch=1", "--parallel.dp=8"}, 8),
             "train.global_batch = 100 cannot be split over dp = 8 (parallel.dp, from the command line)\n"
-            "  nearest: 96 or 104");
+            "  nearest train.global_batch: 96 or 104; or dp = 1 or 5 works as it is");
   EXPECT_EQ(
       error_of({"--train.global_batch=102"}),
       "train.global_batch = 102 is not a number of micro-batches of 4 (train.micro_batch, from the preset default)\n"
-      "  nearest: 100 or 104");
+      "  nearest train.global_batch: 100 or 104");
   EXPECT_EQ(error_of({"--train.global_batch=3"}),
             "train.global_batch = 3 is less than one micro-batch of 4 (train.micro_batch, from the preset default)\n"
             "  set train.micro_batch to 3 or less");
   EXPECT_EQ(
       error_of({}, 16),
       "train.global_batch = 32 is 8 micro-batches of 4 (train.micro_batch, from the preset default), which cannot be "
-      "split over dp = 16 (parallel.dp, the default)\n  set train.micro_batch = 2");
-  EXPECT_EQ(
-      error_of({"--train.global_batch=12", "--train.micro_batch=1"}, 4),
-      "train.leaves = 6 (derived) cannot be split over dp = 4 (parallel.dp, the default)\n"
-      "  train.leaves = 4 or 12 would work, or train.global_batch, nearest: 8 or 16; leaves are part of what fixes the "
-      "numbers: another count changes their last bits");
+      "split over dp = 16 (parallel.dp, the default)\n  set train.micro_batch = 2; or dp = 1, 2, 4 or 8 works as it "
+      "is");
+  EXPECT_EQ(error_of({"--train.global_batch=12", "--train.micro_batch=1"}, 4),
+            "train.leaves = 6 (derived) cannot be split over dp = 4 (parallel.dp, the default)\n"
+            "  train.leaves = 4 or 12 would work; or nearest train.global_batch: 8 or 16; or dp = 1, 2, 3 or 6 works "
+            "as it is; "
+            "leaves are part of what fixes the numbers: another count changes their last bits");
   EXPECT_EQ(
       error_of({"--train.global_batch=12", "--train.micro_batch=1", "--train.leaves=5"}, 2),
       "train.leaves = 5 (from the command line) does not divide the 12 micro-batches of a step\n"
@@ -80,13 +81,28 @@ TEST(Check, BatchesThatCannotBeSplit) {
   EXPECT_EQ(
       error_of({"--train.global_batch=32", "--train.micro_batch=1"}, 16),
       "train.leaves = 8 (derived) cannot be split over dp = 16 (parallel.dp, the default)\n"
-      "  train.leaves = 16 or 32 would work; leaves are part of what fixes the numbers: another count changes their "
-      "last bits");
+      "  train.leaves = 16 or 32 would work; or dp = 1, 2, 4 or 8 works as it is; leaves are part of what fixes the "
+      "numbers: another count changes their last bits");
+}
+
+/// "1, 2 or 4" behind `words`; none where the text does not have them.
+std::vector<int64_t> numbers_after(const std::string& text, const std::string& words) {
+  std::vector<int64_t> numbers;
+  size_t at = text.find(words);
+  if (at == std::string::npos) return numbers;
+  for (at += words.size(); std::isdigit(static_cast<unsigned char>(text[at]));) {
+    size_t length = 0;
+    numbers.push_back(std::stoll(text.substr(at), &length));
+    at += length;
+    at += text.compare(at, 2, ", ") == 0 ? 2 : text.compare(at, 4, " or ") == 0 ? 4 : 0;
+    if (at >= text.size()) break;
+  }
+  return numbers;
 }
 
 /// Every plan keeps its promise, and every number that a message proposes works.
 TEST(Check, ProposalsWork) {
-  int refused = 0, proposals = 0;
+  int refused = 0, proposals = 0, others = 0;
   for (int64_t batch = 1; batch <= 60; ++batch) {
     for (int64_t micro = 1; micro <= 9; ++micro) {
       for (int64_t dp = 1; dp <= 9; ++dp) {
@@ -104,11 +120,15 @@ TEST(Check, ProposalsWork) {
           } catch (const UsageError& error) {
             ++refused;
             const std::string text = error.what();
-            const size_t at = text.find("nearest: ");
-            if (at == std::string::npos) continue;
-            ++proposals;
-            config.train.global_batch = std::stoll(text.substr(at + 9));
-            ASSERT_NO_THROW(plan_batch(config, dp)) << text;
+            for (const int64_t other : numbers_after(text, "or dp = ")) {
+              ++others;
+              ASSERT_NO_THROW(plan_batch(config, other)) << text;
+            }
+            for (const int64_t other : numbers_after(text, "nearest train.global_batch: ")) {
+              ++proposals;
+              config.train.global_batch = other;
+              ASSERT_NO_THROW(plan_batch(config, dp)) << text;
+            }
           }
         }
       }
@@ -116,6 +136,7 @@ TEST(Check, ProposalsWork) {
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(proposals, 1000);
+  EXPECT_GT(others, 1000);
 }
 
 TEST(Check, Workers) {
@@ -206,7 +227,7 @@ TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
   refuses(local, adasum, "set parallel.aggregation = \"average\"");
   refuses({"--local.method=diloco", "--local.format=int8"}, {"--checkpoint.spread=false"},
           "set checkpoint.spread = true");
-  refuses(local, {"--checkpoint.every=6"}, "nearest: 4 or 8");
+  refuses(local, {"--checkpoint.every=6"}, "nearest checkpoint.every: 4 or 8");
   refuses(local, {"--checkpoint.every=8", "--local.after=5"}, "local.after = 5");
   EXPECT_EQ(error_of({"--local.method=gossip", "--local.every=4", "--checkpoint.every=6"}, 2), "no error");
   EXPECT_EQ(error_of({local[0], local[1], "--checkpoint.every=8"}, 2), "no error");
@@ -249,7 +270,7 @@ TEST(Check, Contradictions) {
   EXPECT_EQ(
       error_of({"--model.hidden=130"}),
       "model.hidden = 130 (from the command line) cannot be split over model.heads = 4 (from the preset default)\n"
-      "  nearest: 128 or 132");
+      "  nearest model.hidden: 128 or 132; nearest model.heads: 2 or 5");
   EXPECT_NE(error_of({"--model=llama-tiny", "--model.kv_heads=3"}).find("cannot be split over model.kv_heads = 3"),
             std::string::npos);
   EXPECT_NE(error_of({"--model=llama-tiny", "--model.hidden=60"}).find("heads of an odd width"), std::string::npos);

@@ -70,7 +70,8 @@ std::vector<Key> make_keys() {
       {KEY(train, eval_batches), range(1, 1e6), "batches of train.global_batch in a measurement, at most"},
       {KEY(train, clip), range(0, 1e9), "largest norm of all gradients together; 0: off"},
       {KEY(train, on_nan), one_of({"stop", "skip", "rollback"}),
-       "when a gradient is not finite: stop, skip the step, or return to the last checkpoint"},
+       "when a gradient is not finite: stop, skip the step, or return to the last checkpoint (one is made at the "
+       "start)"},
       {KEY(train, log_every), range(1, kMaxSteps, "steps"), "a line of metrics this often"},
       {KEY(train, target_loss), range(0, 1e9), "held-out loss that the run must reach for exit code 0; 0: none"},
 
@@ -159,7 +160,8 @@ std::vector<Key> make_keys() {
       {KEY(checkpoint, async), kAny, "training goes on while a checkpoint is written"},
       {KEY(checkpoint, spread), kAny, "every worker writes a share; false: worker 0 writes all"},
       {KEY(checkpoint, resume), kAny, "auto: the newest good one of the run; never; or a checkpoint's folder"},
-      {KEY(checkpoint, start_from), kAny, "a safetensors file with weights under Hugging Face's names; empty: none"},
+      {KEY(checkpoint, start_from), kAny,
+       "weights under Hugging Face's names: a safetensors file, or a folder with model.safetensors; empty: none"},
 
       {KEY(elastic, max_restarts), range(0, 1e6), "how often workers are started again after a failure"},
 

@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kKey = "data.tokenizer";
 constexpr const char* kOnlyGpt2 = "only byte-level BPE tokenizers that cut words as GPT-2 does can be used";
 
 /// GPT-2 writes each byte as a printable character: itself where it is one, else 256 and up in order of the bytes.
@@ -182,7 +183,11 @@ class TokenizerEvents : public nlohmann::json_sax<nlohmann::json> {
     if (where == Where::kModel && !is_object && key_ == "merges") return Where::kMerges;
     if (where == Where::kMerges && !is_object) return Where::kMerge;
     if (where == Where::kAdded && is_object) return Where::kAddedToken;
-    if (where == Where::kTop) fail("the whole is not an object");
+    if (where == Where::kTop) {
+      throw UsageError(
+          fmt::format("{}: the whole is not an object", name_),
+          "data.tokenizer names a tokenizer.json of Hugging Face, or a folder with vocab.json and merges.txt");
+    }
     if (where == Where::kVocab) fail(fmt::format("the id of token \"{}\" is not a number", key_.substr(0, 40)));
     return Where::kIgnored;
   }
@@ -281,7 +286,7 @@ Bpe Bpe::from_vocab_and_merges(std::string_view vocab_json, const std::string& v
 Bpe Bpe::load(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
-    const auto file = FileBytes::open(path, FileCache::kMap);
+    const auto file = FileBytes::open(path, FileCache::kMap, kKey);
     const std::string base = path.filename().string();
     if (base == "vocab.json" || base == "merges.txt") {
       throw UsageError(fmt::format("{} is half a tokenizer", path.string()),
@@ -296,8 +301,8 @@ Bpe Bpe::load(const fs::path& path) {
         fmt::format("the folder {} holds neither tokenizer.json nor vocab.json with merges.txt", path.string()),
         "check data.tokenizer");
   }
-  const auto vocab_file = FileBytes::open(vocab, FileCache::kMap),
-             merges_file = FileBytes::open(merges, FileCache::kMap);
+  const auto vocab_file = FileBytes::open(vocab, FileCache::kMap, kKey),
+             merges_file = FileBytes::open(merges, FileCache::kMap, kKey);
   return from_vocab_and_merges(vocab_file->text(), vocab_file->name(), merges_file->text(), merges_file->name());
 }
 

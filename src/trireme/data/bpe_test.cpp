@@ -186,7 +186,7 @@ TEST_F(BpeFileTest, AllFormsGiveTheSameTokens) {
 
 TEST_F(BpeFileTest, BadFilesAreNamed) {
   const auto load = [&](const std::string& name) { return message_of([&] { Bpe::load(folder_ / name); }); };
-  expect_says(load("absent"), {"absent", "No such file"});
+  expect_says(load("absent"), {"absent", "No such file", "check data.tokenizer"});
   write("empty/readme", "");
   expect_says(load("empty"), {"neither tokenizer.json nor vocab.json"});
   write("half/vocab.json", vocab_json());
@@ -222,7 +222,8 @@ TEST_F(BpeFileTest, BadFilesAreNamed) {
   expect_says(refused("\"id\": 300", "\"id\": 5"), {"id 5 belongs"});
   expect_says(refused("\"id\": 300, ", ""), {"added_tokens[1]"});
   expect_says(refused("\"BPE\", ", "\"BPE\", , "), {"not JSON, at byte"});
-  expect_says(message_of([&] { Bpe::from_tokenizer_json("[1]", "t.json"); }), {"not an object"});
+  expect_says(message_of([&] { Bpe::from_tokenizer_json("[1]", "t.json"); }),
+              {"not an object", "data.tokenizer names a tokenizer.json"});
   expect_says(message_of([&] { Bpe::from_vocab_and_merges(vocab_json(), "v", "#version: 0.2\n", "m"); }),
               {"no merges", "v with m"});
   expect_says(message_of([&] { Bpe::from_vocab_and_merges(vocab_json(), "v", "h e\nt\n", "m"); }),

@@ -34,8 +34,10 @@ class Descriptor {
   int fd_;
 };
 
-std::string cure_of(int error) {
-  if (error == ENOENT) return "check data.path; a relative path counts from the folder where trireme was started";
+std::string cure_of(int error, std::string_view key = "data.path") {
+  if (error == ENOENT) {
+    return fmt::format("check {}; a relative path counts from the folder where trireme was started", key);
+  }
   if (error == EACCES) return "allow reading it (chmod +r), or run as its owner";
   return "";
 }
@@ -65,12 +67,15 @@ FileCache parse_file_cache(std::string_view text) {
   throw UsageError(fmt::format("data.cache = \"{}\" is not known", text), "known: mmap, memory");
 }
 
-std::shared_ptr<const FileBytes> FileBytes::open(const fs::path& path, FileCache cache) {
+std::shared_ptr<const FileBytes> FileBytes::open(const fs::path& path, FileCache cache, std::string_view key) {
   std::shared_ptr<FileBytes> file(new FileBytes(path.string()));
   const std::string& name = file->name_;
   if (const int pretended = fault_errno("data.file.open")) fail("open " + name, pretended);
   const Descriptor descriptor(name);
-  if (descriptor.fd() < 0) fail("open " + name, errno);
+  if (descriptor.fd() < 0) {
+    const int error = errno;
+    throw SystemError("open " + name, error, cure_of(error, key));
+  }
   struct stat status {};
   if (::fstat(descriptor.fd(), &status) != 0) fail("look at " + name, errno);
   if (!S_ISREG(status.st_mode)) {

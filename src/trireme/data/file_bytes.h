@@ -23,8 +23,10 @@ FileCache parse_file_cache(std::string_view text);
 /// Immutable. Threads: all.
 class FileBytes {
  public:
-  /// A regular file. Throws SystemError naming it, UsageError where it is a folder, a pipe or a device.
-  static std::shared_ptr<const FileBytes> open(const std::filesystem::path& path, FileCache cache);
+  /// A regular file, which `key` of the config names. Throws SystemError naming both, UsageError where it is a folder,
+  /// a pipe or a device.
+  static std::shared_ptr<const FileBytes> open(const std::filesystem::path& path, FileCache cache,
+                                               std::string_view key = "data.path");
   /// A copy of `bytes`, as if a file of that name held them.
   static std::shared_ptr<const FileBytes> in_memory(std::string name, std::string_view bytes);
   ~FileBytes();

@@ -205,6 +205,11 @@ OpenedData open_data(const DataOptions& options) {
   check(options);
   parse_file_cache(options.cache);
   const std::string kind = options.kind == "auto" ? guess_kind(options) : options.kind;
+  if (!options.tokenizer.empty() && kind != "text") {
+    throw UsageError(fmt::format("data.tokenizer = \"{}\" is for text, but these data are {}", options.tokenizer,
+                                 options.path.empty() ? "generated" : kind),
+                     options.path.empty() ? "name the text in data.path" : "leave data.tokenizer out");
+  }
   if (kind == "text") return open_text_data(options);
   if (kind == "tokens") return open_token_data(options);
   if (kind == "images") return open_image_data(options);

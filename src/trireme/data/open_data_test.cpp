@@ -139,7 +139,9 @@ TEST_F(OpenDataTest, WhatCannotBeIsRefused) {
   options.held_out = 0;
   EXPECT_EQ(refusal(options), "accepted");
   options.tokenizer = folder_ / "no-tokenizer";
-  expect_says(refusal(options), {"no-tokenizer"});
+  expect_says(refusal(options), {"no-tokenizer", "data.tokenizer"});
+  options.path.clear();
+  expect_says(refusal(options), {"no-tokenizer", "is for text", "generated", "data.path"});
   std::filesystem::create_directory_symlink(folder_ / "e", folder_ / "s" / "link");
   expect_says(refusal(at(folder_ / "s")), {"link", "not followed"});
   ASSERT_EQ(mkfifo((folder_ / "e" / "pipe").c_str(), 0600), 0);

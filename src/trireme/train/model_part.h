@@ -28,6 +28,10 @@
 
 namespace trireme {
 
+/// Whether this rank along a pipeline computes the first stage, which has the inputs, or the last, which has the
+/// targets.
+bool needs_samples(const ParallelConfig& parallel, const BatchPlan& plan, int pipeline_rank);
+
 class ModelPart {
  public:
   ModelPart(const Config& config, const BatchPlan& plan, const RankGroups& groups, const torch::Device& device,

@@ -85,6 +85,14 @@ class PartSums {
   int64_t count_ = 0;
 };
 
+/// Stages between the first and the last need no samples: what others hold in memory stays on the disk.
+DataOptions data_options(const World& world, const Config& config) {
+  DataOptions options = data_options_of(config);
+  const auto rank = world.rank() / config.parallel.tp % config.parallel.pp;
+  if (!needs_samples(config.parallel, check(config, world.size()), static_cast<int>(rank))) options.cache = "mmap";
+  return options;
+}
+
 class Run {
  public:
   Run(World& world, const Config& config, const RunOptions& options)
@@ -92,13 +100,14 @@ class Run {
         config_(config),
         options_(options),
         leads_(world.rank() == 0),
-        data_(open_data(data_options_of(config))),
+        data_(open_data(data_options(world, config))),
         trainer_(world, config, data_) {
-    if (config.train.target_loss > 0 && !data_.held_out) {
+    run_on_all(world.comm(), [&] {
+      if (config.train.target_loss == 0 || data_.held_out) return;
       throw UsageError(fmt::format("train.target_loss = {} is a loss on held-out data, of which there is none",
                                    config.train.target_loss),
                        "set data.held_out, to 0.05 for example, or leave train.target_loss at 0");
-    }
+    });
     is_language_ = config.model.is_language();
     units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? config.model.seq : 1));
   }
@@ -110,6 +119,7 @@ class Run {
     introduce();
     const StopSignals signals;
     const auto start = Clock::now();
+    sent_before_ = bytes_sent();
     train();
     finish(std::chrono::duration<double>(Clock::now() - start).count());
     if (!is_saved_) {
@@ -122,6 +132,10 @@ class Run {
  private:
   /// In what one worker does with the whole model: all who hold parts of it.
   bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().sharers(); }
+  uint64_t bytes_sent() const {
+    const Communicator* const replicas = trainer_.groups().replicas();
+    return replicas ? replicas->traffic().bytes_sent : 0;
+  }
   const char* unit() const { return is_language_ ? "tokens" : "samples"; }
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
@@ -192,6 +206,8 @@ class Run {
     } else {
       log(EventKind::kResume, {{"checkpoint", ""}});
     }
+    // Something to go back to, whatever the first steps bring.
+    if (!loaded && config_.train.on_nan == "rollback") checkpoints_->save();
     if (leads_ && config_.observe.tensorboard) {
       TensorBoardOptions tensorboard;
       if (loaded) tensorboard.resumed_step = trainer_.steps_done();
@@ -253,11 +269,12 @@ class Run {
       trainer_.set_tracing(traced);
       const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
       if (traced) write_trace();
-      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
       if (!step.bad.empty() && config_.train.on_nan == "rollback") {
+        warn(step.bad);
         roll_back(++rollbacks);
         continue;
       }
+      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
       result_.final_loss = step.loss;
       if (step.step - first_step_ > options_.warmup_steps) {
         step_seconds_.push_back(step.seconds);
@@ -305,12 +322,16 @@ class Run {
 
   void roll_back(int64_t times) {
     constexpr int64_t kMost = 10;
-    if (times > kMost)
-      throw Error(fmt::format("gave up after going back {} times for numbers that are not finite", kMost));
+    if (times > kMost) {
+      throw_once(world_.comm(),
+                 Error(fmt::format("gave up after going back {} times for numbers that are not finite", kMost),
+                       "try a lower optimizer.lr or train.clip = 1, or look at the data"));
+    }
     checkpoints_->finish();
     const auto path = checkpoints_->load_newest(/*keep_position=*/true);
     if (!path) {
-      throw Error("there is no checkpoint to go back to", "set checkpoint.every, or train.on_nan = \"skip\"");
+      throw_once(world_.comm(), Error("there is no checkpoint to go back to: see the warning at the start",
+                                      "train.on_nan = \"skip\" needs none"));
     }
     warn(fmt::format("went back to {} for numbers that are not finite; the batch is left out", path->string()));
     log(EventKind::kResume, {{"checkpoint", path->string()}});
@@ -381,6 +402,9 @@ class Run {
 
   void finish(double seconds) {
     result_.device_memory_bytes = device_memory(trainer_.device()).peak_bytes;
+    const auto own_steps = static_cast<uint64_t>(std::max<int64_t>(1, trainer_.steps_done() - first_step_));
+    result_.reduced_bytes_per_step = trainer_.bytes_reduced() / own_steps;
+    result_.sent_bytes_per_step = (bytes_sent() - sent_before_) / own_steps;
     profile_steps();
     note_evaluation();
     result_.steps = trainer_.steps_done();
@@ -390,10 +414,8 @@ class Run {
     result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
     result_.parts_ms = parts_.means_ms();
     result_.peak_memory_bytes = process_memory().peak_bytes;
-    result_.state_bytes = trainer_.state_bytes();
+    result_.state = trainer_.state_parts();
     result_.steps_skipped = trainer_.steps_skipped();
-    const int64_t own_steps = std::max<int64_t>(1, trainer_.steps_done() - first_step_);
-    result_.reduced_bytes_per_step = trainer_.bytes_reduced() / static_cast<uint64_t>(own_steps);
     if (!step_seconds_.empty()) {
       const auto middle = step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
       std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
@@ -406,6 +428,7 @@ class Run {
       result_.sums_asked = score.asked;
       result_.sums_right = score.right;
     }
+    if (options_.measures_memory) result_.passes = trainer_.measure_passes();
     if (leads_) write_report_page();
   }
 
@@ -460,6 +483,7 @@ class Run {
   std::optional<TensorBoardWriter> board_;
   std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
   int64_t first_step_ = 0;
+  uint64_t sent_before_ = 0;
   std::vector<double> step_seconds_;
   PartSums parts_;
   RunResult result_;

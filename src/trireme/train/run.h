@@ -16,6 +16,7 @@ struct RunOptions {
   bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
   int64_t stop_after = 0;        ///< stops as if asked to after this many steps of this process; 0: never
   int64_t warmup_steps = 0;      ///< not counted in speed
+  bool measures_memory = false;  ///< after the last step: what its passes hold (RunResult::passes)
   int64_t profiled_steps = 0;    ///< done after the last on a GPU, to see where its time goes; nothing is kept of them
   std::filesystem::path record;  ///< a folder for loss, gradients and weights of every step; empty: none
 };
@@ -35,8 +36,10 @@ struct RunResult {
   std::vector<KernelTime> kernels;                       ///< a step's, where RunOptions::profiled_steps asked for it
   uint64_t peak_memory_bytes = 0;
   uint64_t device_memory_bytes = 0;  ///< at the most, of a GPU
-  uint64_t state_bytes = 0;
+  StateParts state;
+  PassMemory passes;  ///< zeros where nobody asked
   uint64_t reduced_bytes_per_step = 0;
+  uint64_t sent_bytes_per_step = 0;  ///< in messages between replicas; 0 where they reach each other's memory
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;

@@ -51,6 +51,46 @@ TEST(ShareResult, AllThrowWhatTheRootThrew) {
   });
 }
 
+TEST(RunOnAll, TheFirstThatFailsTellsAndTheOthersAreSilent) {
+  for (const int first : {0, 1, 2}) {
+    run_as_threads(3, [&](World& world) {
+      const int rank = world.rank();
+      run_on_all(world.comm(), [] {});
+      std::string told;
+      bool silent = false;
+      try {
+        run_on_all(world.comm(), [&] {
+          if (rank >= first) throw UsageError("no such file");
+        });
+      } catch (const SharedError& error) {
+        silent = true;
+        EXPECT_TRUE(error.is_usage());
+      } catch (const UsageError& error) {
+        told = error.what();
+      }
+      EXPECT_EQ(told, rank == first ? "no such file" : "");
+      EXPECT_EQ(silent, rank != first);
+      const auto fails = [] { throw Error("broken"); };
+      EXPECT_THROW(run_on_all(world.comm(), fails), Error);
+    });
+  }
+}
+
+TEST(ThrowOnce, OneRankSpeaks) {
+  run_as_threads(2, [](World& world) {
+    bool silent = false;
+    try {
+      throw_once(world.comm(), Error("all have seen it"));
+    } catch (const SharedError& error) {
+      silent = true;
+      EXPECT_FALSE(error.is_usage());
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "all have seen it");
+    }
+    EXPECT_EQ(silent, world.rank() == 1);
+  });
+}
+
 TEST(ShareResult, AloneItIsACall) {
   run_as_threads(1, [&](World& world) {
     EXPECT_EQ(share_result(world.comm(), [] { return 7; }), "7");

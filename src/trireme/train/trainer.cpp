@@ -15,6 +15,7 @@
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/compression.h"
+#include "trireme/train/share_result.h"
 
 namespace trireme {
 namespace {
@@ -408,7 +409,7 @@ void Trainer::finish_updates(StepReport& report) {
   report.bad = fmt::format("step {}: the {} not finite, and the weights have been updated with it", steps_done_,
                            std::isfinite(totals.loss) ? "gradients are" : "loss is");
   if (config_.train.on_nan != "stop") return;
-  throw Error(report.bad, "go back to the newest checkpoint with a lower optimizer.lr");
+  throw_once(world_.comm(), Error(report.bad, "go back to the newest checkpoint with a lower optimizer.lr"));
 }
 
 /// After the update, or after it was skipped: counts, blames, and adapts the loss scale.

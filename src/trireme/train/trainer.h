@@ -62,6 +62,20 @@ struct BadNumber {
   std::string to_string(int64_t step) const;
 };
 
+/// What the passes of a step hold beside the state of training. Of this worker, at the most.
+struct PassMemory {
+  size_t kept_bytes = 0;  ///< from the forward pass of a micro-batch to its backward pass; 0 but for the last stage
+  size_t most_bytes = 0;  ///< at any moment
+};
+
+/// Where the bytes of a worker's state are.
+struct StateParts {
+  size_t weights = 0;    ///< that the model computes with
+  size_t gradients = 0;  ///< all copies of them
+  size_t optimizer = 0;  ///< its own state, and the float32 weights where the model computes with others
+  size_t sum() const { return weights + gradients + optimizer; }
+};
+
 class Trainer {
  public:
   Trainer(World& world, const Config& config, const OpenedData& data);
@@ -93,8 +107,12 @@ class Trainer {
   const torch::Device& device() const { return device_; }
   /// What this worker has sent of gradients, weights and values to the other replicas, or to servers.
   size_t bytes_reduced() const;
-  /// Weights, gradients, optimizer and values of this worker, not activations.
-  size_t state_bytes() const;
+  /// Weights, gradients and optimizer of this worker, not activations.
+  StateParts state_parts() const;
+  size_t state_bytes() const { return state_parts().sum(); }
+  /// Computes the last step once more, alone and for nothing else, and counts. Zeros on a GPU. Collective along a
+  /// pipeline. The gradients are then those of this worker alone: for the end of training.
+  PassMemory measure_passes();
   /// Null where there are none.
   const ServerAggregation* servers() const { return server_.get(); }
   int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/train/share_result.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -76,8 +77,9 @@ std::optional<BadNumber> Trainer::find_bad_number() {
 }
 
 void Trainer::stop_for(const BadNumber& bad) const {
-  throw Error(bad.to_string(steps_done_),
-              "try a lower optimizer.lr or train.clip = 1; train.on_nan = \"skip\" or \"rollback\" would go on");
+  throw_once(world_.comm(),
+             Error(bad.to_string(steps_done_),
+                   "try a lower optimizer.lr or train.clip = 1; train.on_nan = \"skip\" or \"rollback\" would go on"));
 }
 
 }  // namespace trireme

@@ -83,6 +83,20 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards, int strid
   }
 }
 
+/// The one that a folder of Hugging Face has its weights in, or the file itself.
+std::filesystem::path weights_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) return path;
+  const std::filesystem::path inside = path / "model.safetensors";
+  if (std::filesystem::exists(inside, ignored)) return inside;
+  const bool is_checkpoint = std::filesystem::exists(path / "manifest.json", ignored);
+  throw UsageError("the folder has no model.safetensors",
+                   is_checkpoint ? fmt::format("it is a checkpoint: --checkpoint.resume {}, or its weights alone from "
+                                               "trireme checkpoint export {} --to FILE",
+                                               path.string(), path.string())
+                                 : "name a file of safetensors with the names of Hugging Face");
+}
+
 }  // namespace
 
 TrainerCheckpoints::TrainerCheckpoints(World& world, Trainer& trainer, std::filesystem::path root,
@@ -250,12 +264,16 @@ std::optional<std::filesystem::path> TrainerCheckpoints::load_newest(bool keep_p
 }
 
 void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_position) {
-  const CheckpointReader reader = CheckpointReader::open(path);
+  std::optional<CheckpointReader> opened;
+  run_on_all(world_.comm(), [&] { opened.emplace(CheckpointReader::open(path)); });
+  const CheckpointReader& reader = *opened;
   const std::vector<Trainer::NamedTensor> state = trainer_.state();
   std::vector<std::string> faults;
   size_t found = 0;
+  bool weights_fit = true;
   for (const Trainer::NamedTensor& item : state) {
     const TensorInfo own = info_of(item);
+    const size_t before = faults.size();
     if (!reader.has(item.name)) {
       faults.push_back(fmt::format("{} is missing in it", item.name));
     } else if (const TensorInfo& theirs = reader.tensor(item.name); theirs.shape != own.shape) {
@@ -264,6 +282,7 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
     } else {
       ++found;
     }
+    weights_fit &= faults.size() == before || item.group != "weights";
   }
   // What no stage has.
   std::vector<int32_t> known;
@@ -274,18 +293,20 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
   if (world_.size() > 1) world_.comm().all_reduce(known, ReduceOp::kMax);
   for (size_t i = 0; i < known.size(); ++i) {
     const TensorInfo& theirs = reader.tensors()[i];
-    if (known[i] == 0) faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
+    if (known[i] != 0) continue;
+    faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
+    weights_fit &= reader.group_of(theirs.name) != "weights";
   }
-  if (!all_agree(faults.empty())) {
-    if (faults.empty()) faults.push_back("another worker's layers do not");
+  run_on_all(world_.comm(), [&] {
+    if (faults.empty()) return;
     std::string list;
     for (size_t i = 0; i < std::min(faults.size(), kMostListed); ++i) list += "\n  " + faults[i];
     if (faults.size() > kMostListed) list += fmt::format("\n  and {} more", faults.size() - kMostListed);
     throw UsageError(
-        fmt::format("the checkpoint {} is of another model: {} of {} tensors fit{}", path.string(), found, state.size(),
-                    list),
+        fmt::format("the checkpoint {} is of another {}: {} of {} tensors fit{}", path.string(),
+                    weights_fit ? "optimizer" : "model", found, state.size(), list),
         "train with the config that made it (trireme checkpoint inspect shows it), or --checkpoint.resume never");
-  }
+  });
   for (const Trainer::NamedTensor& item : state) {
     if (item.tensor.defined() && item.tensor.is_cpu() && !is_mesh_tensor(item.tensor)) {
       reader.read(item.name, bytes_of(item.tensor));
@@ -300,15 +321,22 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
   load_residuals(reader);
 }
 
-void TrainerCheckpoints::start_from(const std::filesystem::path& file, const ModelConfig& model) {
-  const SafetensorsFile weights(file);
-  std::vector<OwnedTensor> tensors = from_hugging_face(model, weights.views());
+void TrainerCheckpoints::start_from(const std::filesystem::path& path, const ModelConfig& model) {
+  std::vector<OwnedTensor> tensors;
+  run_on_all(world_.comm(), [&] {
+    try {
+      const SafetensorsFile weights(weights_file(path));
+      tensors = from_hugging_face(model, weights.views());
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("checkpoint.start_from = \"{}\": {}", path.string(), error.what()));
+    }
+  });
   torch::NoGradGuard no_grad;
   for (const Trainer::NamedTensor& item : trainer_.state()) {
     if (item.group != "weights") continue;
     const auto found = std::find_if(tensors.begin(), tensors.end(),
                                     [&](const OwnedTensor& tensor) { return tensor.info.name == item.name; });
-    if (found == tensors.end()) throw Error(fmt::format("{} has no {}", file.string(), item.name));
+    if (found == tensors.end()) throw Error(fmt::format("{} has no {}", path.string(), item.name));
     const auto type = found->info.type == DataType::kFloat      ? torch::kFloat32
                       : found->info.type == DataType::kBFloat16 ? torch::kBFloat16
                       : found->info.type == DataType::kHalf     ? torch::kFloat16

@@ -46,7 +46,7 @@ class TrainerCheckpoints {
   /// Loads this one; collective. Throws UsageError that lists the tensors that do not fit the model.
   void load(const std::filesystem::path& path, bool keep_position = false);
   /// Weights from a file in the names of Hugging Face; the optimizer begins anew.
-  void start_from(const std::filesystem::path& file, const ModelConfig& model);
+  void start_from(const std::filesystem::path& path, const ModelConfig& model);
 
  private:
   /// Whether it is so on every worker; collective.

@@ -7,6 +7,7 @@
 #include "trireme/comm/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
+#include "trireme/tensor/held_memory.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/trainer.h"
 
@@ -27,7 +28,9 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   for (int64_t number = groups_.replica; number < end; number += plan_.dp) {
     const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
-    const auto batch = std::make_shared<Batch>(stream.read(first, std::min(plan_.micro_batch, samples - first)));
+    const int64_t count = std::min(plan_.micro_batch, samples - first);
+    const auto batch = std::make_shared<Batch>(inputs_ ? stream.read(first, count)
+                                                       : Batch(data_.held_out->shape(), count));  // in between
     const Inputs inputs = tensors_of(batch, data_.held_out->shape());
     const auto at = static_cast<size_t>(3 * block);
     // A GPU takes samples one by one: logits of all would be more than a training step holds.
@@ -64,9 +67,27 @@ StepTrace Trainer::trace() const {
           executor_->program(), executor_->trace()};
 }
 
-size_t Trainer::state_bytes() const {
-  return parameters().num_bytes() + part_->gradient_bytes() + (optimizer_ ? optimizer_->num_bytes() : 0) +
-         (fp8_ ? fp8_->num_bytes() : 0);
+StateParts Trainer::state_parts() const {
+  StateParts bytes;
+  size_t masters = 0;
+  if (compute_type_ != torch::kFloat32) {
+    for (const ParameterStore::Share& share : parameters().shares()) masters += share.master.nbytes();
+  }
+  bytes.weights = parameters().num_bytes() - masters + (fp8_ ? fp8_->num_bytes() : 0);
+  bytes.gradients = part_->gradient_bytes();
+  bytes.optimizer = masters + (optimizer_ ? optimizer_->num_bytes() : 0);
+  return bytes;
+}
+
+PassMemory Trainer::measure_passes() {
+  if (device_.is_cuda()) return {};
+  part_->model().train();
+  const HeldMemory memory;
+  int64_t kept = 0;
+  on_loss_ = [&](const torch::Tensor&) { kept = std::max(kept, memory.now_bytes()); };
+  executor_->replay();
+  on_loss_ = {};
+  return {static_cast<size_t>(kept), static_cast<size_t>(memory.most_bytes())};
 }
 
 size_t Trainer::bytes_reduced() const {

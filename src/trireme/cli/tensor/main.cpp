@@ -5,12 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
@@ -33,6 +35,33 @@ struct Options {
   int64_t stop_after = 0;
 };
 
+std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.3f}", loss) : "not finite"; }
+
+/// Commands that work as they stand, but for names of files of the user's.
+void print_next(const RunResult& result, const Config& config) {
+  const std::string folder = result.run_dir.string();
+  if (result.stopped) {
+    fmt::print("Go on:  trireme train --resume {}\n", folder);
+    return;
+  }
+  const std::string longer = fmt::format("trireme train --resume {} --train.steps={}", folder, 2 * config.train.steps);
+  const bool generated = config.data.path.empty();
+  const bool is_default = config.model.preset == "default" && generated;
+  const std::string model = is_default || config.model.preset.empty() ? "" : " --model " + config.model.preset;
+  std::vector<std::string> next;
+  if (!result.reached_target || !generated) next.push_back(longer);
+  if (generated) {
+    next.push_back(
+        fmt::format("trireme train{} --data.path {}", model, config.model.is_language() ? "my.txt" : "mnist"));
+  }
+  next.push_back(
+      fmt::format("trireme verify{} --a dp=1 --b dp=2", is_default ? "" : fmt::format(" {}/config.toml", folder)));
+  next.push_back(generated || !config.model.is_language()
+                     ? "trireme checkpoint inspect " + folder
+                     : fmt::format("trireme checkpoint export {} --to model.safetensors", folder));
+  fmt::print("Try next:  {}\n", join(next, "      "));
+}
+
 void print_words(const RunResult& result, const Config& config) {
   if (result.nothing_to_do) {
     fmt::print("Nothing left to do: step {} of {} is done. To go on: --train.steps={}\n", result.steps,
@@ -42,11 +71,11 @@ void print_words(const RunResult& result, const Config& config) {
   if (result.stopped) {
     fmt::print("Stopped at step {} of {}; everything is saved.\n", result.steps, config.train.steps);
   } else if (result.has_target) {
-    fmt::print("{}: held-out loss {:.3f} (target {:.2f})", result.reached_target ? "Learnt it" : "Missed the target",
-               result.held_out.loss, config.train.target_loss);
+    fmt::print("{}: held-out loss {} (target {:.2f})", result.reached_target ? "Learnt it" : "Missed the target",
+               loss_text(result.held_out.loss), config.train.target_loss);
   } else {
-    fmt::print("Done: loss {:.3f}", result.final_loss);
-    if (result.held_out.num_samples > 0) fmt::print(" · held-out loss {:.3f}", result.held_out.loss);
+    fmt::print("Done: loss {}", loss_text(result.final_loss));
+    if (result.held_out.num_samples > 0) fmt::print(" · held-out loss {}", loss_text(result.held_out.loss));
   }
   if (!result.stopped) {
     if (!config.model.is_language() && result.held_out.num_samples > 0) {
@@ -57,22 +86,20 @@ void print_words(const RunResult& result, const Config& config) {
                  100.0 * static_cast<double>(result.sums_right) / static_cast<double>(result.sums_asked),
                  result.sums_asked);
     }
+    if (result.steps_skipped > 0)
+      fmt::print(" · {} step{} skipped", result.steps_skipped, result.steps_skipped == 1 ? "" : "s");
     fmt::print(" · {}\n", format_duration(result.seconds));
   }
   fmt::print("  speed       {}, {:.1f} ms a step\n", format_rate(result.units_per_second, result.unit), result.step_ms);
-  if (config.observe.report) fmt::print("  report      {}\n", (result.run_dir / "report.html").string());
-  fmt::print("  checkpoint  {}/step-{:06}\n", (result.run_dir / "checkpoints").string(), result.steps);
-  if (result.stopped) {
-    fmt::print("Go on:  trireme train --resume {}\n", result.run_dir.string());
-  } else {
-    fmt::print(
-        "Try next:  trireme train --data.path my.txt      trireme verify --a dp=1 --b dp=2      trireme checkpoint "
-        "inspect {}\n",
-        result.run_dir.string());
+  if (config.observe.report) {
+    fmt::print("  report      {}   (a page for a browser)\n", (result.run_dir / "report.html").string());
   }
+  fmt::print("  checkpoint  {}/step-{:06}\n", (result.run_dir / "checkpoints").string(), result.steps);
+  print_next(result, config);
 }
 
 void print_json(const RunResult& result, const Config& config, const World& world) {
+  const StateParts& state = result.state;
   nlohmann::ordered_json parts;
   for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
   nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
@@ -96,8 +123,14 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"parameters", result.num_parameters},
                                  {"peak_memory_bytes", result.peak_memory_bytes},
                                  {"device_memory_bytes", result.device_memory_bytes},
-                                 {"state_bytes", result.state_bytes},
+                                 {"state_bytes", state.sum()},
+                                 {"weight_bytes", state.weights},
+                                 {"gradient_bytes", state.gradients},
+                                 {"optimizer_bytes", state.optimizer},
+                                 {"activation_bytes", result.passes.kept_bytes},
+                                 {"pass_peak_bytes", result.passes.most_bytes},
                                  {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+                                 {"sent_bytes_per_step", result.sent_bytes_per_step},
                                  {"run_dir", result.run_dir.string()}};
   for (const KernelTime& kernel : result.kernels) {
     json["kernels"].push_back({{"name", kernel.name}, {"us", kernel.us}, {"count", kernel.count}});
@@ -114,6 +147,7 @@ int train(Options& options, const CLI::App& command) {
   run.speaks = !options.json && !options.bench && options.record.empty();
   run.keeps_run_folder = !options.bench && options.record.empty();
   run.warmup_steps = options.warmup;
+  run.measures_memory = options.bench;
   run.profiled_steps = options.profile;
   run.record = options.record;
   run.stop_after = options.stop_after;
@@ -165,8 +199,8 @@ int main(int argc, char** argv) {
   setenv("MKL_CBWR", "AUTO,STRICT", 0);
   try {
     return trireme::cli::run(argc, argv);
-  } catch (const trireme::SharedError&) {
-    return 1;
+  } catch (const trireme::SharedError& error) {
+    return error.is_usage() ? 2 : 1;
   } catch (const c10::OutOfMemoryError& error) {
     const std::string all = error.what_without_backtrace();  // of which the first two sentences say all
     const size_t end = all.find(". ", all.find(". ") + 1);
