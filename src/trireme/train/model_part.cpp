@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
@@ -23,15 +24,6 @@ constexpr int kMostChecked = 64;  // ranks: the checker's work grows with ranks 
 DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
   return {static_cast<int>(plan.num_micro_batches), static_cast<int>(plan.leaves), static_cast<int>(plan.dp),
           num_groups};
-}
-
-Schedule schedule_of(const ParallelConfig& parallel, const BatchPlan& plan) {
-  const bool interleaves = parallel.interleave > 1 && parallel.schedule == "1f1b";
-  return make_schedule({.kind = schedule_kind(interleaves ? "interleaved" : parallel.schedule),
-                        .num_ranks = static_cast<int>(parallel.pp),
-                        .num_micro_batches = static_cast<int>(plan.accumulation),
-                        .interleave = parallel.interleave > 1 ? static_cast<int>(parallel.interleave) : 0,
-                        .update_every = static_cast<int>(parallel.update_every)});
 }
 
 /// Which layer has a parameter.
@@ -99,7 +91,7 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
   // A stage that is computed again as a whole keeps its input alone.
   const bool by_stages = config.train.recompute == "full";
   if (!by_stages) model_->set_recompute(recompute);
-  shape_ = {.schedule = schedule_of(config.parallel, plan),
+  shape_ = {.schedule = pipeline_schedule(config, plan),
             .num_replicas = groups_.dp,
             .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
             .recompute = {by_stages}};
