@@ -107,7 +107,8 @@ class Layouts(PipelineTest):
 class Commands(PipelineTest):
     def test_verify_says_equal(self):
         for a, b in [("dp=1", "dp=1,pp=4,schedule=zb-h1"), ("dp=2", "dp=2,pp=2,schedule=pipedream-flush"),
-                     ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=2,schedule=interleaved"), ("dp=1,tp=2", "dp=1,pp=2,tp=2")]:
+                     ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=2,schedule=interleaved"), ("dp=1,tp=2", "dp=1,pp=2,tp=2"),
+                     ("dp=1,pp=2,split=1+3", "dp=1,pp=2,split=0-1+2-3")]:
             with self.subTest(a=a, b=b):
                 verdict = self.run_json("verify", "--a", a, "--b", b, "--steps", "2", *SMALL)
                 self.assertEqual(verdict["verdict"], "equal", verdict)
@@ -123,6 +124,8 @@ class Commands(PipelineTest):
                 (["pp=5"], "needs 5 stages, but the model has 4 layers"),
                 (["pp=3", "schedule=zb-v"], "needs 6 stages, but the model has 4 layers"),
                 (["pp=2", "split=3,3"], "split.*3,3"),
+                (["pp=2", "split=1,2"], "the split 1,2 covers 3 of 4 layers"),
+                (["pp=2", "split=4,0"], "'0' in the split 4,0 has no layers"),
                 (["pp=2", "split=1,2,1"], "1,2,1.*3 stages"),
                 (["pp=2", "split=two,two"], "two,two"),
                 (["split=2,2"], r"parallel\.split.*parallel\.pp = 1"),
@@ -134,6 +137,7 @@ class Commands(PipelineTest):
                            cwd=self.folder)
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertRegex(done.stderr, answer)
+                self.assertEqual(done.stderr.count("error:"), 1)  # by the program, not by each worker
         done = run("train", *SMALL, "--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective",
                    cwd=self.folder)
         self.assertEqual(done.returncode, 2)

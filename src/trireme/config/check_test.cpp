@@ -172,6 +172,15 @@ TEST(Check, Pipelines) {
   refuses({"--parallel.pp=2", "--parallel.schedule=gpipe", "--parallel.interleave=2"}, 2,
           "set the schedule to interleaved");
   refuses({"--parallel.split=4,4"}, 2, "set parallel.pp to their number");
+  EXPECT_EQ(error_of({"--parallel.pp=2", "--model.layers=4", "--parallel.split=1+5"}, 2), "no error");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=4,4"}, 2,
+          "'4' in the split 4,4 goes beyond the last layer, 5");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,3"}, 2, "the split 2,3 covers 5 of 6 layers");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=0,6"}, 2, "'0' in the split 0,6 has no layers");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,2,2"}, 2, "name the layers of 2 stages, of 0 to 5");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=3,3", "--parallel.schedule=zb-v"}, 2,
+          "has 2 stages, and on 2 workers there are 4 with parallel.schedule = \"zb-v\"");
+  refuses({"--model=resnet18", "--parallel.pp=2", "--parallel.split=4,7"}, 2, "goes beyond the last layer, 9");
   refuses({"--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective"}, 2,
           "train.recompute to full");
   refuses({"--parallel.pp=2", "--parallel.update_every=2"}, 2, "leave it at 0");
@@ -227,6 +236,7 @@ TEST_F(OwnSchedules, ThatDoNotAreRefused) {
   refuses(halves, {"--train.recompute=selective"}, "train.recompute to full");
   refuses(halves, {"--parallel.zero=3", "--train.global_batch=8"}, "parallel.zero = 2", 4);
   refuses("0F0,2F0,2B0,0B0\n1F0,1B0\n", {"--train.micro_batch=4", "--model=mlp", "--model.layers=1"}, "has 2 layers");
+  refuses("0F0,2F0,2B0,0B0\n1F0,1B0\n", {"--train.micro_batch=4", "--parallel.split=3,3"}, "there are 3 with");
   refuses("", {}, "the schedule is empty");
   EXPECT_NE(error_of({"--parallel.pp=2", "--parallel.schedule=no/such"}, 2).find("there is no file no/such"),
             std::string::npos);

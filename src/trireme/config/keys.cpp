@@ -112,7 +112,7 @@ std::vector<Key> make_keys() {
       {KEY(parallel, interleave), range(1, 1000), "stages of a worker, for interleaved (1: two) and 1f1b"},
       {KEY(parallel, update_every), range(0, kMaxSteps, "micro-batches"),
        "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
-      {KEY(parallel, split), kAny, "layers of each stage, \"4,4\" or \"0-3,4-7\"; empty: stages of equal cost"},
+      {KEY(parallel, split), kAny, "layers of each stage, \"4,4\", \"4+4\" or \"0-3,4-7\"; empty: stages of equal cost"},
       {KEY(parallel, plan), kAny, "a plan file, or \"auto\" to ask the planner; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},

@@ -74,6 +74,23 @@ bool splits_backward(const Schedule& schedule) {
   });
 }
 
+Partition pipeline_split(const Config& config, int num_stages) {
+  const std::string& text = config.parallel.split;
+  if (text.empty()) return {};
+  const int layers = num_layers(config.model);
+  Partition partition;
+  try {
+    partition = partition_from_text(text, layers);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", with_origin(config, "parallel.split"), error.what()));
+  }
+  if (static_cast<int>(partition.size()) == num_stages) return partition;
+  contradict(config, "parallel.split",
+             fmt::format("has {} stages, and on {} workers there are {} with", partition.size(), config.parallel.pp,
+                         num_stages),
+             "parallel.schedule", fmt::format("name the layers of {} stages, of 0 to {}", num_stages, layers - 1));
+}
+
 void check_pipeline(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.pp == 1) {
@@ -94,6 +111,7 @@ void check_pipeline(const Config& config) {
   if (parallel.has_own_schedule()) return;
   const int64_t of_worker = stages_of_worker(parallel);
   check_stages(config, parallel.pp * of_worker, std::max<int64_t>(1, num_layers(config.model) / of_worker));
+  pipeline_split(config, static_cast<int>(parallel.pp * of_worker));
   if (parallel.schedule.starts_with("zb-")) refuse_halves(config);
 }
 
@@ -118,6 +136,7 @@ void check_own_schedule(const Config& config, const BatchPlan& plan) {
         micro_batches_cure(plan, schedule.num_micro_batches));
   }
   check_stages(config, schedule.num_stages(), 0);
+  pipeline_split(config, schedule.num_stages());
   if (splits_backward(schedule)) refuse_halves(config);
   try {
     const PipelineShape shape{.schedule = schedule, .recompute = {config.train.recompute == "full"}};

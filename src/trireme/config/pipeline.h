@@ -15,6 +15,9 @@ Schedule pipeline_schedule(const Config& config, const BatchPlan& plan);
 /// The backward pass comes in two halves.
 bool splits_backward(const Schedule& schedule);
 
+/// As parallel.split says: empty where it says nothing. Throws UsageError for layers or stages that are not there.
+Partition pipeline_split(const Config& config, int num_stages);
+
 /// What can be said without the batch: stages and layers, keys that do not go together. Throws UsageError.
 void check_pipeline(const Config& config);
 /// Whether a schedule of the user's own can run, and fits the workers and the batch. Throws UsageError.

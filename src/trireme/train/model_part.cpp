@@ -96,14 +96,10 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
             .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
             .recompute = {by_stages}};
   const int num_stages = shape_.schedule.num_stages();
-  const std::string& split = config.parallel.split;
-  partition_ = split.empty() ? partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
-                                                    shape_.schedule.rank_of_stage)
-                             : partition_from_text(split, num_layers);
-  if (static_cast<int>(partition_.size()) != num_stages) {
-    throw UsageError(fmt::format("parallel.split = {} has {} stages, and {} on {} ranks has {}", split,
-                                 partition_.size(), config.parallel.schedule, groups_.pp, num_stages),
-                     fmt::format("name the layers of {} stages, of 0 to {}", num_stages, num_layers - 1));
+  partition_ = pipeline_split(config, num_stages);
+  if (partition_.empty()) {
+    partition_ = partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
+                                      shape_.schedule.rank_of_stage);
   }
   for (int stage = 0; stage < num_stages; ++stage) {
     const LayerRange range = partition_[static_cast<size_t>(stage)];
