@@ -232,6 +232,7 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   target_ = target;
   loss_ = &loss;
   losses_.clear();
+  executor_->set_step(num_steps_);
   executor_->run([this](int) { give_gradients(); });
   input_.reset();
   target_.reset();

@@ -124,8 +124,8 @@ TEST(PipelineErrors, ALayerThatThrowsIsNamedAndTheOthersDoNotHang) {
   const auto late = [] { return Sequential(Linear(4, 5), Linear(5, 3), Fussy(3, true)); };
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h2"}) {
     const auto errors = errors_of_steps(late, {.schedule = schedule, .split = "1,2"});
-    expect_words(errors[1], {"rank 1 of the pipeline, Forward stage 1 micro-batch 3", "this layer is fussy"});
-    expect_words(errors[0], {"rank 0 of the pipeline, ", "stage 0 micro-batch"});
+    expect_words(errors[1], {"rank 1 of the pipeline, step 0, Forward stage 1 micro-batch 3", "this layer is fussy"});
+    expect_words(errors[0], {"rank 0 of the pipeline, step 0, ", "stage 0 micro-batch"});
   }
 }
 
