@@ -177,7 +177,8 @@ TEST(Check, Pipelines) {
           "'4' in the split 4,4 goes beyond the last layer, 5");
   refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,3"}, 2, "the split 2,3 covers 5 of 6 layers");
   refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=0,6"}, 2, "'0' in the split 0,6 has no layers");
-  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,2,2"}, 2, "name the layers of 2 stages, of 0 to 5");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,2,2"}, 2,
+          "name the layers of 2 stages, of 0 to 5");
   refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=3,3", "--parallel.schedule=zb-v"}, 2,
           "has 2 stages, and on 2 workers there are 4 with parallel.schedule = \"zb-v\"");
   refuses({"--model=resnet18", "--parallel.pp=2", "--parallel.split=4,7"}, 2, "goes beyond the last layer, 9");

@@ -66,12 +66,6 @@ TEST(PipelineErrors, WhatCannotBeIsRefusedAtOnce) {
   expect_refused(2, two, {.num_micro_batches = 4, .num_leaves = 3}, {"4", "3", "leaves"});
 }
 
-TEST(PipelineErrors, WeightsSharedBetweenStagesAreNamed) {
-  const Linear shared(4, 4);
-  expect_refused(2, Sequential(shared, Linear(4, 4), shared), {.split = "1,2"},
-                 {"0.weight of stage 0 and 2.weight of stage 1 are one parameter"});
-}
-
 TEST(PipelineErrors, RanksThatDisagreeAllSaySo) {
   for (const std::string& error : errors_of(2, [](World& world) {
          Pipeline(world.comm(), small_model(), {.schedule = world.rank() == 0 ? "gpipe" : "1f1b"});
