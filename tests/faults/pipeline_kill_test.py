@@ -73,7 +73,7 @@ class Words(PipelineKillTest):
         process = self.begin("run", "dp=1,pp=2", TRIREME_FAULT="rank=1,point=checkpoint.before_record,kind=kill")
         _, errors = process.communicate(timeout=60)
         self.assertNotIn("stopped by the launcher", errors)
-        self.assertRegex(errors, r"rank 0 of the pipeline, .*: rank 1 \(.*\) died")
+        self.assertRegex(errors, r"rank 0 of the pipeline, step \d, .*: rank 1 \(.*\) died")
 
     def kill_inside_step_five(self, layout, victim):
         process = self.begin("run", layout, "--checkpoint.async=false",
@@ -88,8 +88,13 @@ class Words(PipelineKillTest):
         self.assertIn(f"rank {victim} (pid {pid}) was killed by SIGKILL", errors)
         self.assertNotIn("stopped by the launcher", errors)  # they ended by themselves
         self.assertEqual(checkpoints(self.path("run"))[0], 3)
-        place = r"rank (\d) of the pipeline, (\w+) stage (\d) micro-batch (\d+)"
-        return sorted(re.findall(rf"{place}.*: rank {victim} \(.*pid {pid}\) died", errors))
+        place = r"rank (\d) of the pipeline, step 5, (\w+) stage (\d) micro-batch (\d+)"
+        named = sorted(re.findall(rf"{place}.*: rank {victim} \(host \S+, pid {pid}\) died", errors))
+        survivors = [line for line in errors.splitlines() if "of the pipeline" in line]
+        for line in survivors:  # also of those that were at work without a stage, such as the optimizer's
+            self.assertRegex(line, rf"rank \d of the pipeline, step 5, \w+.*: rank {victim} \(host \S+, pid {pid}\) died")
+        self.assertEqual(len(survivors), len(workers) - 1, errors)
+        return named
 
     def test_of_the_first_stage(self):
         places = self.kill_inside_step_five("dp=1,pp=2,schedule=zb-h1", victim=1)

@@ -64,6 +64,34 @@ class Layouts(PipelineTest):
             self.assertEqual(json.loads(done.stdout)["held_out_loss"], whole["held_out_loss"])
             self.assert_same_bits("words", f"stages-{rank}")
 
+    def test_schedules_of_ones_own(self):
+        def write(name, text):
+            with open(os.path.join(self.folder, name), "w") as file:
+                file.write(text)
+            return name
+
+        # No built-in order: two forward passes ahead, weight gradients of the first stage at the very end.
+        own = write("own.csv", "0F0,0F1,0I0,0F2,0I1,0F3,0I2,0I3,0W0,0W1,0W2,0W3\n"
+                               "1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n")
+        # Three stages, of which rank 0 has the outer ones; with its messages.
+        around = write("around.csv",
+                       ",".join(f"0F{m},0SEND_F{m},2RECV_F{m},2F{m},2B{m},2SEND_B{m},0RECV_B{m},0B{m}"
+                                for m in range(4)) + "\n" +
+                       ",".join(f"1RECV_F{m},1F{m},1SEND_F{m},1RECV_B{m},1B{m},1SEND_B{m}" for m in range(4)) + "\n")
+        written = ["schedule", "show", "--kind", "zb-v", "--stages", "2", "--microbatches", "4", "--csv", "zb-v.csv"]
+        self.assertEqual(run(*written, "--messages", cwd=self.folder).returncode, 0)
+        for file, more in [(own, []), (around, ["--train.recompute=full"]), ("zb-v.csv", []),
+                           ("./own.csv", ["--parallel.dp=2", "--train.global_batch=16"])]:
+            with self.subTest(file=file):
+                name = f"run-{file.strip('./')}-{len(more)}"
+                result = self.train(name, f"dp=1,pp=2,schedule={file}", *more)
+                self.assertIn(f"schedule={file}", result["layout"])
+                whole = "whole"
+                if "--parallel.dp=2" in more:
+                    whole = "whole-16"
+                    self.train(whole, "dp=1", "--train.global_batch=16")
+                self.assert_same_bits(whole, name)
+
     def test_go_on_in_each_other(self):
         for number, (first, then) in enumerate([("dp=1,pp=2", "dp=2,pp=1"),
                                                 ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=4,schedule=1f1b"),
@@ -96,7 +124,8 @@ class Layouts(PipelineTest):
 class Commands(PipelineTest):
     def test_verify_says_equal(self):
         for a, b in [("dp=1", "dp=1,pp=4,schedule=zb-h1"), ("dp=2", "dp=2,pp=2,schedule=pipedream-flush"),
-                     ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=2,schedule=interleaved"), ("dp=1,tp=2", "dp=1,pp=2,tp=2")]:
+                     ("dp=1,pp=2,schedule=zb-v", "dp=1,pp=2,schedule=interleaved"), ("dp=1,tp=2", "dp=1,pp=2,tp=2"),
+                     ("dp=1,pp=2,split=1+3", "dp=1,pp=2,split=0-1+2-3")]:
             with self.subTest(a=a, b=b):
                 verdict = self.run_json("verify", "--a", a, "--b", b, "--steps", "2", *SMALL)
                 self.assertEqual(verdict["verdict"], "equal", verdict)
@@ -112,16 +141,20 @@ class Commands(PipelineTest):
                 (["pp=5"], "needs 5 stages, but the model has 4 layers"),
                 (["pp=3", "schedule=zb-v"], "needs 6 stages, but the model has 4 layers"),
                 (["pp=2", "split=3,3"], "split.*3,3"),
+                (["pp=2", "split=1,2"], "the split 1,2 covers 3 of 4 layers"),
+                (["pp=2", "split=4,0"], "'0' in the split 4,0 has no layers"),
                 (["pp=2", "split=1,2,1"], "1,2,1.*3 stages"),
                 (["pp=2", "split=two,two"], "two,two"),
                 (["split=2,2"], r"parallel\.split.*parallel\.pp = 1"),
                 (["pp=2", "schedule=zb-h3"], r'parallel\.schedule = "zb-h3".*\n.*did you mean "zb-h1"'),
-                (["pp=2", "schedule=gpipe", "interleave=2"], r"parallel\.interleave = 2.*parallel\.schedule")]:
+                (["pp=2", "schedule=gpipe", "interleave=2"], r"parallel\.interleave = 2.*parallel\.schedule"),
+                (["pp=2", "schedule=mine.csv"], "there is no file mine.csv")]:
             with self.subTest(words=words):
                 done = run("train", *SMALL, "--parallel.dp=1", *(f"--parallel.{word}" for word in words),
                            cwd=self.folder)
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
                 self.assertRegex(done.stderr, answer)
+                self.assertEqual(done.stderr.count("error:"), 1)  # by the program, not by each worker
         done = run("train", *SMALL, "--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective",
                    cwd=self.folder)
         self.assertEqual(done.returncode, 2)

@@ -68,6 +68,22 @@ class Numbers(unittest.TestCase):
         rest = changed(MEGATRON, parallel_dp=-1)
         self.assertEqual(numbers(*rest)["layout"]["dp"], 32)
 
+    def test_a_schedule_from_a_file(self):
+        base = [*SMALL, "--cluster", "a100-80gb", "--train.micro_batch", 1, "--train.global_batch", 16, "--gpus", 8,
+                "--parallel.pp", 4]
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "mine.csv")
+            subprocess.run([TRIREME, "schedule", "show", "--kind", "zb-h1", "--stages", "4", "--microbatches", "8",
+                            "--csv", file], check=True, capture_output=True)
+            named, own = (numbers(*base, "--parallel.schedule", schedule) for schedule in ("zb-h1", file))
+            self.assertEqual(own["layout"].pop("schedule"), "own schedule")
+            self.assertEqual(named["layout"].pop("schedule"), "zb-h1")
+            self.assertEqual(own, named)
+            self.assertIn("a schedule for 4 ranks and 8 micro-batches",
+                          trireme(*changed(base, train_global_batch=32), "--parallel.schedule", file, code=2))
+            Path(file).write_text("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
+            self.assertIn("would hang", trireme(*base, "--parallel.schedule", file, code=1))
+
     def test_every_degree_and_schedule(self):
         base = [*SMALL, "--cluster", "a100-80gb", "--train.micro_batch", 1, "--train.global_batch", 64]
         for schedule in ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream-2bw"]:

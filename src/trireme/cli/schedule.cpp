@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/file.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/schedule_report.h"
@@ -18,8 +17,6 @@
 
 namespace trireme::cli {
 namespace {
-
-constexpr uint64_t kMostCsvBytes = uint64_t{64} << 20;
 
 struct Flags {
   std::string kind = "1f1b", file, svg, html, csv;
@@ -58,13 +55,9 @@ int show_kind(const Flags& flags) {
 }
 
 int check_file(const Flags& flags) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(flags.file, ignored)) {
-    throw UsageError(fmt::format("there is no file {}", flags.file));
-  }
   const std::string name = std::filesystem::path(flags.file).filename();
+  const Schedule schedule = read_schedule(flags.file);
   try {
-    const Schedule schedule = schedule_from_csv(read_whole_file(flags.file, kMostCsvBytes));
     const CheckedSchedule checked =
         check_schedule(name, schedule, flags.times, flags.recompute, {.sends_under_way = flags.buffers});
     if (!flags.json && !flags.text) fmt::print("{} can run\n", flags.file);

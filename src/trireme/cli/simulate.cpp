@@ -61,7 +61,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_flag("--json", flags->json, "one object on stdout: step_seconds, memory_bytes_per_gpu, fits, …");
   command->footer(fmt::format(
       "Clusters: {}; or a file (docs/cost_model.md).\n"
-      "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show.\n"
+      "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show, and a "
+      "CSV\n"
+      "file as trireme schedule check does.\n"
       "\n"
       "Examples\n"
       "  trireme simulate --model gpt2-124m --cluster h100-80gb --gpus 8 --train.micro_batch 32 "

@@ -52,7 +52,7 @@ Json layout_json(const JobLayout& l) {
           {"ep", l.ep},
           {"zero", l.zero},
           {"sequence", l.sequence},
-          {"schedule", name_of(l.schedule)},
+          {"schedule", l.schedule_name()},
           {"interleave", l.interleave},
           {"micro_batch", l.micro_batch},
           {"global_batch", l.global_batch},
@@ -167,12 +167,11 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   const bool colour = has_colour(STDOUT_FILENO);
   const RankMemory& full = s.ranks[static_cast<size_t>(s.fullest)].memory;
   std::string text = emphasised(
-      fmt::format("{} parameters on {} x {} ({} a host): dp {}, tp {}, pp {}, cp {}{}, ZeRO-{}{}",
-                  format_short_count(s.parameters), l.num_devices(), s.cluster.device.name, s.cluster.devices_per_host,
-                  l.dp, l.tp, l.pp, l.cp, l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
-                  l.pp > 1
-                      ? fmt::format(", {} of {} micro-batches", name_of(s.job.layout.schedule), l.num_micro_batches())
-                      : ""),
+      fmt::format(
+          "{} parameters on {} x {} ({} a host): dp {}, tp {}, pp {}, cp {}{}, ZeRO-{}{}",
+          format_short_count(s.parameters), l.num_devices(), s.cluster.device.name, s.cluster.devices_per_host, l.dp,
+          l.tp, l.pp, l.cp, l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
+          l.pp > 1 ? fmt::format(", {} of {} micro-batches", s.job.layout.schedule_name(), l.num_micro_batches()) : ""),
       Emphasis::kBold, colour);
   text += "\n\n";
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string headline(const Simulation& s) {
-  return fmt::format("{} on {} x {}: step {:.4g} s, bubble {:.1f} %", name_of(s.job.layout.schedule),
+  return fmt::format("{} on {} x {}: step {:.4g} s, bubble {:.1f} %", s.job.layout.schedule_name(),
                      s.job.layout.num_devices(), s.cluster.device.name, s.step_seconds, 100 * s.bubble_fraction);
 }
 

@@ -10,22 +10,12 @@
 #include "trireme/base/error.h"
 #include "trireme/config/absent.h"
 #include "trireme/config/batch_plan.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
-#include "trireme/config/value.h"
+#include "trireme/config/refusal.h"
 
 namespace trireme {
 namespace {
-
-/// "model.heads = 5 (from FILE.toml:12)".
-std::string with_origin(const Config& config, std::string_view name) {
-  const std::string value = format_value(get_value(config, find_key(name, "check")));
-  return fmt::format("{} = {} ({})", name, value, config.origins.phrase(name));
-}
-
-[[noreturn]] void contradict(const Config& config, std::string_view key, std::string_view problem,
-                             std::string_view other, const std::string& cure) {
-  throw UsageError(fmt::format("{} {} {}", with_origin(config, key), problem, with_origin(config, other)), cure);
-}
 
 /// "126 or 132": multiples of `step` around `value`.
 std::string nearest_multiples(int64_t value, int64_t step) {
@@ -127,42 +117,6 @@ void check_parallel(const Config& config) {
   }
 }
 
-/// As the model is cut: embedding or stem, blocks, output.
-int64_t num_layers(const ModelConfig& model) {
-  if (model.is_language()) return model.layers + 2;
-  if (model.kind == ModelKind::kMlp) return model.layers + 1;
-  return 2 + (model.depth == 18 ? 8 : model.depth == 101 ? 33 : 16);
-}
-
-void check_pipeline(const Config& config) {
-  const ParallelConfig& parallel = config.parallel;
-  const bool splits = parallel.schedule.starts_with("zb-");
-  if (parallel.pp == 1) {
-    if (!parallel.split.empty()) {
-      contradict(config, "parallel.split", "cuts the model into stages, but", "parallel.pp",
-                 "set parallel.pp to their number");
-    }
-    return;
-  }
-  const bool interleaves = parallel.schedule == "interleaved" || parallel.schedule == "1f1b";
-  if (parallel.interleave > 1 && !interleaves) {
-    contradict(config, "parallel.interleave", "is not for", "parallel.schedule", "set the schedule to interleaved");
-  }
-  const int64_t of_worker = parallel.interleave > 1                                             ? parallel.interleave
-                            : parallel.schedule == "interleaved" || parallel.schedule == "zb-v" ? 2
-                                                                                                : 1;
-  if (const int64_t layers = num_layers(config.model); parallel.pp > layers / of_worker) {
-    throw UsageError(fmt::format("{} with {} needs {} stages, but the model has {} layers to cut between",
-                                 with_origin(config, "parallel.pp"), with_origin(config, "parallel.schedule"),
-                                 parallel.pp * of_worker, layers),
-                     fmt::format("set parallel.pp to {} or less", std::max<int64_t>(1, layers / of_worker)));
-  }
-  if (splits && config.train.recompute != "none" && config.train.recompute != "full") {
-    contradict(config, "train.recompute", "differentiates inside the backward pass, which is cut in two by",
-               "parallel.schedule", "set train.recompute to full: stages are computed again as a whole");
-  }
-}
-
 /// Pairs that could work, and do not yet.
 void refuse_pairs(const Config& config) {
   if (config.precision.matmul != "fp8") return;
@@ -213,10 +167,6 @@ void check_zero(const Config& config, int64_t dp) {
   if (parallel.is_asynchronous()) {
     contradict(config, "parallel.zero", "gathers weights once a step, which change more often with",
                "parallel.schedule", "take a synchronous schedule, such as 1f1b");
-  }
-  if (parallel.zero == 3 && parallel.pp > 1 && parallel.schedule.starts_with("zb-")) {
-    contradict(config, "parallel.zero", "frees weights behind each layer, and the later half of the backward pass of",
-               "parallel.schedule", "would gather them a third time: take 1f1b, or parallel.zero = 2");
   }
   if (config.precision.matmul == "fp8") {
     contradict(config, "precision.matmul", "keeps copies of whole weights, not with", "parallel.zero",
@@ -401,7 +351,9 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_run(config);
   check_parallel(config);
   check_pipeline(config);
-  return plan_batch(config, resolve_dp(config, world_size));
+  const BatchPlan plan = plan_batch(config, resolve_dp(config, world_size));
+  check_own_schedule(config, plan);
+  return plan;
 }
 
 BatchPlan check(const Config& config, int64_t world_size) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/resolve.h"
@@ -189,10 +193,75 @@ TEST(Check, Pipelines) {
   refuses({"--parallel.pp=2", "--parallel.schedule=gpipe", "--parallel.interleave=2"}, 2,
           "set the schedule to interleaved");
   refuses({"--parallel.split=4,4"}, 2, "set parallel.pp to their number");
+  EXPECT_EQ(error_of({"--parallel.pp=2", "--model.layers=4", "--parallel.split=1+5"}, 2), "no error");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=4,4"}, 2,
+          "'4' in the split 4,4 goes beyond the last layer, 5");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,3"}, 2, "the split 2,3 covers 5 of 6 layers");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=0,6"}, 2, "'0' in the split 0,6 has no layers");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=2,2,2"}, 2,
+          "name the layers of 2 stages, of 0 to 5");
+  refuses({"--parallel.pp=2", "--model.layers=4", "--parallel.split=3,3", "--parallel.schedule=zb-v"}, 2,
+          "has 2 stages, and on 2 workers there are 4 with parallel.schedule = \"zb-v\"");
+  refuses({"--model=resnet18", "--parallel.pp=2", "--parallel.split=4,7"}, 2, "goes beyond the last layer, 9");
   refuses({"--parallel.pp=2", "--parallel.schedule=zb-h1", "--train.recompute=selective"}, 2,
           "train.recompute to full");
   refuses({"--parallel.pp=2", "--parallel.update_every=2"}, 2, "leave it at 0");
   refuses({"--parallel.pp=2", "--parallel.schedule=pipedream", "--train.clip=1"}, 2, "set train.clip = 0");
+}
+
+/// Files of schedules for a model of six layers, in a folder of their own.
+class OwnSchedules : public testing::Test {
+ protected:
+  ~OwnSchedules() override { std::filesystem::remove_all(folder_); }
+
+  std::string error_with(const std::string& csv, Arguments more, int workers = 2) {
+    const std::string path = folder_ + "/mine.csv";
+    std::ofstream(path) << csv;
+    Arguments words = {"--model.layers=4", "--train.global_batch=4", "--train.micro_batch=2", "--parallel.pp=2",
+                       "--parallel.schedule=" + path};
+    words.insert(words.end(), more.begin(), more.end());
+    return error_of(words, workers);
+  }
+  void refuses(const std::string& csv, const Arguments& more, const std::string& why, int workers = 2) {
+    const std::string error = error_with(csv, more, workers);
+    EXPECT_NE(error.find(why), std::string::npos) << error;
+  }
+
+  const std::string folder_ = [] {
+    std::string name = testing::TempDir() + "trireme-schedules-XXXXXX";
+    return std::string(mkdtemp(name.data()));
+  }();
+};
+
+TEST_F(OwnSchedules, ThatFitAreTaken) {
+  const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n";
+  EXPECT_EQ(error_with(good, {}), "no error");
+  EXPECT_EQ(error_with(good, {"--train.recompute=selective"}), "no error");
+  EXPECT_EQ(error_with(good, {"--train.recompute=full", "--train.global_batch=8"}, 4), "no error");
+  EXPECT_EQ(error_with("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", {"--train.micro_batch=4"}),
+            "no error");
+}
+
+TEST_F(OwnSchedules, ThatDoNotAreRefused) {
+  const std::string good = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", halves = "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n";
+  refuses("0F0,0G0\n1F0,1B0\n", {}, "mine.csv: row 1, column 2: '0G0' has the unknown action 'G'");
+  refuses("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n", {}, "would hang");
+  refuses("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1F1,1B1\n", {}, "Forward stage 1 micro-batch 1");
+  refuses("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0\n", {"--train.micro_batch=4"}, "has not sent");
+  refuses(good + "2F0,2B0,2F1,2B1\n", {}, "set parallel.pp = 3");
+  refuses("0F0,0B0,0F1,0B1\n", {}, "has one row");
+  refuses(good, {"--train.global_batch=12"}, "set train.global_batch = 4, or train.micro_batch = 6");
+  refuses(good, {"--train.global_batch=4", "--train.micro_batch=4"}, "set train.global_batch = 8");
+  refuses(good, {"--parallel.pp=1"}, "set parallel.pp to the number of its rows", 1);
+  refuses(good, {"--parallel.interleave=2"}, "is not for parallel.schedule");
+  refuses(good, {"--parallel.update_every=1"}, "leave it at 0");
+  refuses(halves, {"--train.recompute=selective"}, "train.recompute to full");
+  refuses(halves, {"--parallel.zero=3", "--train.global_batch=8"}, "parallel.zero = 2", 4);
+  refuses("0F0,2F0,2B0,0B0\n1F0,1B0\n", {"--train.micro_batch=4", "--model=mlp", "--model.layers=1"}, "has 2 layers");
+  refuses("0F0,2F0,2B0,0B0\n1F0,1B0\n", {"--train.micro_batch=4", "--parallel.split=3,3"}, "there are 3 with");
+  refuses("", {}, "the schedule is empty");
+  EXPECT_NE(error_of({"--parallel.pp=2", "--parallel.schedule=no/such"}, 2).find("there is no file no/such"),
+            std::string::npos);
 }
 
 TEST(Check, Compression) {

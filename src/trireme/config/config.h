@@ -69,6 +69,9 @@ struct OptimizerConfig {
   bool operator==(const OptimizerConfig&) const = default;
 };
 
+/// Where a name or a file may be given: names have neither dot nor slash.
+inline bool names_file(std::string_view text) { return text.find_first_of("./") != std::string_view::npos; }
+
 struct ParallelConfig {
   int64_t dp = -1;  ///< -1: the rest of the workers
   int64_t tp = 1;
@@ -81,7 +84,7 @@ struct ParallelConfig {
   std::string zero_accumulation = "whole";  ///< whole, shares
   std::string offload;                      ///< a folder; empty: memory
   bool sequence = false;
-  std::string schedule = "1f1b";
+  std::string schedule = "1f1b";  ///< a name, or a CSV file
   int64_t interleave = 1;
   int64_t update_every = 0;             ///< 0: the schedule's own
   std::string split;                    ///< empty: by the layers' costs
@@ -89,8 +92,11 @@ struct ParallelConfig {
   std::string aggregation = "average";  ///< average, sum, adasum, server
   double bucket_mb = 4;                 ///< MiB
   bool overlap = true;
+  bool has_own_schedule() const { return names_file(schedule); }
   /// Weights change while micro-batches are under way.
-  bool is_asynchronous() const { return pp > 1 && schedule.starts_with("pipedream") && schedule != "pipedream-flush"; }
+  bool is_asynchronous() const {
+    return pp > 1 && !has_own_schedule() && schedule.starts_with("pipedream") && schedule != "pipedream-flush";
+  }
   bool operator==(const ParallelConfig&) const = default;
 };
 

@@ -56,7 +56,10 @@ std::string_view Key::type_name() const {
 }
 
 std::string Key::expected() const {
-  if (!allowed.names.empty()) return "one of " + join(allowed.names, ", ");
+  if (!allowed.names.empty()) {
+    const std::string names = "one of " + join(allowed.names, ", ");
+    return allowed.file.empty() ? names : fmt::format("{}, or {}", names, allowed.file);
+  }
   const std::string_view type = type_name();
   if (type == "switch") return "true or false";
   if (type == "text") return "a text";

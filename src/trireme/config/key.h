@@ -17,6 +17,7 @@ struct Allowed {
   double least = 0, most = 0;           ///< numbers; whole ones stay below 2^53, so that a double holds them
   std::vector<std::string_view> names;  ///< the only texts; empty: any
   std::string_view unit = {};           ///< "steps", "MiB", …; empty: none
+  std::string_view file = {};           ///< "a CSV file": beside the names; empty: none
 };
 
 struct Key {

@@ -15,6 +15,7 @@ using Names = std::vector<std::string_view>;
 
 Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
 Allowed one_of(Names names) { return {0, 0, std::move(names)}; }
+Allowed one_of_or_file(Names names, std::string_view file) { return {0, 0, std::move(names), {}, file}; }
 const Allowed kAny;
 
 constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize = 1e6;
@@ -105,13 +106,15 @@ std::vector<Key> make_keys() {
       {KEY(parallel, offload), kAny, "a folder for master weights and optimizer state; empty: they stay in memory"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
       {KEY(parallel, schedule),
-       one_of({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",
-               "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"}),
-       "order of a pipeline's work"},
+       one_of_or_file({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",
+                       "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"},
+                      "a CSV file with a dot or slash in its name"),
+       "order of a pipeline's work: a built-in one, or yours from a file, as trireme schedule check reads it"},
       {KEY(parallel, interleave), range(1, 1000), "stages of a worker, for interleaved (1: two) and 1f1b"},
       {KEY(parallel, update_every), range(0, kMaxSteps, "micro-batches"),
        "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
-      {KEY(parallel, split), kAny, "layers of each stage, \"4,4\" or \"0-3,4-7\"; empty: stages of equal cost"},
+      {KEY(parallel, split), kAny,
+       "layers of each stage, \"4,4\", \"4+4\" or \"0-3,4-7\"; empty: stages of equal cost"},
       {KEY(parallel, plan), kAny, "a plan file, or \"auto\" to ask the planner; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},

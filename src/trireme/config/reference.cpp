@@ -57,7 +57,10 @@ std::string cell(std::string_view text) {
 }
 
 std::string allowed(const Key& key) {
-  if (!key.allowed.names.empty()) return "`" + join(key.allowed.names, "`, `") + "`";
+  if (!key.allowed.names.empty()) {
+    const std::string names = "`" + join(key.allowed.names, "`, `") + "`";
+    return key.allowed.file.empty() ? names : fmt::format("{}, or {}", names, key.allowed.file);
+  }
   const std::string_view type = key.type_name();
   if (type == "switch") return "`true`, `false`";
   if (type == "text") return "any";

@@ -123,7 +123,8 @@ void set_value(Config& config, const Key& key, const Value& value, std::string_v
   const bool in_range = number && *number >= allowed.least && *number <= allowed.most;
   const auto* text = std::get_if<std::string>(&value);
   const bool named =
-      text != nullptr && (allowed.names.empty() || std::count(allowed.names.begin(), allowed.names.end(), *text) > 0);
+      text != nullptr && (allowed.names.empty() || std::count(allowed.names.begin(), allowed.names.end(), *text) > 0 ||
+                          (!allowed.file.empty() && names_file(*text)));
   if (auto* const* whole = std::get_if<int64_t*>(&pointer)) {
     if (!in_range || *number != std::trunc(*number)) refuse(key, shown(value), place);
     **whole = static_cast<int64_t>(*number);

@@ -6,6 +6,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/recompute.h"
+#include "trireme/program/check.h"
+#include "trireme/program/pipeline.h"
+#include "trireme/program/schedule_csv.h"
 
 namespace trireme {
 namespace {
@@ -64,7 +67,13 @@ Job job_of(const Config& config) {
   l.ep = p.ep;
   l.zero = static_cast<int>(p.zero);
   l.sequence = p.sequence && p.tp > 1;
-  l.schedule = schedule_kind(p.schedule);
+  if (p.has_own_schedule()) {
+    l.own_schedule = read_schedule(p.schedule);
+    const PipelineShape shape{.schedule = *l.own_schedule};
+    check_programs(lower_pipeline_ranks(shape), shape.leaves());
+  } else {
+    l.schedule = schedule_kind(p.schedule);
+  }
   l.interleave = p.interleave;
   if (l.schedule == ScheduleKind::kInterleaved && l.interleave == 1) l.interleave = 2;
   l.micro_batch = config.train.micro_batch;

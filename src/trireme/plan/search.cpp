@@ -334,6 +334,11 @@ class Searcher {
 }  // namespace
 
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
+  if (config.parallel.has_own_schedule()) {
+    throw UsageError(
+        fmt::format("parallel.schedule = \"{}\": the planner chooses among named schedules", config.parallel.schedule),
+        "leave parallel.schedule to it, or simulate yours with trireme simulate");
+  }
   Searcher searcher(config, cluster, num_devices, options);
   searcher.run();
   return searcher.report();

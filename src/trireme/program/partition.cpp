@@ -150,7 +150,9 @@ Partition partition_from_text(std::string_view text, int num_layers) {
                      "write layers of each stage, 4,4,4, or first and last, 0-3,4-7,8-11");
   };
   int next = 0;
-  for (const std::string_view part : split(text, ',')) {
+  std::string parts(text);
+  std::replace(parts.begin(), parts.end(), '+', ',');
+  for (const std::string_view part : split(parts, ',')) {
     const size_t dash = part.find('-');
     LayerRange range{next, 0};
     if (dash == std::string_view::npos) {

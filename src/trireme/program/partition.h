@@ -38,8 +38,8 @@ Partition partition(const PartitionProblem& problem);
 /// has less, found by moving single cuts.
 Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage);
 
-/// "4,4,4" (layers of each stage) or "0-3,4-7,8-11" (first and last layer of each). Throws UsageError that names the
-/// part that is wrong.
+/// "4,4,4" (layers of each stage) or "0-3,4-7,8-11" (first and last layer of each); a plus stands for a comma, where
+/// commas separate other things. Throws UsageError that names the part that is wrong.
 Partition partition_from_text(std::string_view text, int num_layers);
 /// "0-3,4-7,8-11"
 std::string partition_to_text(const Partition& partition);

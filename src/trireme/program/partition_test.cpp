@@ -106,8 +106,9 @@ TEST(Partition, BalancesEqualLayers) {
 
 TEST(Partition, ReadsBothSpellings) {
   EXPECT_EQ(partition_from_text("4,4,4", 12), partition_from_text("0-3,4-7, 8-11", 12));
+  EXPECT_EQ(partition_from_text("4+4+4", 12), partition_from_text("0-3+4-7+8-11", 12));
   for (const char* bad : {"", "4,4", "4,4,5", "0-3,5-11", "0-3,4-12", "4,x", "3-0", "0-3,4-7,8-11,", "-1,13", "12,0",
-                          "4;4;4", "99999999999"}) {
+                          "4;4;4", "4+4+", "+12", "99999999999"}) {
     EXPECT_THROW(partition_from_text(bad, 12), UsageError) << bad;
   }
 }

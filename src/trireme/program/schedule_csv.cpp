@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
@@ -32,6 +34,7 @@ constexpr Word kWords[] = {
 constexpr std::string_view kIgnored[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
 constexpr int kMostStages = 65536, kMostMicroBatches = 1 << 20;
+constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
 std::string_view word_of(OpCode op) {
   for (const Word& word : kWords) {
@@ -143,6 +146,16 @@ Schedule schedule_from_csv(std::string_view csv) {
                      "each stage needs a forward and a backward pass of each micro-batch, numbered from 0");
   }
   return schedule;
+}
+
+Schedule read_schedule(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) throw UsageError(fmt::format("there is no file {}", path));
+  try {
+    return schedule_from_csv(read_whole_file(path, kMostBytes));
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", path, error.what()));
+  }
 }
 
 Schedule schedule_of(const std::vector<Program>& programs) {

@@ -16,6 +16,8 @@ namespace trireme {
 std::string schedule_to_csv(const Schedule& schedule);
 /// Throws UsageError that names row, column and word. What is read may still be no schedule that can run: check it.
 Schedule schedule_from_csv(std::string_view csv);
+/// Of a file, with its name in the message; SystemError where it cannot be read.
+Schedule read_schedule(const std::string& path);
 /// The orders and messages of one replica's programs, as a schedule that can be written.
 Schedule schedule_of(const std::vector<Program>& programs);
 

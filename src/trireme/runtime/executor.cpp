@@ -102,7 +102,8 @@ void Executor::execute(const OptimizerStep& optimizer_step, bool alone) {
       run_instruction(at, optimizer_step);
     } catch (...) {
       if (!messages_) throw;
-      rethrow_at(fmt::format("rank {} of the pipeline, {}", program_.pipeline_rank, instruction.to_string()));
+      rethrow_at(
+          fmt::format("rank {} of the pipeline, step {}, {}", program_.pipeline_rank, step_, instruction.to_string()));
     }
     if (!tracing_) continue;
     synchronize(device_);

@@ -74,6 +74,11 @@ class Executor {
   /// The step once more without sums over replicas and without the optimizer: to find out who computed what.
   void replay();
 
+  /// For errors and records: the number of the step to come.
+  void set_step(uint64_t step) {
+    step_ = step;
+    reducer_.set_step(step);
+  }
   /// Of the instruction under way; -1 where it has none.
   int micro_batch() const { return micro_batch_; }
   /// From the next run on: when each instruction ran. On a GPU every instruction is then waited for.
@@ -138,6 +143,7 @@ class Executor {
   std::map<int, TensorForm> outputs_;                 ///< what each stage gives
 
   // Of the step under way.
+  uint64_t step_ = 0;
   bool alone_ = false;
   int micro_batch_ = -1;
   double ready_ = 0;  ///< when the instruction under way had its message

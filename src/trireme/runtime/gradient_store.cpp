@@ -28,15 +28,22 @@ torch::Tensor part_for(const torch::Tensor& leaf, const torch::Tensor& gradient)
 
 class GradientStore::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
-  Hook(GradientStore& store, size_t source) : store_(&store), alive_(store.alive_), source_(source) {}
+  using Earlier = std::unique_ptr<torch::autograd::PostAccumulateGradHook>;
+  Hook(GradientStore& store, size_t source, Earlier earlier)
+      : store_(&store), alive_(store.alive_), source_(source), earlier_(std::move(earlier)) {}
   void operator()(const at::Tensor& leaf) override {
-    if (*alive_ && store_->active_) store_->take(source_, leaf);
+    if (*alive_ && store_->active_) {
+      store_->take(source_, leaf);
+    } else if (earlier_) {
+      (*earlier_)(leaf);
+    }
   }
 
  private:
   GradientStore* store_;
   std::shared_ptr<bool> alive_;
   size_t source_;
+  Earlier earlier_;  ///< of another store
 };
 
 FlatLayout layout_of(const std::vector<GradientSource>& sources, const GradientStoreOptions& options) {
@@ -62,7 +69,7 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
       throw UsageError(fmt::format("{} has no gradient of its own", source.name),
                        "give the parameters themselves, with requires_grad set");
     }
-    if (torch::autograd::impl::post_acc_grad_hooks(source.leaf) != nullptr) {
+    if (!source.again && torch::autograd::impl::post_acc_grad_hooks(source.leaf) != nullptr) {
       throw UsageError(fmt::format("the gradient of {} goes elsewhere already", source.name),
                        "give each parameter once, and end the earlier DataParallel or trainer first");
     }
@@ -70,7 +77,9 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
   if (!sources_.empty()) device_ = sources_[0].leaf.device();
   make_slots(comm, options);
   for (size_t i = 0; i < sources_.size(); ++i) {
-    torch::autograd::impl::set_post_acc_grad_hooks(sources_[i].leaf, std::make_unique<Hook>(*this, i));
+    Hook::Earlier earlier = std::move(torch::autograd::impl::post_acc_grad_hooks(sources_[i].leaf));
+    torch::autograd::impl::set_post_acc_grad_hooks(sources_[i].leaf,
+                                                   std::make_unique<Hook>(*this, i, std::move(earlier)));
   }
 }
 

@@ -34,6 +34,7 @@ struct GradientSource {
   bool shared = false;  ///< each replica gets its part of the sum
   bool alone = false;   ///< where it is shared: in a group of its own
   int unit = 0;         ///< where groups are closed between units: which one it belongs to
+  bool again = false;   ///< another store has the same leaf, and is filled at other times
 };
 
 struct GradientStoreOptions {

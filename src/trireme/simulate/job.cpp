@@ -99,6 +99,12 @@ void Job::check() const {
   } else {
     demand(l.cp == 1 && !l.sequence, "an image model has no sequence to split", "leave cp and sequence off");
   }
+  if (l.own_schedule) {
+    demand(l.own_schedule->num_ranks == l.pp && l.own_schedule->num_micro_batches == l.num_micro_batches(),
+           fmt::format("a schedule for {} ranks and {} micro-batches, but there are pp = {} and {} micro-batches",
+                       l.own_schedule->num_ranks, l.own_schedule->num_micro_batches, l.pp, l.num_micro_batches()),
+           "choose pp and the batch as the schedule has them");
+  }
   demand(is_synchronous(l.schedule) || l.zero < 2,
          fmt::format("{} updates weights while micro-batches are under way, which ZeRO-{} does not allow",
                      name_of(l.schedule), l.zero),

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct JobLayout {
   int zero = 0;
   bool sequence = false;
   ScheduleKind schedule = ScheduleKind::k1F1B;
+  std::optional<Schedule> own_schedule = {};  ///< instead, of `pp` ranks and num_micro_batches()
   int64_t interleave = 1;
   int64_t micro_batch = 1;   ///< samples of a replica at a time
   int64_t global_batch = 1;  ///< samples of a step
@@ -65,6 +67,7 @@ struct JobLayout {
   /// Bytes of a gradient as it is summed, without compression.
   double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }
   int64_t num_micro_batches() const { return global_batch / micro_batch / dp; }
+  std::string_view schedule_name() const { return own_schedule ? "own schedule" : name_of(schedule); }
   bool operator==(const JobLayout&) const = default;
 };
 

@@ -70,6 +70,7 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
 
 Schedule schedule_of(const Job& job, const StageTimes& times) {
   const JobLayout& layout = job.layout;
+  if (layout.own_schedule) return *layout.own_schedule;
   const bool interleaved = layout.schedule == ScheduleKind::k1F1B && layout.interleave > 1;
   return make_schedule({.kind = interleaved ? ScheduleKind::kInterleaved : layout.schedule,
                         .num_ranks = static_cast<int>(layout.pp),

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
@@ -23,15 +24,6 @@ constexpr int kMostChecked = 64;  // ranks: the checker's work grows with ranks 
 DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
   return {static_cast<int>(plan.num_micro_batches), static_cast<int>(plan.leaves), static_cast<int>(plan.dp),
           num_groups};
-}
-
-Schedule schedule_of(const ParallelConfig& parallel, const BatchPlan& plan) {
-  const bool interleaves = parallel.interleave > 1 && parallel.schedule == "1f1b";
-  return make_schedule({.kind = schedule_kind(interleaves ? "interleaved" : parallel.schedule),
-                        .num_ranks = static_cast<int>(parallel.pp),
-                        .num_micro_batches = static_cast<int>(plan.accumulation),
-                        .interleave = parallel.interleave > 1 ? static_cast<int>(parallel.interleave) : 0,
-                        .update_every = static_cast<int>(parallel.update_every)});
 }
 
 /// Which layer has a parameter.
@@ -105,19 +97,15 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
   // A stage that is computed again as a whole keeps its input alone.
   const bool by_stages = config.train.recompute == "full";
   if (!by_stages) model_->set_recompute(recompute);
-  shape_ = {.schedule = schedule_of(config.parallel, plan),
+  shape_ = {.schedule = pipeline_schedule(config, plan),
             .num_replicas = groups_.dp,
             .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
             .recompute = {by_stages}};
   const int num_stages = shape_.schedule.num_stages();
-  const std::string& split = config.parallel.split;
-  partition_ = split.empty() ? partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
-                                                    shape_.schedule.rank_of_stage)
-                             : partition_from_text(split, num_layers);
-  if (static_cast<int>(partition_.size()) != num_stages) {
-    throw UsageError(fmt::format("parallel.split = {} has {} stages, and {} on {} ranks has {}", split,
-                                 partition_.size(), config.parallel.schedule, groups_.pp, num_stages),
-                     fmt::format("name the layers of {} stages, of 0 to {}", num_stages, num_layers - 1));
+  partition_ = pipeline_split(config, num_stages);
+  if (partition_.empty()) {
+    partition_ = partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
+                                      shape_.schedule.rank_of_stage);
   }
   for (int stage = 0; stage < num_stages; ++stage) {
     const LayerRange range = partition_[static_cast<size_t>(stage)];

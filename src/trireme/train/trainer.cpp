@@ -207,7 +207,7 @@ StepReport Trainer::step(bool stop) {
   stop_ = agree(stop);
   world_.set_step(static_cast<uint64_t>(steps_done_));
   set_fault_step(static_cast<uint64_t>(steps_done_));
-  executor_->reducer().set_step(static_cast<uint64_t>(steps_done_));
+  executor_->set_step(static_cast<uint64_t>(steps_done_));
   fault_point("train.step");
   part_->model().train();
   if (faults_armed()) {

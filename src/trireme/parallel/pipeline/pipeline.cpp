@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/broadcast.h"
 #include "trireme/parallel/data/same_on_all_ranks.h"
@@ -41,7 +44,7 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
             .num_leaves = options_.num_leaves,
             .recompute = options_.recompute};
   cut();
-  check_model();
+  find_shared();
   const int num_slots = lower_pipeline(shape_, pipeline_rank_, replica_).num_slots;
   check_same_everywhere();
   split_ranks();
@@ -93,18 +96,23 @@ void Pipeline::cut() {
   partition_ = trireme::partition({.num_stages = num_stages, .costs = costs});
 }
 
-/// Weights that several stages share would have to be summed over them.
-void Pipeline::check_model() const {
-  std::map<const void*, std::pair<int, std::string>> seen;
+void Pipeline::find_shared() {
+  std::map<const void*, Shared> all;
   for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
-    for (const GradientSource& source : sources_of(stage)) {
-      const auto [first, is_new] = seen.try_emplace(source.leaf.unsafeGetTensorImpl(), stage, source.name);
-      if (is_new || first->second.first == stage) continue;
-      throw UsageError(fmt::format("{} of stage {} and {} of stage {} are one parameter", first->second.second,
-                                   first->second.first, source.name, stage),
-                       "cut the model so that layers which share weights are in one stage");
+    const std::vector<GradientSource> sources = sources_of(stage);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      Shared& shared = all[sources[i].leaf.unsafeGetTensorImpl()];
+      shared.leaf = sources[i].leaf;
+      shared.uses.push_back({stage, i});
     }
   }
+  for (auto& [leaf, shared] : all) {
+    if (shared.uses.size() > 1) shared_.push_back(std::move(shared));
+  }
+  const auto before = [](const Shared& a, const Shared& b) {
+    return std::pair(a.uses[0].stage, a.uses[0].source) < std::pair(b.uses[0].stage, b.uses[0].source);
+  };
+  std::sort(shared_.begin(), shared_.end(), before);  // the same on all ranks, unlike addresses
 }
 
 void Pipeline::check_same_everywhere() const {
@@ -156,10 +164,6 @@ std::vector<GradientSource> Pipeline::sources_of(int stage) const {
   return sources;
 }
 
-bool Pipeline::owns(int stage) const {
-  return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)] == pipeline_rank_;
-}
-
 void Pipeline::make_stages(int num_slots) {
   const auto bytes = static_cast<int64_t>(options_.group_mb * (1 << 20));
   for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
@@ -175,10 +179,14 @@ void Pipeline::make_stages(int num_slots) {
         if (replicas_) broadcast(*replicas_, buffer);
       }
     }
-    const std::vector<GradientSource> sources = sources_of(stage);
+    std::vector<GradientSource> sources = sources_of(stage);
     if (sources.empty()) continue;
-    for (const GradientSource& source : sources) {
-      parameters_.emplace_back(source.name, source.leaf);
+    for (GradientSource& source : sources) {
+      const auto shared = std::find_if(shared_.begin(), shared_.end(),
+                                       [&](const Shared& each) { return each.leaf.is_same(source.leaf); });
+      const bool is_owner = shared == shared_.end() || shared->uses[0].stage == stage;
+      source.again = !is_owner;
+      if (is_owner) parameters_.emplace_back(source.name, source.leaf);
       if (replicas_) broadcast(*replicas_, source.leaf.detach());
     }
     stores_[stage] = std::make_unique<GradientStore>(replicas_.get(), sources,
@@ -232,6 +240,8 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   target_ = target;
   loss_ = &loss;
   losses_.clear();
+  executor_->set_step(num_steps_);
+  share_weights();
   executor_->run([this](int) { give_gradients(); });
   input_.reset();
   target_.reset();
@@ -246,10 +256,42 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   return sum;
 }
 
+/// Owners' weights to those who have copies.
+void Pipeline::share_weights() {
+  const torch::NoGradGuard no_grad;
+  for (const Shared& shared : shared_) {
+    const int owner = rank_of(shared.uses[0].stage);
+    std::set<int> others;
+    for (const Use& use : shared.uses) others.insert(rank_of(use.stage));
+    others.erase(owner);
+    for (const int other : others) {
+      if (owner == pipeline_rank_) send_tensor(*along_, shared.leaf.detach(), other);
+      if (other == pipeline_rank_) shared.leaf.copy_(receive_tensor(*along_, owner, device_));
+    }
+  }
+}
+
+void Pipeline::add_shared_gradients() {
+  const torch::NoGradGuard no_grad;
+  const auto sum_of = [this](const Use& use) { return stores_.at(use.stage)->gradient(0, use.source); };
+  for (const Shared& shared : shared_) {
+    const Use& first = shared.uses[0];
+    for (auto use = shared.uses.begin() + 1; use != shared.uses.end(); ++use) {
+      if (owns(first.stage)) {
+        sum_of(first).add_(owns(use->stage) ? sum_of(*use) : receive_tensor(*along_, rank_of(use->stage), device_));
+      } else if (owns(use->stage)) {
+        send_tensor(*along_, sum_of(*use), rank_of(first.stage));
+      }
+    }
+  }
+}
+
 void Pipeline::give_gradients() {
+  add_shared_gradients();
   for (const auto& [stage, store] : stores_) {
-    for (size_t i = 0; i < store->sources().size(); ++i) {
-      store->sources()[i].leaf.mutable_grad() = store->gradient(0, i);
+    const std::vector<GradientSource>& sources = store->sources();
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (!sources[i].again) sources[i].leaf.mutable_grad() = store->gradient(0, i);
     }
   }
 }

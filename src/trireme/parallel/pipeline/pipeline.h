@@ -11,6 +11,11 @@
 // every replica has its own part of the batch. Weights are bit for bit those of one rank that adds the micro-batches'
 // gradients along the same tree ([Note: Leaves]), whatever the schedule.
 //
+// [Note: Weights of several stages]
+// A parameter that layers of several stages have belongs to the first of these. The sum of its gradients is made for
+// each stage apart, along the tree, and the owner adds them in the order of stages. It alone has it among its
+// parameters(); the others have copies, which step() fetches before it computes.
+//
 // Owner: the caller; it must be destroyed before the world. Threads: one. Blocking: constructor and step(), which all
 // ranks call, every wait with the communicator's timeout. Fails with UsageError, CommError, or what the layers throw,
 // with rank, instruction, stage and micro-batch; after that a pipeline can only be destroyed. docs/pipelines.md says
@@ -65,7 +70,7 @@ class Pipeline {
   /// stage, the second by that of the last, and others may give none.
   double step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss);
 
-  /// That this rank trains. Names are those of the whole model: "3.weight".
+  /// That this rank trains. Names are those of the whole model: "3.weight"; of a parameter with several, the first.
   std::vector<torch::Tensor> parameters() const;
   const std::vector<std::pair<std::string, torch::Tensor>>& named_parameters() const { return parameters_; }
 
@@ -79,8 +84,18 @@ class Pipeline {
   bool has_last_stage() const;
 
  private:
+  /// A parameter that several stages use ([Note: Weights of several stages]).
+  struct Use {
+    int stage = 0;
+    size_t source = 0;  ///< of that stage
+  };
+  struct Shared {
+    torch::Tensor leaf;
+    std::vector<Use> uses;  ///< in the order of stages; the first owns it
+  };
+
   void check_options() const;
-  void check_model() const;
+  void find_shared();
   void check_same_everywhere() const;
   void cut();
   void split_ranks();
@@ -89,8 +104,11 @@ class Pipeline {
   std::vector<int> groups_of_stages();
   torch::Tensor micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const;
   torch::Tensor forward(LayerRange range, const torch::Tensor& x, int micro_batch);
+  void share_weights();
+  void add_shared_gradients();
   void give_gradients();
-  bool owns(int stage) const;
+  int rank_of(int stage) const { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; }
+  bool owns(int stage) const { return rank_of(stage) == pipeline_rank_; }
 
   Communicator& comm_;
   const PipelineOptions options_;
@@ -106,6 +124,7 @@ class Pipeline {
   const Loss* loss_ = nullptr;
   std::map<int, torch::Tensor> losses_;  ///< by micro-batch
 
+  std::vector<Shared> shared_;
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;
   std::map<int, std::unique_ptr<GradientStore>> stores_;
   std::map<int, Stage> stages_;

@@ -66,12 +66,6 @@ TEST(PipelineErrors, WhatCannotBeIsRefusedAtOnce) {
   expect_refused(2, two, {.num_micro_batches = 4, .num_leaves = 3}, {"4", "3", "leaves"});
 }
 
-TEST(PipelineErrors, WeightsSharedBetweenStagesAreNamed) {
-  const Linear shared(4, 4);
-  expect_refused(2, Sequential(shared, Linear(4, 4), shared), {.split = "1,2"},
-                 {"0.weight of stage 0 and 2.weight of stage 1 are one parameter"});
-}
-
 TEST(PipelineErrors, RanksThatDisagreeAllSaySo) {
   for (const std::string& error : errors_of(2, [](World& world) {
          Pipeline(world.comm(), small_model(), {.schedule = world.rank() == 0 ? "gpipe" : "1f1b"});
@@ -124,8 +118,8 @@ TEST(PipelineErrors, ALayerThatThrowsIsNamedAndTheOthersDoNotHang) {
   const auto late = [] { return Sequential(Linear(4, 5), Linear(5, 3), Fussy(3, true)); };
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h2"}) {
     const auto errors = errors_of_steps(late, {.schedule = schedule, .split = "1,2"});
-    expect_words(errors[1], {"rank 1 of the pipeline, Forward stage 1 micro-batch 3", "this layer is fussy"});
-    expect_words(errors[0], {"rank 0 of the pipeline, ", "stage 0 micro-batch"});
+    expect_words(errors[1], {"rank 1 of the pipeline, step 0, Forward stage 1 micro-batch 3", "this layer is fussy"});
+    expect_words(errors[0], {"rank 0 of the pipeline, step 0, ", "stage 0 micro-batch"});
   }
 }
 

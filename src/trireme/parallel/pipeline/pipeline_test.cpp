@@ -161,6 +161,105 @@ TEST(Pipeline, ReportsWhatTheCheckerFound) {
   });
 }
 
+/// The first and the last layer are one, and another is used twice in the middle, and once before.
+torch::nn::Sequential model_with_shared_weights() {
+  torch::manual_seed(5);
+  using namespace torch::nn;
+  const Linear ends(4, 4), inner(4, 4);
+  return Sequential(ends, Tanh(), inner, Tanh(), inner, inner, Tanh(), ends, Linear(4, 3));
+}
+
+/// Each parameter once, under its first name.
+std::vector<std::pair<std::string, torch::Tensor>> parameters_of(const torch::nn::Sequential& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& item : model->named_parameters()) {
+    const auto is_same = [&](const auto& known) { return known.second.is_same(item.value()); };
+    if (std::none_of(parameters.begin(), parameters.end(), is_same)) parameters.emplace_back(item.key(), item.value());
+  }
+  return parameters;
+}
+
+/// Stages of layers first … last−1 use a copy each: sums are made apart, then added in their order.
+Weights train_copies(const Partition& stages, int micro_batches, int steps) {
+  at::set_num_threads(1);
+  const auto named = parameters_of(model_with_shared_weights());
+  std::vector<torch::Tensor> parameters;
+  for (const auto& [name, parameter] : named) parameters.push_back(parameter);
+  std::vector<torch::nn::Sequential> copies;
+  for (size_t i = 0; i < stages.size(); ++i) copies.push_back(model_with_shared_weights());
+  const auto parameter_of = [&](size_t stage, size_t i) { return parameters_of(copies[stage])[i].second; };
+  auto optimizer = optimizer_of(parameters);
+  Weights result;
+  for (int step = 0; step < steps; ++step) {
+    const Batch batch = batch_of(step, 2 * micro_batches);
+    std::map<std::pair<size_t, size_t>, std::vector<torch::Tensor>> sums;  // by parameter and stage
+    double sum = 0;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      for (size_t i = 0; i < parameters.size(); ++i) parameter_of(s, i).set_data(parameters[i].detach().clone());
+    }
+    for (int m = 0; m < micro_batches; ++m) {
+      torch::Tensor x = batch.input.narrow(0, 2 * m, 2);
+      for (size_t s = 0; s < stages.size(); ++s) {
+        for (int layer = stages[s].first; layer < stages[s].last; ++layer) {
+          x = (copies[s]->begin() + layer)->forward<torch::Tensor>(x);
+        }
+      }
+      const torch::Tensor loss = loss_of(x, batch.target.narrow(0, 2 * m, 2)) / micro_batches;
+      sum += loss.item<double>();
+      for (auto& copy : copies) copy->zero_grad();
+      loss.backward();
+      for (size_t s = 0; s < stages.size(); ++s) {
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          const torch::Tensor gradient = parameter_of(s, i).grad();
+          if (gradient.defined()) sums[{i, s}].push_back(gradient.clone());
+        }
+      }
+    }
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      torch::Tensor all;
+      for (size_t s = 0; s < stages.size(); ++s) {
+        if (!sums.contains({i, s})) continue;
+        const torch::Tensor own = sum_leaves(sums[{i, s}]);
+        all = all.defined() ? all + own : own;
+      }
+      parameters[i].mutable_grad() = all;
+    }
+    optimizer.step();
+    result.losses.push_back(sum);
+  }
+  for (const auto& [name, parameter] : named) result.values[name] = parameter.detach();
+  return result;
+}
+
+TEST(Pipeline, StagesMayShareWeights) {
+  for (const auto& [schedule, ranks, split] :
+       std::vector<std::tuple<std::string, int, std::string>>{{"1f1b", 2, "4,5"},
+                                                              {"gpipe", 3, "3,2,4"},
+                                                              {"zb-h1", 3, "2,3,4"},
+                                                              {"zb-v", 2, "1,2,2,4"},
+                                                              {"interleaved", 2, "3,2,2,2"},
+                                                              {"zb-h2", 4, "2,3,2,2"},
+                                                              {"interleaved", 1, "4,5"},
+                                                              {"1f1b", 4, "1,6,1,1"}}) {
+    const Partition stages = partition_from_text(split, 9);
+    for (const int micro_batches : {2, 6}) {
+      const Weights alone = train_copies(stages, micro_batches, kSteps);
+      for (const bool recompute : {false, true}) {
+        for (const int replicas : {1, 2}) {
+          const PipelineOptions options{.schedule = schedule,
+                                        .num_micro_batches = micro_batches / replicas,
+                                        .num_replicas = replicas,
+                                        .split = split,
+                                        .recompute = {recompute}};
+          EXPECT_EQ(differences(ranks * replicas, options, alone, kSteps, model_with_shared_weights), "")
+              << schedule << " " << split << ", " << micro_batches << " micro-batches, recompute " << recompute << ", "
+              << replicas << " replicas";
+        }
+      }
+    }
+  }
+}
+
 /// Counts its outputs of earlier micro-batches that are still alive.
 struct CountingImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
