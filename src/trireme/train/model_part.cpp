@@ -40,9 +40,9 @@ std::map<const void*, int> layers_of_parameters(const Model& model) {
 
 }  // namespace
 
-bool needs_samples(const ParallelConfig& parallel, const BatchPlan& plan, int pipeline_rank) {
-  if (parallel.pp == 1) return true;
-  const std::vector<int> ranks = schedule_of(parallel, plan).rank_of_stage;
+bool needs_samples(const Config& config, const BatchPlan& plan, int pipeline_rank) {
+  if (config.parallel.pp == 1) return true;
+  const std::vector<int> ranks = pipeline_schedule(config, plan).rank_of_stage;
   return ranks.front() == pipeline_rank || ranks.back() == pipeline_rank;
 }
 

@@ -30,7 +30,7 @@ namespace trireme {
 
 /// Whether this rank along a pipeline computes the first stage, which has the inputs, or the last, which has the
 /// targets.
-bool needs_samples(const ParallelConfig& parallel, const BatchPlan& plan, int pipeline_rank);
+bool needs_samples(const Config& config, const BatchPlan& plan, int pipeline_rank);
 
 class ModelPart {
  public:

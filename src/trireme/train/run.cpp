@@ -89,7 +89,7 @@ class PartSums {
 DataOptions data_options(const World& world, const Config& config) {
   DataOptions options = data_options_of(config);
   const auto rank = world.rank() / config.parallel.tp % config.parallel.pp;
-  if (!needs_samples(config.parallel, check(config, world.size()), static_cast<int>(rank))) options.cache = "mmap";
+  if (!needs_samples(config, check(config, world.size()), static_cast<int>(rank))) options.cache = "mmap";
   return options;
 }
 
