@@ -223,6 +223,20 @@ void check_zero(const Config& config, int64_t dp) {
   }
 }
 
+void check_one_bit_adam(const Config& config) {
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view key, std::string_view proposal) {
+    if (wrong) contradict(config, "compression.method", what, key, std::string(proposal));
+  };
+  refuse(config.optimizer.kind == "sgd", "sends Adam's momentum, not that of", "optimizer.kind",
+         "set optimizer.kind = \"adamw\", or take compression.method = \"sign\"");
+  refuse(config.parallel.zero > 0, "needs the whole momentum and second moment on every replica, not with",
+         "parallel.zero", "set parallel.zero = 0, or take compression.method = \"sign\"");
+  refuse(config.train.clip > 0, "sums no gradients after its warm-up, so that nobody knows the norm for", "train.clip",
+         "set train.clip = 0");
+  refuse(config.compression.warmup_steps == 0, "freezes the second moment after a warm-up, which has no steps with",
+         "compression.warmup_steps", "set it to a tenth or more of train.steps, and past optimizer.warmup_steps");
+}
+
 void check_compression(const Config& config) {
   const CompressionConfig& compression = config.compression;
   if (compression.method == "none") return;
@@ -253,6 +267,7 @@ void check_compression(const Config& config) {
     contradict(config, "compression.method", "brings its own momentum, for SGD without one, not", "optimizer.kind",
                "set optimizer.kind = \"sgd\" and optimizer.momentum = 0; compression.momentum takes its place");
   }
+  if (compression.method == "onebit_adam") check_one_bit_adam(config);
   if (compression.method == "qsgd" && compression.bits != 1 && compression.bits != 2 && compression.bits != 4 &&
       compression.bits != 8) {
     throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs", "1, 2, 4 or 8");

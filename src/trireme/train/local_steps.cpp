@@ -21,9 +21,11 @@ std::optional<BlockFormat> format_named(const std::string& name) {
 void add_own_partials(const ModelPart& part, const Program& program, int replica) {
   if (program.across.direct) return;
   const torch::NoGradGuard no_grad;
-  GradientStore& store = *part.stages()[0].gradients;
-  for (int slot = 1; slot < program.across.partials_of_rank[static_cast<size_t>(replica)]; ++slot) {
-    for (int group = 0; group < store.num_groups(); ++group) store.add_slot(group, 0, slot);
+  for (const ModelPart::StagePart& stage : part.stages()) {
+    GradientStore& store = *stage.gradients;
+    for (int slot = 1; slot < program.across.partials_of_rank[static_cast<size_t>(replica)]; ++slot) {
+      for (int group = 0; group < store.num_groups(); ++group) store.add_slot(group, 0, slot);
+    }
   }
 }
 
