@@ -31,7 +31,7 @@ class Compression(unittest.TestCase):
 
     def test_what_is_kept_comes_back(self):
         for method, layout in (("topk", "dp=2"), ("sign", "dp=2"), ("powersgd", "dp=2"), ("topk", "dp=2,pp=2"),
-                               ("onebit_adam", "dp=2")):
+                               ("onebit_adam", "dp=2"), ("sign", "dp=2,zero=3")):
             with self.subTest(method=method, layout=layout):
                 words = [f"--parallel.{word}" for word in layout.split(",")] + [f"--compression.method={method}"]
                 if method == "onebit_adam":

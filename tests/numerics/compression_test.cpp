@@ -147,6 +147,8 @@ TEST(Compression, MistakesAreFoundBeforeAnythingRuns) {
   fails("onebit_adam", {"--train.clip=1", "--compression.warmup_steps=5"});
   fails("onebit_adam", {"--train.clip=0", "--compression.warmup_steps=5", "--optimizer.kind=sgd"});
   fails("onebit_adam", {"--train.clip=0", "--compression.warmup_steps=5", "--parallel.zero=1"});
+  fails("none", {"--compression.gather=int8"});
+  fails("none", {"--compression.gather=int3", "--parallel.zero=3"});
 }
 
 }  // namespace

@@ -237,7 +237,22 @@ void check_one_bit_adam(const Config& config) {
          "compression.warmup_steps", "set it to a tenth or more of train.steps, and past optimizer.warmup_steps");
 }
 
+/// Weights of ZeRO's third stage.
+void check_gather(const Config& config) {
+  if (config.compression.gather == "none") return;
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view key, std::string_view proposal) {
+    if (wrong) contradict(config, "compression.gather", what, key, std::string(proposal));
+  };
+  refuse(config.parallel.zero != 3, "packs weights that are gathered for each use, not with", "parallel.zero",
+         "set parallel.zero = 3");
+  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device",
+         "set compression.gather = \"none\"; precision.compute = \"bfloat16\" halves what is gathered on GPUs");
+  refuse(config.parallel.tp > 1, "rounds by what lies together, which differs over", "parallel.tp",
+         "weights that all its ranks hold would differ: set parallel.tp = 1, or compression.gather = \"none\"");
+}
+
 void check_compression(const Config& config) {
+  check_gather(config);
   const CompressionConfig& compression = config.compression;
   if (compression.method == "none") return;
   if (config.train.device == "cuda") {

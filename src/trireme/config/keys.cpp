@@ -129,6 +129,8 @@ std::vector<Key> make_keys() {
        one_of({"none", "topk", "randomk", "threshold", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd",
                "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"}),
        "how gradients travel between replicas; onebit_adam: how momenta do, after warmup_steps"},
+      {KEY(compression, gather), one_of({"none", "int8", "int4", "fp8_e4m3"}),
+       "zero 3: how weights travel to those who compute with them"},
       {KEY(compression, density), range(1e-6, 1), "topk, randomk, dgc: the share of elements that travel"},
       {KEY(compression, threshold), range(0, 1e9), "threshold: what travels is at least as large"},
       {KEY(compression, bits), range(1, 8), "qsgd: 1, 2, 4 or 8"},

@@ -7,16 +7,6 @@
 #include "trireme/compress/exchange.h"
 
 namespace trireme {
-namespace {
-
-std::optional<BlockFormat> format_named(const std::string& name) {
-  if (name == "int8") return BlockFormat::kInt8;
-  if (name == "int4") return BlockFormat::kInt4;
-  if (name == "fp8_e4m3") return BlockFormat::kFp8E4M3;
-  return std::nullopt;
-}
-
-}  // namespace
 
 void add_own_partials(const ModelPart& part, const Program& program, int replica) {
   if (program.across.direct) return;

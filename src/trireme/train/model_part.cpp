@@ -229,7 +229,9 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     return initial_values(*model_, name, parameter.sizes(), seed_).to(device_);
   };
   parameters_ = std::make_unique<ParameterStore>(
-      std::move(groups), compute_type, ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload}, value);
+      std::move(groups), compute_type,
+      ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload, format_named(config.compression.gather)},
+      value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;
     if (shared.owner == shared.use) {

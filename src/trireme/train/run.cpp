@@ -394,6 +394,7 @@ class Run {
     result_.steps_skipped = trainer_.steps_skipped();
     const int64_t own_steps = std::max<int64_t>(1, trainer_.steps_done() - first_step_);
     result_.reduced_bytes_per_step = trainer_.bytes_reduced() / static_cast<uint64_t>(own_steps);
+    result_.gathered_bytes_per_step = trainer_.bytes_gathered() / static_cast<uint64_t>(own_steps);
     if (!step_seconds_.empty()) {
       const auto middle = step_seconds_.begin() + static_cast<std::ptrdiff_t>(step_seconds_.size() / 2);
       std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());

@@ -37,6 +37,7 @@ struct RunResult {
   uint64_t device_memory_bytes = 0;  ///< at the most, of a GPU
   uint64_t state_bytes = 0;
   uint64_t reduced_bytes_per_step = 0;
+  uint64_t gathered_bytes_per_step = 0;  ///< of weights that replicas share
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;

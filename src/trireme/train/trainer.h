@@ -94,6 +94,8 @@ class Trainer {
   const torch::Device& device() const { return device_; }
   /// What this worker has sent of gradients, weights and values to the other replicas, or to servers.
   size_t bytes_reduced() const;
+  /// What it has sent of its part of the weights to replicas that compute with them.
+  uint64_t bytes_gathered() const { return parameters().bytes_gathered(); }
   /// Weights, gradients, optimizer and values of this worker, not activations.
   size_t state_bytes() const;
   /// Null where there are none.
