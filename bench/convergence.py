@@ -41,6 +41,8 @@ METHODS = [
     ("topk 1 %, β2 0.99, lr 0.006", "none", ["topk", *LONGER]),
     ("threshold 0.003", "none", ["threshold", "--compression.threshold=0.003"]),
     ("randomk 10 %", "none", ["randomk", "--compression.density=0.1"]),
+    ("none, no clipping", "none", ["none", "--train.clip=0"]),
+    ("onebit_adam", "none, no clipping", ["onebit_adam", "--train.clip=0", "--compression.warmup_steps=75"]),
     ("none, SGD", "none", ["none", *SGD, "--optimizer.momentum=0.9"]),
     ("dgc 1 %", "none, SGD", ["dgc", *SGD, "--optimizer.momentum=0", "--compression.warmup_steps=75"]),
 ]

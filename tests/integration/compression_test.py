@@ -30,9 +30,12 @@ class Compression(unittest.TestCase):
         return done.stdout
 
     def test_what_is_kept_comes_back(self):
-        for method, layout in (("topk", "dp=2"), ("sign", "dp=2"), ("powersgd", "dp=2"), ("topk", "dp=2,pp=2")):
+        for method, layout in (("topk", "dp=2"), ("sign", "dp=2"), ("powersgd", "dp=2"), ("topk", "dp=2,pp=2"),
+                               ("onebit_adam", "dp=2"), ("sign", "dp=2,zero=3")):
             with self.subTest(method=method, layout=layout):
                 words = [f"--parallel.{word}" for word in layout.split(",")] + [f"--compression.method={method}"]
+                if method == "onebit_adam":
+                    words += ["--train.clip=0", "--compression.warmup_steps=2"]
                 for name in ("whole", "cut"):
                     shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
                 self.run_well("train", *SMALL, *words, "--train.steps=6", "--observe.run_dir=whole")

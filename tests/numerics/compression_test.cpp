@@ -19,7 +19,6 @@ Config compressed(const std::string& method, const Words& more = {}) {
 
 TEST(Compression, EveryMethodOfTheLibraryHasItsName) {
   for (const std::string_view name : method_names()) {
-    if (name == "onebit_adam") continue;  // an optimizer of its own
     EXPECT_EQ(compression_options(compressed(std::string(name))).method, method_named(name));
   }
 }
@@ -55,6 +54,47 @@ TEST(Compression, BytesAreThoseOfTheFormula) {
                          static_cast<double>(dense.bytes_reduced);
     EXPECT_NEAR(ratio, bits / 32, 0.05 * bits / 32 + 0.01) << method;
   }
+}
+
+Config one_bit(int64_t warmup, const Words& more = {}) {
+  Words words = {"--train.clip=0", fmt::format("--compression.warmup_steps={}", warmup), "--train.leaves=4"};
+  words.insert(words.end(), more.begin(), more.end());
+  return compressed("onebit_adam", words);
+}
+
+TEST(OneBitAdamTraining, TheWarmUpIsThePlainTraining) {
+  for (const int workers : {2, 4}) {
+    expect_equal(train(one_bit(3), workers, 3), train(compressed("none", {"--train.clip=0", "--train.leaves=4"}), 2, 3),
+                 "warm-up");
+  }
+}
+
+int64_t num_weights(const Outcome& outcome) {
+  int64_t count = 0;
+  for (const auto& [name, tensor] : outcome.state) count += name.starts_with("adam.") ? 0 : tensor.numel();
+  return count;
+}
+
+TEST(OneBitAdamTraining, LearnsWithABitAValue) {
+  constexpr int kWarm = 15, kSteps = 60;
+  const Words slower = {"--optimizer.lr=0.002"};
+  const Outcome begun = train(one_bit(kWarm, slower), 2, kWarm), plain = train(one_bit(kSteps, slower), 2, kSteps),
+                whole = train(one_bit(kWarm, slower), 2, kSteps);
+  const double learnt = begun.losses.back() - plain.losses.back();
+  EXPECT_GT(learnt, 0.3);  // or the bound below says nothing
+  EXPECT_LT(whole.losses.back(), plain.losses.back() + 0.25 * learnt);
+  // A rank sends half of the packed moves and the sum of its half; the rest are a few values.
+  const double bits = 8 * static_cast<double>(whole.bytes_reduced - begun.bytes_reduced) / (kSteps - kWarm) /
+                      static_cast<double>(num_weights(whole));
+  EXPECT_NEAR(bits, 1.06, 0.1);
+}
+
+TEST(OneBitAdamTraining, ReplicasStayAlike) {
+  for (const double loss : train(one_bit(2), 4, 6).losses) EXPECT_TRUE(std::isfinite(loss));
+  const Words pipeline = {"--parallel.pp=2", "--parallel.dp=2"}, untied = {"--model.tied=false"};
+  for (const double loss : train(one_bit(2, pipeline), 4, 5).losses) EXPECT_TRUE(std::isfinite(loss));
+  for (const double loss : train(one_bit(2, untied), 2, 5).losses) EXPECT_TRUE(std::isfinite(loss));
+  for (const double loss : train(one_bit(2, {"--optimizer.kind=adam"}), 2, 5).losses) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST(Compression, WithPipelinesAndTensorParallelism) {
@@ -103,6 +143,12 @@ TEST(Compression, MistakesAreFoundBeforeAnythingRuns) {
   fails("topk", {"--precision.compute=float16"});
   fails("topk", {"--checkpoint.spread=false"});
   fails("int8", {"--precision.compute=bfloat16", "--precision.gradients=compute"});
+  fails("onebit_adam", {"--train.clip=0"});
+  fails("onebit_adam", {"--train.clip=1", "--compression.warmup_steps=5"});
+  fails("onebit_adam", {"--train.clip=0", "--compression.warmup_steps=5", "--optimizer.kind=sgd"});
+  fails("onebit_adam", {"--train.clip=0", "--compression.warmup_steps=5", "--parallel.zero=1"});
+  fails("none", {"--compression.gather=int8"});
+  fails("none", {"--compression.gather=int3", "--parallel.zero=3"});
 }
 
 }  // namespace

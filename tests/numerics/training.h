@@ -53,7 +53,7 @@ struct Outcome {
   std::vector<bool> skipped;
   std::vector<std::pair<std::string, torch::Tensor>> state;
   Evaluation evaluation;
-  size_t bytes_reduced = 0;
+  size_t bytes_reduced = 0, bytes_gathered = 0;
   int64_t steps_skipped = 0;
   double loss_scale = 0;
 };
@@ -87,6 +87,7 @@ inline Outcome train(const Config& config, int workers, int steps = 3, bool eval
       outcome.state.emplace_back(item.name, trainer.gather(item).detach().cpu().clone());
     }
     outcome.bytes_reduced = trainer.bytes_reduced();
+    outcome.bytes_gathered = trainer.bytes_gathered();
     outcome.steps_skipped = trainer.steps_skipped();
     outcome.loss_scale = nlohmann::json::parse(trainer.meta()).at("loss_scale");
   });

@@ -125,6 +125,54 @@ TEST(Zero, WithCompression) {
   }
 }
 
+// A rank hands its half to the other, once: half of what a sum that all need takes.
+TEST(Zero, PackedGradientsAreScatteredOnce) {
+  const auto bytes = [](const char* method, const char* stage) {
+    return static_cast<double>(
+        train(shared_config("gpt2", 2, {"--model.hidden=64", std::string("--compression.method=") + method, stage}), 2,
+              2)
+            .bytes_reduced);
+  };
+  EXPECT_NEAR(bytes("int8", "--parallel.zero=3") / bytes("int8", "--parallel.zero=0"), 0.5, 0.03);
+  EXPECT_NEAR(bytes("int8", "--parallel.zero=2") / bytes("int8", "--parallel.zero=0"), 0.5, 0.03);
+}
+
+// What travels is rounded; what is updated is not, so that roundings do not add up. All ranks have the same losses
+// (train() looks), for all compute with the same values.
+TEST(Zero, PackedWeightsTrainNearTheExactOnes) {
+  const Words stage = {"--parallel.zero=3", "--model.hidden=64"};
+  for (const Words& more : {Words{}, {"--precision.compute=bfloat16"}, {"--parallel.zero_keep"}}) {
+    Words words = stage;
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome exact = train(shared_config("gpt2", 3, words), 3, 12, /*evaluates=*/true);
+    for (const auto& [format, bits, bound] :
+         {std::tuple{"int8", 8.06, 0.01}, {"fp8_e4m3", 8.06, 0.02}, {"int4", 4.06, 0.05}}) {
+      Words packed = words;
+      packed.push_back(std::string("--compression.gather=") + format);
+      const Outcome outcome = train(shared_config("gpt2", 3, packed), 3, 12, /*evaluates=*/true);
+      EXPECT_NEAR(outcome.losses.back(), exact.losses.back(), bound * exact.losses.back()) << format;
+      EXPECT_NEAR(outcome.evaluation.loss, exact.evaluation.loss, bound * exact.evaluation.loss) << format;
+      EXPECT_NE(bits_of(outcome.losses), bits_of(exact.losses)) << format;
+      const double whole = more.empty() || more[0] == "--parallel.zero_keep" ? 32 : 16;
+      const double share = static_cast<double>(outcome.bytes_gathered) / static_cast<double>(exact.bytes_gathered);
+      EXPECT_NEAR(share, bits / whole, 0.02 * bits / whole + 0.002) << format;
+    }
+  }
+  expect_equal_in_stages("gpt2", 2, 2, {"--parallel.zero=3", "--compression.gather=int8"}, {{"--parallel.zero_keep"}});
+}
+
+// Where a stage of a pipeline has a copy of a weight, it computes with what the owner's stage does.
+TEST(Zero, PackedWeightsInAPipeline) {
+  const Words words = {"--parallel.pp=2", "--parallel.dp=2", "--parallel.zero=3", "--train.leaves=2",
+                       "--train.global_batch=4"};
+  Words packed = words;
+  packed.push_back("--compression.gather=int8");
+  const double exact = train(shared_config("gpt2", 2, words), 4, 6).losses.back();
+  EXPECT_NEAR(train(shared_config("gpt2", 2, packed), 4, 6).losses.back(), exact, 0.01 * exact);
+  const Words sets = {"--parallel.zero=3", "--compression.gather=int8", "--parallel.zero_shards=2"};
+  for (const double loss : train(shared_config("gpt2", 4, sets), 4, 4).losses) EXPECT_TRUE(std::isfinite(loss));
+}
+
 TEST(Zero, OffloadChangesNoBit) {
   const std::string folder = (std::filesystem::temp_directory_path() / "trireme-zero-test").string();
   expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=bfloat16"},

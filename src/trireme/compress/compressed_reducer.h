@@ -34,7 +34,8 @@ class CompressedReducer {
   CompressedReducer(const CompressedReducer&) = delete;
 
   /// Begins the sum of a group, which must stay untouched until finish(). `values` are this rank's gradient, and will
-  /// be the sum of all ranks'. `step` names the random numbers and the place in the warm-up.
+  /// be the sum of all ranks', at least in its share where the layout has shares. `step` names the random numbers and
+  /// the place in the warm-up.
   void start(int group, std::span<float> values, uint64_t step);
   /// Returns when all that was started is summed.
   void finish();

@@ -198,16 +198,16 @@ TEST_P(Convergence, OneBitAdamEndsNearTheBest) {
       for (uint64_t step = 0; step < kSteps; ++step) {
         settings.lr = step < kSteps / 2 ? 0.02f : 0.004f;
         problem.gradient(model, gradient);
-        std::span<float> travels = gradient;
-        if (step >= warmup) {
-          add_to_momentum(settings, gradient, first);
-          travels = first;
-        }
-        reducer.start(0, travels, step);
+        for (float& value : gradient) value /= kRanks;
+        if (step >= warmup) to_moves(settings, warmup, kRanks, gradient, first, second);
+        reducer.start(0, gradient, step);
         reducer.finish();
-        for (float& value : travels) value /= kRanks;
-        step < warmup ? adam_step(settings, step, gradient, model, first, second)
-                      : frozen_adam_step(settings, warmup, first, second, model);
+        if (step < warmup) {
+          adam_step(settings, step, gradient, model, first, second);
+        } else {
+          to_momentum(settings, warmup, gradient, second, first);
+          frozen_adam_step(settings, gradient, second, model);
+        }
       }
     });
     EXPECT_LT(distance(loss, best), 0.02) << (compressed ? "1-bit" : "Adam");
@@ -275,16 +275,26 @@ INSTANTIATE_TEST_SUITE_P(Seeds, Convergence, testing::Values(1, 2, 3));
 TEST(OneBitAdam, RefusesWhatDoesNotFit) {
   std::vector<float> two(2), three(3);
   EXPECT_ANY_THROW(adam_step({}, 0, two, three, three, three));
-  EXPECT_ANY_THROW(add_to_momentum({}, two, three));
-  EXPECT_ANY_THROW(frozen_adam_step({}, 5, two, three, three));
-  EXPECT_ANY_THROW(frozen_adam_step({}, 0, three, three, three));
+  EXPECT_ANY_THROW(to_moves({}, 5, 1, two, three, three));
+  EXPECT_ANY_THROW(to_moves({}, 0, 1, three, three, three));
+  EXPECT_ANY_THROW(to_momentum({}, 5, two, three, three));
+  EXPECT_ANY_THROW(to_momentum({}, 0, three, three, three));
+  EXPECT_ANY_THROW(frozen_adam_step({}, two, three, three));
 }
 
 TEST(OneBitAdam, LeavesWhatNeverHadAGradient) {
-  std::vector<float> weight = {1, 1};
-  frozen_adam_step({.lr = 0.1f}, 10, std::vector<float>{1, 1}, std::vector<float>{0, 0.01f}, weight);
+  std::vector<float> weight = {1, 1}, moves = {1, 1}, momentum = {0, 0};
+  const std::vector<float> second = {0, 0.01f};
+  const OneBitAdamSettings settings{.lr = 0.1f};
+  to_moves(settings, 10, 1, moves, momentum, second);
+  EXPECT_EQ(moves[0], 0.f);
+  moves[0] = 1;  // as a sign would have it
+  to_momentum(settings, 10, moves, second, momentum);
+  frozen_adam_step(settings, moves, second, weight);
+  EXPECT_EQ(momentum[0], 0.f);
   EXPECT_EQ(weight[0], 1.f);
   EXPECT_LT(weight[1], 1.f);
+  EXPECT_NEAR(momentum[1], 1 - settings.beta1, 1e-6);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  /// `values` holds this rank's gradient before, and the sum of all ranks' after.
+  /// `values` holds this rank's gradient before, and the sum of all ranks' after: at least in this rank's share, where
+  /// the layout has shares.
   virtual void sum(std::span<float> values, uint64_t step) = 0;
   /// What a resumed job needs: this rank's pieces.
   virtual void save(StatePieces&) const {}

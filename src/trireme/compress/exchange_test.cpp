@@ -349,6 +349,81 @@ TEST(Exchange, LowRankFollowsGradientsOfAnySize) {
   });
 }
 
+// Of packed formats every rank gets its share of the sum for half the bytes; what was sent and what is kept are
+// together what was given.
+TEST(Exchange, SharesOfTheSum) {
+  constexpr size_t kSteps = 4;
+  for (CompressionOptions options : all_options()) {
+    if (!block_format(options)) continue;
+    if (options.method >= Method::kFloat16) options.error_feedback = true;
+    for (const std::vector<size_t>& shares : {std::vector<size_t>{1537}, {600, 0, 937}, {1, 1024, 512, 0, 0}}) {
+      size_t count = 0;
+      for (const size_t share : shares) count += share;
+      GroupLayout layout = layout_of(count);
+      layout.shares = shares;
+      std::vector<std::vector<double>> sent(shares.size(), std::vector<double>(count)), given = sent;
+      run_as_threads(static_cast<int>(shares.size()), [&](World& world) {
+        const auto rank = static_cast<size_t>(world.rank());
+        const auto exchange = make_exchange(world.comm(), options, layout);
+        size_t first = 0, bytes = 0;
+        for (size_t r = 0; r < shares.size(); ++r) {
+          first += r < rank ? shares[r] : 0;
+          bytes += r == rank ? 0 : encoded_bytes(*block_format(options), shares[r]);
+        }
+        for (size_t step = 0; step < kSteps; ++step) {
+          std::vector<float> values = test_values(count, rank, step);
+          for (size_t i = 0; i < count; ++i) given[rank][i] += values[i];
+          exchange->sum(values, step);
+          for (size_t i = first; i < first + shares[rank]; ++i) sent[rank][i] += values[i];
+        }
+        EXPECT_EQ(exchange->bytes_sent(), kSteps * bytes);
+        StatePieces pieces;
+        exchange->save(pieces);
+        for (const StatePiece& piece : pieces) {
+          for (const TensorPart& part : checked(layout).parts) {
+            if (piece.name != "residual/" + part.name) continue;
+            for (size_t i = 0; i < piece.values.size(); ++i)
+              sent[rank][part.offset + piece.first + i] += piece.values[i];
+          }
+        }
+      });
+      for (size_t i = 0; i < count && keeps_residual(options); ++i) {
+        double all_sent = 0, all_given = 0;
+        for (size_t r = 0; r < shares.size(); ++r) {
+          all_sent += sent[r][i];
+          all_given += given[r][i];
+        }
+        ASSERT_NEAR(all_sent, all_given, 2e-6) << label(options) << " " << shares.size() << " ranks, " << i;
+      }
+    }
+  }
+}
+
+// A checkpoint of ranks that all needed all has what owners kept of sums: it goes on with one of them.
+TEST(Exchange, SharesTakeOverWhatSumsHaveKept) {
+  const CompressionOptions options{.method = Method::kInt4, .error_feedback = true};
+  const Outcome before = run(2, options, 1537, 3);
+  std::vector<double> kept(2);
+  const auto total = [](const StatePieces& pieces) {
+    double sum = 0;
+    for (const StatePiece& piece : pieces) {
+      for (const float value : piece.values) sum += value;
+    }
+    return sum;
+  };
+  run_as_threads(2, [&](World& world) {
+    GroupLayout layout = layout_of(1537);
+    layout.shares = {1000, 537};
+    const auto exchange = make_exchange(world.comm(), options, layout);
+    exchange->load(before.states);
+    StatePieces pieces;
+    exchange->save(pieces);
+    kept[static_cast<size_t>(world.rank())] = total(pieces);
+  });
+  EXPECT_NEAR(kept[0] + kept[1], total(before.states[0]) + total(before.states[1]), 1e-5);
+  EXPECT_NE(kept[0] + kept[1], 0);
+}
+
 TEST(Exchange, WarmUpIsDense) {
   CompressionOptions options;
   options.method = Method::kTopK;

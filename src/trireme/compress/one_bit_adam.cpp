@@ -14,6 +14,22 @@ void check_sizes(size_t weight, size_t other) {
     throw UsageError(fmt::format("1-bit Adam has {} weights, but {} values for them", weight, other));
 }
 
+/// What steps are divided by, after the warm-up.
+class Roots {
+ public:
+  Roots(const OneBitAdamSettings& s, uint64_t warmup_steps) : eps_(s.eps) {
+    if (warmup_steps == 0) {
+      throw UsageError("1-bit Adam has no second moment: its warm-up has 0 steps", "give it warmup_steps of 1 or more");
+    }
+    const double correction = 1 - std::pow(static_cast<double>(s.beta2), static_cast<double>(warmup_steps));
+    factor_ = static_cast<float>(1 / std::sqrt(correction));
+  }
+  float of(float second) const { return std::sqrt(second) * factor_ + eps_; }
+
+ private:
+  float eps_, factor_ = 1;
+};
+
 }  // namespace
 
 void adam_step(const OneBitAdamSettings& s, uint64_t step, std::span<const float> gradient, std::span<float> weight,
@@ -31,24 +47,32 @@ void adam_step(const OneBitAdamSettings& s, uint64_t step, std::span<const float
   }
 }
 
-void add_to_momentum(const OneBitAdamSettings& s, std::span<const float> gradient, std::span<float> momentum) {
-  check_sizes(momentum.size(), gradient.size());
-  for (size_t i = 0; i < momentum.size(); ++i) momentum[i] = s.beta1 * momentum[i] + (1 - s.beta1) * gradient[i];
+void to_moves(const OneBitAdamSettings& s, uint64_t warmup_steps, int num_ranks, std::span<float> values,
+              std::span<const float> momentum, std::span<const float> second) {
+  check_sizes(momentum.size(), values.size());
+  check_sizes(momentum.size(), second.size());
+  const Roots roots(s, warmup_steps);
+  const float kept = s.beta1 / static_cast<float>(num_ranks);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = second[i] > 0 ? (kept * momentum[i] + (1 - s.beta1) * values[i]) / roots.of(second[i]) : 0.f;
+  }
 }
 
-void frozen_adam_step(const OneBitAdamSettings& s, uint64_t warmup_steps, std::span<const float> momentum,
-                      std::span<const float> second, std::span<float> weight) {
-  check_sizes(weight.size(), momentum.size());
+void to_momentum(const OneBitAdamSettings& s, uint64_t warmup_steps, std::span<const float> moves,
+                 std::span<const float> second, std::span<float> momentum) {
+  check_sizes(momentum.size(), moves.size());
+  check_sizes(momentum.size(), second.size());
+  const Roots roots(s, warmup_steps);
+  for (size_t i = 0; i < momentum.size(); ++i) momentum[i] = second[i] > 0 ? moves[i] * roots.of(second[i]) : 0.f;
+}
+
+void frozen_adam_step(const OneBitAdamSettings& s, std::span<const float> moves, std::span<const float> second,
+                      std::span<float> weight) {
+  check_sizes(weight.size(), moves.size());
   check_sizes(weight.size(), second.size());
-  if (warmup_steps == 0) {
-    throw UsageError("1-bit Adam has no second moment: its warm-up has 0 steps", "give it warmup_steps of 1 or more");
-  }
-  const double correction = 1 - std::pow(static_cast<double>(s.beta2), static_cast<double>(warmup_steps));
-  const auto inverse_root = static_cast<float>(1 / std::sqrt(correction));
+  // A sign is never 0: what must not move has one, too.
   for (size_t i = 0; i < weight.size(); ++i) {
-    const float decayed = s.lr * s.weight_decay * weight[i];
-    const float move = second[i] > 0 ? s.lr * momentum[i] / (std::sqrt(second[i]) * inverse_root + s.eps) : 0.f;
-    weight[i] -= decayed + move;
+    weight[i] -= s.lr * (s.weight_decay * weight[i] + (second[i] > 0 ? moves[i] : 0.f));
   }
 }
 

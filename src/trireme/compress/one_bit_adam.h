@@ -5,7 +5,12 @@
 // by the method "onebit_adam", which keeps what signs lose. The optimizer calls these functions around that exchange:
 //
 //   step < warm-up:   sum the gradients; adam_step(…) with their average
-//   later:            add_to_momentum(own gradient); sum the momenta, divide by ranks; frozen_adam_step(…)
+//   later:            to_moves(own part of the average); sum over ranks; to_momentum(…), frozen_adam_step(…)
+//
+// [Note: Moves]
+// Signs have one size a block. Steps of Adam are of about one size, momenta are not: the row of a rare word has a
+// thousandth of its neighbour's. So what travels is the momentum divided by the root of the second moment, which all
+// ranks know; as that stands still, what is kept stays in step with it.
 //
 // Pure functions on flat arrays; threads: all; nothing blocks. Fails with UsageError where sizes differ.
 #pragma once
@@ -26,12 +31,16 @@ struct OneBitAdamSettings {
 void adam_step(const OneBitAdamSettings& settings, uint64_t step, std::span<const float> gradient,
                std::span<float> weight, std::span<float> first, std::span<float> second);
 
-/// momentum = β1 momentum + (1 − β1) gradient.
-void add_to_momentum(const OneBitAdamSettings& settings, std::span<const float> gradient, std::span<float> momentum);
+/// A later step: of the moves (momentum by the root of the second moment) that weights will make, this rank's part of a
+/// sum over `num_ranks`. `values` hold the rank's part of the averaged gradient before. `warmup_steps` says how many
+/// steps made the second moment; elements that had no gradient in them stay, since their moves would have no bound.
+void to_moves(const OneBitAdamSettings& settings, uint64_t warmup_steps, int num_ranks, std::span<float> values,
+              std::span<const float> momentum, std::span<const float> second);
 
-/// A later step, from the averaged momentum. `warmup_steps` says how many steps made the second moment; elements that
-/// had no gradient in them stay, since their step would have no bound.
-void frozen_adam_step(const OneBitAdamSettings& settings, uint64_t warmup_steps, std::span<const float> momentum,
-                      std::span<const float> second, std::span<float> weight);
+/// From the sum over ranks: the next momentum; and the weights.
+void to_momentum(const OneBitAdamSettings& settings, uint64_t warmup_steps, std::span<const float> moves,
+                 std::span<const float> second, std::span<float> momentum);
+void frozen_adam_step(const OneBitAdamSettings& settings, std::span<const float> moves, std::span<const float> second,
+                      std::span<float> weight);
 
 }  // namespace trireme

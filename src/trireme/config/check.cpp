@@ -182,7 +182,36 @@ void check_zero(const Config& config, int64_t dp) {
   }
 }
 
+void check_one_bit_adam(const Config& config) {
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view key, std::string_view proposal) {
+    if (wrong) contradict(config, "compression.method", what, key, std::string(proposal));
+  };
+  refuse(config.optimizer.kind == "sgd", "sends Adam's momentum, not that of", "optimizer.kind",
+         "set optimizer.kind = \"adamw\", or take compression.method = \"sign\"");
+  refuse(config.parallel.zero > 0, "needs the whole momentum and second moment on every replica, not with",
+         "parallel.zero", "set parallel.zero = 0, or take compression.method = \"sign\"");
+  refuse(config.train.clip > 0, "sums no gradients after its warm-up, so that nobody knows the norm for", "train.clip",
+         "set train.clip = 0");
+  refuse(config.compression.warmup_steps == 0, "freezes the second moment after a warm-up, which has no steps with",
+         "compression.warmup_steps", "set it to a tenth or more of train.steps, and past optimizer.warmup_steps");
+}
+
+/// Weights of ZeRO's third stage.
+void check_gather(const Config& config) {
+  if (config.compression.gather == "none") return;
+  const auto refuse = [&](bool wrong, std::string_view what, std::string_view key, std::string_view proposal) {
+    if (wrong) contradict(config, "compression.gather", what, key, std::string(proposal));
+  };
+  refuse(config.parallel.zero != 3, "packs weights that are gathered for each use, not with", "parallel.zero",
+         "set parallel.zero = 3");
+  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device",
+         "set compression.gather = \"none\"; precision.compute = \"bfloat16\" halves what is gathered on GPUs");
+  refuse(config.parallel.tp > 1, "rounds by what lies together, which differs over", "parallel.tp",
+         "weights that all its ranks hold would differ: set parallel.tp = 1, or compression.gather = \"none\"");
+}
+
 void check_compression(const Config& config) {
+  check_gather(config);
   const CompressionConfig& compression = config.compression;
   if (compression.method == "none") return;
   if (config.train.device == "cuda") {
@@ -212,6 +241,7 @@ void check_compression(const Config& config) {
     contradict(config, "compression.method", "brings its own momentum, for SGD without one, not", "optimizer.kind",
                "set optimizer.kind = \"sgd\" and optimizer.momentum = 0; compression.momentum takes its place");
   }
+  if (compression.method == "onebit_adam") check_one_bit_adam(config);
   if (compression.method == "qsgd" && compression.bits != 1 && compression.bits != 2 && compression.bits != 4 &&
       compression.bits != 8) {
     throw UsageError(with_origin(config, "compression.bits") + " is not a number of bits that packs", "1, 2, 4 or 8");

@@ -111,6 +111,7 @@ struct PrecisionConfig {
 
 struct CompressionConfig {
   std::string method = "none";
+  std::string gather = "none";
   double density = 0.01;  ///< share of the elements that travel
   double threshold = 1e-3;
   int64_t bits = 8;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/comm/clock_offset.h"
 #include "trireme/runtime/stopwatch.h"
@@ -61,12 +63,30 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
   }
 }
 
+/// Whether each replica needs its part of the sum alone. Where sets of replicas are copies of each other, sums over all
+/// of them are made whole.
+bool Executor::is_scattered(int stage, int group) const {
+  if (!sharers_ || copies_) return false;
+  return std::any_of(program_.instructions.begin(), program_.instructions.end(), [&](const Instruction& each) {
+    return each.op == OpCode::kReduceScatter && each.stage == stage && each.group == group;
+  });
+}
+
 std::vector<GroupLayout> Executor::group_layouts() const {
   std::vector<GroupLayout> layouts;
   for (const int number : program_.own_stages()) {
     const Stage& stage = stages_.at(number);
     if (stage.store) {
-      for (GroupLayout& layout : stage.store->group_layouts()) layouts.push_back(std::move(layout));
+      int group = 0;
+      for (GroupLayout& layout : stage.store->group_layouts()) {
+        if (is_scattered(number, group)) {
+          const std::vector<int64_t>& cuts = stage.store->cuts(group);
+          for (size_t i = 0; i + 1 < cuts.size(); ++i)
+            layout.shares.push_back(static_cast<size_t>(cuts[i + 1] - cuts[i]));
+        }
+        layouts.push_back(std::move(layout));
+        ++group;
+      }
     }
     if (stage.num_values == 0) continue;
     layouts.push_back({fmt::format("values of stage {}", number), static_cast<size_t>(stage.num_values), {}});

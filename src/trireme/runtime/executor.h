@@ -127,6 +127,7 @@ class Executor {
   bool is_first(int stage) const { return stage <= 0; }
   bool is_last(int stage) const { return stage < 0 || stage == program_.num_stages() - 1; }
   bool is_values(int stage, int group) const;
+  bool is_scattered(int stage, int group) const;
 
   const Program program_;
   const std::map<int, Stage> stages_;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trireme/runtime/offload.h"
+#include "trireme/runtime/packed_gather.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/shared_tensor.h"
@@ -38,7 +39,9 @@ struct ParameterStore::Group {
   torch::Tensor own;          ///< of a shared group: this rank's part of `whole`, always there
   std::vector<int64_t> cuts;  ///< of a shared group
   std::vector<size_t> counts;
-  torch::Tensor buffer;  ///< the memory of `whole`, where it comes and goes
+  torch::Tensor buffer;                  ///< the memory of `whole`, where it comes and goes
+  std::unique_ptr<PackedGather> packed;  ///< null where it travels as it is
+  torch::Tensor packed_buffer;           ///< while it travels
   bool is_gathered = true;
   Handle gathering;
   bool is_shared() const { return !cuts.empty(); }
@@ -121,6 +124,10 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     if (sharing_.frees) {
       group.whole = without_memory({place.size}, compute);
       group.own = shared_zeros(sharing_.sharers, end - begin, compute);
+      if (sharing_.format) {
+        group.packed = std::make_unique<PackedGather>(*sharing_.sharers, *sharing_.format, group.counts);
+        longest_packed_ = std::max(longest_packed_, group.packed->packed_bytes());
+      }
     } else {
       group.whole = shared_zeros(sharing_.sharers, place.size, compute);
       group.own = group.whole.narrow(0, begin, end - begin);
@@ -200,6 +207,7 @@ void ParameterStore::mark_stale(size_t stage, int number) {
   if (!group.is_shared()) return;
   if (sharing_.frees) {
     free(stage, number);
+    if (group.packed) group.packed->mark_stale();
   } else {
     group.is_gathered = false;
   }
@@ -209,16 +217,28 @@ void ParameterStore::start_gather(size_t stage, int number) {
   Group& group = group_at(stage, number);
   if (!group.is_shared() || group.is_gathered || group.gathering.valid()) return;
   if (sharing_.frees) {
-    if (buffers_.empty()) {
-      buffers_.push_back(shared_zeros(sharing_.sharers, longest_, group.own.options()));
-      ++num_buffers_;
-    }
-    group.buffer = std::move(buffers_.back());
-    buffers_.pop_back();
+    group.buffer = take_buffer(buffers_, longest_, compute_type_);
     set_memory(group.whole, group.buffer.data_ptr());
   }
+  if (group.packed) {
+    group.packed_buffer = take_buffer(packed_buffers_, longest_packed_, torch::kUInt8);
+    group.gathering = group.packed->start(group.own, group.packed_buffer);
+    bytes_gathered_ += group.packed->bytes_sent();
+    return;
+  }
+  bytes_gathered_ += group.own.nbytes() * (group.counts.size() - 1);
   group.gathering = sharing_.sharers->start_all_gather_v(data_of(group.own), data_of(group.whole), group.counts,
                                                          call_options(device_));
+}
+
+torch::Tensor ParameterStore::take_buffer(std::vector<torch::Tensor>& unused, int64_t count, torch::ScalarType type) {
+  if (unused.empty()) {
+    unused.push_back(shared_zeros(sharing_.sharers, count, torch::TensorOptions().device(device_).dtype(type)));
+    buffer_bytes_ += unused.back().nbytes();
+  }
+  torch::Tensor buffer = std::move(unused.back());
+  unused.pop_back();
+  return buffer;
 }
 
 void ParameterStore::finish_gather(size_t stage, int number) {
@@ -228,6 +248,10 @@ void ParameterStore::finish_gather(size_t stage, int number) {
   group.gathering.wait_on(current_stream(device_));
   group.gathering = Handle();
   group.is_gathered = true;
+  if (!group.packed) return;
+  const torch::NoGradGuard no_grad;
+  group.packed->unpack(group.packed_buffer, group.whole);
+  packed_buffers_.push_back(std::move(group.packed_buffer));
 }
 
 void ParameterStore::free(size_t stage, int number) {
@@ -304,7 +328,7 @@ torch::Tensor ParameterStore::as_whole(const Entry& entry, const torch::Tensor& 
 }
 
 size_t ParameterStore::num_bytes() const {
-  size_t sum = static_cast<size_t>(num_buffers_) * static_cast<size_t>(longest_) * c10::elementSize(compute_type_);
+  size_t sum = buffer_bytes_;
   for (const auto& stage : groups_) {
     for (const auto& group : stage) {
       sum += group->master.nbytes();

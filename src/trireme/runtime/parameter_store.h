@@ -18,10 +18,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/compress/block_format.h"
 #include "trireme/runtime/flat_layout.h"
 
 namespace trireme {
@@ -31,6 +33,8 @@ struct ParameterSharing {
   Communicator* sharers = nullptr;  ///< null: nothing is shared
   bool frees = false;               ///< what is not its own share is kept only while it is used
   std::string offload = {};         ///< a folder for master weights that are nothing else; empty: memory
+  /// Where `frees`: how a group travels to those who compute with it; unset: as it is.
+  std::optional<BlockFormat> format = std::nullopt;
 };
 
 /// Parameters that are laid out together: those of a stage.
@@ -117,9 +121,12 @@ class ParameterStore {
   void gather_all();
 
   size_t num_bytes() const;
+  /// That this rank has sent of its parts to those who gathered them.
+  uint64_t bytes_gathered() const { return bytes_gathered_; }
 
  private:
   struct Group;
+  torch::Tensor take_buffer(std::vector<torch::Tensor>& unused, int64_t count, torch::ScalarType type);
   void add_group(size_t stage, int number, const ParameterGroups& all, const Value& value);
   Group& group_at(size_t stage, int group) const;
 
@@ -132,9 +139,10 @@ class ParameterStore {
   std::vector<FlatLayout> layouts_;                          ///< of stages
   std::vector<std::vector<std::unique_ptr<Group>>> groups_;  ///< by stage
   std::vector<std::vector<size_t>> entry_of_item_;           ///< by stage; SIZE_MAX: none
-  std::vector<torch::Tensor> buffers_;                       ///< for gathered groups, unused ones
-  int64_t longest_ = 0;                                      ///< shared group
-  int num_buffers_ = 0;
+  std::vector<torch::Tensor> buffers_, packed_buffers_;      ///< for gathered groups, unused ones
+  int64_t longest_ = 0, longest_packed_ = 0;                 ///< shared group: elements, bytes
+  size_t buffer_bytes_ = 0;
+  uint64_t bytes_gathered_ = 0;
 };
 
 }  // namespace trireme

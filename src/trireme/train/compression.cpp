@@ -35,6 +35,7 @@ std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communi
                     .adam = config.optimizer.kind != "sgd",
                     .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
                     .clips_norm = config.train.clip > 0});
+  if (options.method == Method::kOneBitAdam) return nullptr;
   return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups));
 }
 

@@ -12,8 +12,8 @@ namespace trireme {
 
 CompressionOptions compression_options(const Config& config);
 
-/// For an executor's groups. Null where gradients travel whole, or nowhere. Collective over the replicas, which may be
-/// null. Throws UsageError for what cannot go together.
+/// For an executor's groups. Null where gradients travel whole, or nowhere (MomentumExchange). Collective over the
+/// replicas, which may be null. Throws UsageError for what cannot go together.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups);
 

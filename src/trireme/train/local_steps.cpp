@@ -7,23 +7,15 @@
 #include "trireme/compress/exchange.h"
 
 namespace trireme {
-namespace {
-
-std::optional<BlockFormat> format_named(const std::string& name) {
-  if (name == "int8") return BlockFormat::kInt8;
-  if (name == "int4") return BlockFormat::kInt4;
-  if (name == "fp8_e4m3") return BlockFormat::kFp8E4M3;
-  return std::nullopt;
-}
-
-}  // namespace
 
 void add_own_partials(const ModelPart& part, const Program& program, int replica) {
   if (program.across.direct) return;
   const torch::NoGradGuard no_grad;
-  GradientStore& store = *part.stages()[0].gradients;
-  for (int slot = 1; slot < program.across.partials_of_rank[static_cast<size_t>(replica)]; ++slot) {
-    for (int group = 0; group < store.num_groups(); ++group) store.add_slot(group, 0, slot);
+  for (const ModelPart::StagePart& stage : part.stages()) {
+    GradientStore& store = *stage.gradients;
+    for (int slot = 1; slot < program.across.partials_of_rank[static_cast<size_t>(replica)]; ++slot) {
+      for (int group = 0; group < store.num_groups(); ++group) store.add_slot(group, 0, slot);
+    }
   }
 }
 

@@ -25,7 +25,7 @@
 
 namespace trireme {
 
-/// Where a replica has several partial sums of its gradients: their sum, in slot 0.
+/// Where a replica has several partial sums of its gradients: their sum, in slot 0 of each stage.
 void add_own_partials(const ModelPart& part, const Program& program, int replica);
 /// Combines what lies in slot 0 over replicas. Collective. Returns the bytes that this rank sent.
 size_t combine_by_adasum(const ModelPart& part, Communicator& replicas);

@@ -104,8 +104,8 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
   const int num_stages = shape_.schedule.num_stages();
   partition_ = pipeline_split(config, num_stages);
   if (partition_.empty()) {
-    partition_ = partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()},
-                                      shape_.schedule.rank_of_stage);
+    partition_ =
+        partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()}, shape_.schedule.rank_of_stage);
   }
   for (int stage = 0; stage < num_stages; ++stage) {
     const LayerRange range = partition_[static_cast<size_t>(stage)];
@@ -223,7 +223,9 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     return initial_values(*model_, name, parameter.sizes(), seed_).to(device_);
   };
   parameters_ = std::make_unique<ParameterStore>(
-      std::move(groups), compute_type, ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload}, value);
+      std::move(groups), compute_type,
+      ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload, format_named(config.compression.gather)},
+      value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;
     if (shared.owner == shared.use) {

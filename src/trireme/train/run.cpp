@@ -405,6 +405,7 @@ class Run {
     const auto own_steps = static_cast<uint64_t>(std::max<int64_t>(1, trainer_.steps_done() - first_step_));
     result_.reduced_bytes_per_step = trainer_.bytes_reduced() / own_steps;
     result_.sent_bytes_per_step = (bytes_sent() - sent_before_) / own_steps;
+    result_.gathered_bytes_per_step = trainer_.bytes_gathered() / own_steps;
     profile_steps();
     note_evaluation();
     result_.steps = trainer_.steps_done();

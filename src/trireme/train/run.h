@@ -39,7 +39,8 @@ struct RunResult {
   StateParts state;
   PassMemory passes;  ///< zeros where nobody asked
   uint64_t reduced_bytes_per_step = 0;
-  uint64_t sent_bytes_per_step = 0;  ///< in messages between replicas; 0 where they reach each other's memory
+  uint64_t sent_bytes_per_step = 0;      ///< in messages between replicas; 0 where they reach each other's memory
+  uint64_t gathered_bytes_per_step = 0;  ///< of weights that replicas share
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;

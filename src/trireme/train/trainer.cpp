@@ -82,6 +82,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
     executor_->reducer().set_sink([this](int group) { server_->push_group(group); });
   } else {
     optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
+    momentum_ = MomentumExchange::make(config_, groups_.replicas(), part_->parameters(), *optimizer_);
   }
   if (device_.is_cuda()) {
     device_update_ =
@@ -208,6 +209,10 @@ StepReport Trainer::step(bool stop) {
   world_.set_step(static_cast<uint64_t>(steps_done_));
   set_fault_step(static_cast<uint64_t>(steps_done_));
   executor_->set_step(static_cast<uint64_t>(steps_done_));
+  if (momentum_) {
+    sends_momentum_ = momentum_->is_due(steps_done_);
+    executor_->reducer().set_sink(sends_momentum_ ? [](int) {} : std::function<void(int)>());
+  }
   fault_point("train.step");
   part_->model().train();
   if (faults_armed()) {
@@ -348,14 +353,17 @@ Trainer::Totals Trainer::totals(double own_loss) const {
 /// What the update is to be made with lies in slot 0, unless servers have it.
 void Trainer::collect_gradients() {
   if (server_) return;
-  if (sums_alone_) add_own_partials(*part_, executor_->program(), groups_.replica);
+  if (sums_alone_ || sends_momentum_) add_own_partials(*part_, executor_->program(), groups_.replica);
   part_->add_shared_gradients();
+  if (sends_momentum_) {
+    momentum_->exchange([this](size_t share) { return part_->gradient(share); }, gradient_factor_, steps_done_);
+  }
   if (sums_alone_ && !local_) adasum_bytes_ += combine_by_adasum(*part_, *groups_.replicas());
 }
 
 void Trainer::apply_gradients(StepReport& report) {
   collect_gradients();
-  const double factor = gradient_factor_ / loss_scale_.scale;
+  const double factor = sends_momentum_ ? 1 : gradient_factor_ / loss_scale_.scale;
   const Totals totals = this->totals(values_of(part_->stages().back()).const_data_ptr<float>()[kLoss]);
   report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
   report.stop_wanted = totals.stop;
@@ -368,8 +376,12 @@ void Trainer::apply_gradients(StepReport& report) {
   if (server_) {
     server_->update(clipped, report.learning_rate, !report.skipped);
   } else if (!report.skipped) {
-    optimizer_->update([this](size_t share) { return part_->gradient(share).to(torch::kFloat32); }, clipped,
-                       report.learning_rate, steps_done_);
+    if (sends_momentum_) {
+      momentum_->update(report.learning_rate);
+    } else {
+      optimizer_->update([this](size_t share) { return part_->gradient(share).to(torch::kFloat32); }, clipped,
+                         report.learning_rate, steps_done_);
+    }
     part_->share_weights();
   }
   conclude(report, loss_is_finite);

@@ -25,6 +25,7 @@
 #include "trireme/train/local_steps.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/model_part.h"
+#include "trireme/train/momentum_exchange.h"
 #include "trireme/train/optimizer.h"
 #include "trireme/train/rank_groups.h"
 #include "trireme/train/server_aggregation.h"
@@ -107,6 +108,8 @@ class Trainer {
   const torch::Device& device() const { return device_; }
   /// What this worker has sent of gradients, weights and values to the other replicas, or to servers.
   size_t bytes_reduced() const;
+  /// What it has sent of its part of the weights to replicas that compute with them.
+  uint64_t bytes_gathered() const { return parameters().bytes_gathered(); }
   /// Weights, gradients and optimizer of this worker, not activations.
   StateParts state_parts() const;
   size_t state_bytes() const { return state_parts().sum(); }
@@ -118,7 +121,7 @@ class Trainer {
   int64_t steps_skipped() const { return loss_scale_.num_skipped + bad_steps_; }
 
   /// Of a parameter of the whole model (part().weights()), whole, for comparisons: its averaged gradient of the last
-  /// step, unclipped; its value. Collective over the ranks of a model.
+  /// step, unclipped (its momentum, where that travels); its value. Collective over the ranks of a model.
   torch::Tensor gradient(size_t weight) const;
   torch::Tensor weight(size_t weight) const;
 
@@ -196,10 +199,12 @@ class Trainer {
   const RankGroups groups_;
   std::unique_ptr<ModelPart> part_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Optimizer> optimizer_;       ///< null where servers update
-  std::unique_ptr<ServerAggregation> server_;  ///< null: gradients are summed between the workers
-  std::unique_ptr<LocalSteps> local_;          ///< null: replicas are alike after every step
-  bool sums_alone_ = false;                    ///< gradients, over this replica only
+  std::unique_ptr<Optimizer> optimizer_;        ///< null where servers update
+  std::unique_ptr<ServerAggregation> server_;   ///< null: gradients are summed between the workers
+  std::unique_ptr<LocalSteps> local_;           ///< null: replicas are alike after every step
+  std::unique_ptr<MomentumExchange> momentum_;  ///< null but for 1-bit Adam
+  bool sends_momentum_ = false;                 ///< in this step, instead of gradients
+  bool sums_alone_ = false;                     ///< gradients, over this replica only
   size_t adasum_bytes_ = 0;
   LossScale loss_scale_;
   std::unique_ptr<StepInputs> inputs_;  ///< null between the first and the last stage

@@ -92,17 +92,19 @@ PassMemory Trainer::measure_passes() {
 
 size_t Trainer::bytes_reduced() const {
   return executor_->reducer().bytes_reduced() + (server_ ? server_->worker_stats().bytes_sent : 0) +
-         (local_ ? local_->bytes_sent() : 0) + adasum_bytes_;
+         (local_ ? local_->bytes_sent() : 0) + (momentum_ ? momentum_->bytes_sent() : 0) + adasum_bytes_;
 }
 
 StatePieces Trainer::pieces() const {
   if (local_) return local_->save();
+  if (momentum_) return momentum_->save();
   CompressedReducer* const compressor = executor_->reducer().compressor();
   return compressor ? compressor->save() : StatePieces();
 }
 
 void Trainer::load_pieces(const std::vector<StatePieces>& by_replica) {
   if (local_) local_->load(by_replica);
+  if (momentum_) momentum_->load(by_replica);
   if (CompressedReducer* const compressor = executor_->reducer().compressor()) compressor->load(by_replica);
 }
 
@@ -123,7 +125,7 @@ torch::Tensor Trainer::gradient(size_t weight) const {
   if (entry < 0) return from_owner(weight, {});
   const torch::Tensor sum =
       parameters().gather_entry(static_cast<size_t>(entry), [this](size_t share) { return part_->gradient(share); });
-  return from_owner(weight, sum * gradient_factor_);
+  return from_owner(weight, sends_momentum_ ? sum : sum * gradient_factor_);
 }
 
 torch::Tensor Trainer::weight(size_t weight) const {

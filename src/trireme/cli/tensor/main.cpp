@@ -131,6 +131,7 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"pass_peak_bytes", result.passes.most_bytes},
                                  {"reduced_bytes_per_step", result.reduced_bytes_per_step},
                                  {"sent_bytes_per_step", result.sent_bytes_per_step},
+                                 {"gathered_bytes_per_step", result.gathered_bytes_per_step},
                                  {"run_dir", result.run_dir.string()}};
   for (const KernelTime& kernel : result.kernels) {
     json["kernels"].push_back({{"name", kernel.name}, {"us", kernel.us}, {"count", kernel.count}});
