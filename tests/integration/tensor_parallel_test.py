@@ -4,27 +4,16 @@
 import json
 import os
 import shutil
-import subprocess
-import tempfile
 import unittest
 
-BIN = os.environ["TRIREME_BIN_DIR"]
-TRIREME = os.path.join(BIN, "trireme")
+from layouts import LayoutTest, run
+
 SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
          "--train.global_batch=8", "--train.micro_batch=2", "--data.generated_size=20000", "--optimizer.schedule=constant",
          "--optimizer.warmup_steps=0"]
 
 
-def run(*arguments, cwd):
-    return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=120, cwd=cwd)
-
-
-@unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
-class TensorParallel(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, self.folder)
-
+class TensorParallel(LayoutTest):
     def train(self, layout, *more):
         words = [f"--parallel.{word}" for word in layout.split(",")]
         done = run("train", *SMALL, *words, "--json", "--train.target_loss=0", *more, cwd=self.folder)

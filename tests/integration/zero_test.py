@@ -2,53 +2,19 @@
 # ctest: timeout=300
 """ZeRO's stages in real processes: the same bits as stage 0, checkpoints that go on under any other stage and layout,
 and less memory."""
-import resource
-import subprocess
-import time
 import unittest
 
-from layouts import TRIREME, LayoutTest, run
+from layouts import MIB, LayoutTest, run
 
 SMALL = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",
          "--train.global_batch=8", "--train.micro_batch=2", "--train.leaves=4", "--data.generated_size=20000",
          "--optimizer.schedule=constant", "--optimizer.warmup_steps=0", "--observe.tensorboard=false"]
 STEPS = 6
-MIB = 1 << 20
-
-
-
-def data_of(pid):
-    """Bytes of private memory, as RLIMIT_DATA counts them; 0 where the process has gone."""
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            return next((int(line.split()[1]) << 10 for line in status if line.startswith("VmData:")), 0)
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
-def descendants(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as children:
-            own = [int(child) for child in children.read().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return own + [each for child in own for each in descendants(child)]
 
 
 class ZeroTest(LayoutTest):
     SMALL = SMALL
     STEPS = STEPS
-
-    def data_of_small_run(self):
-        """What a worker allocates for itself without a model to speak of."""
-        command = [TRIREME, "train", *SMALL, "--parallel.dp=4", "--train.global_batch=8", "--train.steps=40"]
-        largest = 0
-        with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as job:
-            while job.poll() is None:
-                largest = max([largest, *(data_of(pid) for pid in descendants(job.pid))])
-                time.sleep(0.01)
-        self.assertEqual(job.returncode, 0)
-        return largest
 
     def test_stages_train_the_same_bits(self):
         whole = self.train("whole", "dp=2")
@@ -100,8 +66,7 @@ class ZeroTest(LayoutTest):
                  "--train.global_batch=8", "--train.micro_batch=1", "--train.leaves=8", "--data.generated_size=20000",
                  "--train.steps=2", "--observe.tensorboard=false", "--observe.report=false", "--parallel.dp=8",
                  "--train.eval_every=0", "--checkpoint.async=false"]
-        limit = self.data_of_small_run() + 800 * MIB // 3
-        limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))}
+        limited = self.limited_to(800 * MIB // 3)
         whole = run("train", *model, "--parallel.zero=0", cwd=self.folder, **limited)
         self.assertNotEqual(whole.returncode, 0, whole.stdout)
         shared = run("train", *model, "--parallel.zero=3", "--json", cwd=self.folder, **limited)

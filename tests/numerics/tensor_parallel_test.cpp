@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "numerics/training.h"
 #include "trireme/train/trainer.h"
@@ -56,6 +57,22 @@ const Outcome& alone(const std::string& model) {
 }
 
 class TensorParallel : public testing::TestWithParam<Layout> {};
+
+/// Each rank makes its own part of them alone.
+TEST(TensorParallelStart, FirstWeightsAreThoseOfOneWorker) {
+  for (const auto& [model, layouts] : std::map<std::string, std::vector<Words>>{
+           {"gpt2", {{"--parallel.tp=2"}, {"--parallel.tp=2", "--parallel.pp=2"}}},
+           {"llama", {{"--parallel.tp=2"}, {"--parallel.tp=4"}}},
+           {"mlp", {{"--parallel.tp=3"}, {"--parallel.tp=5"}}},
+           {"resnet", {{"--parallel.tp=2"}, {"--parallel.tp=3"}}}}) {
+    const Outcome alone = train(config_of(model), 1, 0);
+    for (const Words& words : layouts) {
+      const Config config = config_of(model, words);
+      expect_equal(train(config, static_cast<int>(config.parallel.tp * config.parallel.pp), 0), alone,
+                   model + " " + words[0]);
+    }
+  }
+}
 
 TEST_P(TensorParallel, EqualsOneWorker) {
   const Layout& layout = GetParam();

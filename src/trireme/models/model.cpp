@@ -4,13 +4,17 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/models/batch_norm.h"
 #include "trireme/models/functions.h"
+#include "trireme/models/modules.h"
+#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/recompute.h"
+#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 
@@ -103,27 +107,55 @@ Initial Model::initial(const std::string& parameter, const std::vector<int64_t>&
   return default_initial(parameter, shape);
 }
 
-torch::Tensor initial_values(const Model& model, const std::string& name, at::IntArrayRef sizes, uint64_t seed) {
+torch::Tensor initial_values(const Model& model, const std::string& name, const torch::Tensor& parameter,
+                             uint64_t seed) {
+  const auto sizes = parameter.sizes();
   const Initial initial = model.initial(name, sizes.vec());
-  auto values = at::empty(sizes, torch::kFloat32);
-  float* data = values.mutable_data_ptr<float>();
-  at::parallel_for(0, values.numel(), 1 << 15, [&](int64_t first, int64_t end) {
-    fill_initial(initial, seed, name, {data + first, data + end}, static_cast<uint64_t>(first));
-  });
+  auto values = at::empty(local_part(parameter).sizes(), torch::kFloat32);
+  float* at = values.mutable_data_ptr<float>();
+  const auto fill = [&](int64_t first, int64_t count) {  // that many elements of the whole, which lie together here
+    at::parallel_for(0, count, 1 << 15, [&](int64_t begin, int64_t end) {
+      fill_initial(initial, seed, name, {at + begin, at + end}, static_cast<uint64_t>(first + begin));
+    });
+    at += count;
+  };
+  const MeshSpec* spec = mesh_spec(parameter);
+  if (!spec || spec->layout->is_replicated) {
+    fill(0, values.numel());
+    return values;
+  }
+  const std::vector<Placement>& placements = spec->layout->placements;
+  const auto is_cut = [](const Placement& placement) { return placement.is_shard(); };
+  const auto cut = std::find_if(placements.begin(), placements.end(), is_cut);
+  if (std::count_if(placements.begin(), placements.end(), is_cut) != 1) {
+    throw Error(fmt::format("{} is not cut along one axis alone", name));
+  }
+  const auto axis = static_cast<size_t>(cut - placements.begin()), dim = static_cast<size_t>(cut->dim);
+  const int64_t extent = sizes[dim], inner = c10::multiply_integers(sizes.slice(dim + 1));
+  const std::vector<Piece> own = pieces(*cut, extent, spec->mesh->axis_sizes()[axis], spec->mesh->coordinates()[axis]);
+  for (int64_t outer = 0; outer < c10::multiply_integers(sizes.slice(0, dim)); ++outer) {
+    for (const Piece& piece : own) fill((outer * extent + piece.first) * inner, piece.length * inner);
+  }
   return values;
 }
 
 void initialize(Model& model, uint64_t seed) {
   const torch::NoGradGuard no_grad;
-  const auto fill = [&](const std::string& name, torch::Tensor parameter) {
-    parameter.copy_(initial_values(model, name, parameter.sizes(), seed));
+  const auto give = [&](const std::string& name, torch::Tensor parameter) {
+    parameter.set_data(initial_values(model, name, parameter, seed).to(parameter.device(), parameter.scalar_type()));
   };
   const auto parameters = model.named_parameters();
-  for (const auto& item : parameters) fill(item.key(), item.value());
+  for (const auto& item : parameters) give(item.key(), item.value());
   for (const SharedUse& shared : model.shared_uses()) {
-    if (!parameters.contains(shared.parameter)) fill(shared.parameter, *shared.use);
+    if (const torch::Tensor* parameter = parameters.find(shared.parameter)) {
+      shared.use->set_data(parameter->detach());
+    } else {
+      give(shared.parameter, *shared.use);
+    }
   }
 }
+
+torch::Tensor unset(at::IntArrayRef sizes) { return without_memory(sizes, torch::kFloat32); }
 
 int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target) {
   return logits.argmax(-1).eq(target).sum().item<int64_t>();

@@ -130,14 +130,15 @@ class Model : public torch::nn::Module {
 /// Builds the model; initial weights are a function of (seed, parameter name, element) alone. Throws UsageError for a
 /// configuration that cannot be (heads that do not divide hidden, …), naming the key.
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
-/// The same without values: memory is reserved, but nothing is written to it.
+/// The same without values, and without memory for them.
 std::shared_ptr<Model> build_model(const ModelConfig& config);
 
-/// Sets every parameter to its initial value, and uses of parameters that keep_layers() has dropped. For models of
-/// one's own, and after build_model(); make_model() has done it.
+/// Gives every parameter its initial value, in new memory, and uses of parameters that keep_layers() has dropped. For
+/// models of one's own, and after build_model(); make_model() has done it.
 void initialize(Model& model, uint64_t seed);
-/// What one parameter begins with.
-torch::Tensor initial_values(const Model& model, const std::string& name, at::IntArrayRef sizes, uint64_t seed);
+/// What one parameter begins with: of a mesh tensor this rank's part, which is all that is ever made of it.
+torch::Tensor initial_values(const Model& model, const std::string& name, const torch::Tensor& parameter,
+                             uint64_t seed);
 
 /// How many predictions (the largest logit) are right.
 int64_t count_correct(const torch::Tensor& logits, const torch::Tensor& target);

@@ -1,19 +1,21 @@
-// The modules that models are made of. Unlike those of torch::nn they draw no random numbers when they are made:
-// initialize() (models/model.h) gives all parameters their values.
+// The modules that models are made of. Unlike those of torch::nn they draw no random numbers and take no memory when
+// they are made: initialize() (models/model.h) or the runtime gives all parameters their memory and values.
 #pragma once
 
-#include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
 #include "trireme/models/functions.h"
 
 namespace trireme {
 
+/// A parameter's shape, without memory.
+torch::Tensor unset(at::IntArrayRef sizes);
+
 /// x · weightᵀ + bias; weight is [out, in].
 class Linear : public torch::nn::Module {
  public:
-  Linear(int64_t in, int64_t out, bool with_bias) : weight(register_parameter("weight", at::empty({out, in}))) {
-    if (with_bias) bias = register_parameter("bias", at::empty({out}));
+  Linear(int64_t in, int64_t out, bool with_bias) : weight(register_parameter("weight", unset({out, in}))) {
+    if (with_bias) bias = register_parameter("bias", unset({out}));
   }
   torch::Tensor forward(const torch::Tensor& x) const { return ops::linear(x, weight, bias); }
   ops::LinearParameters operands() const { return {weight, bias}; }
@@ -23,7 +25,7 @@ class Linear : public torch::nn::Module {
 /// Rows of weight [count, width].
 class Embedding : public torch::nn::Module {
  public:
-  Embedding(int64_t count, int64_t width) : weight(register_parameter("weight", at::empty({count, width}))) {}
+  Embedding(int64_t count, int64_t width) : weight(register_parameter("weight", unset({count, width}))) {}
   torch::Tensor forward(const torch::Tensor& index) const { return ops::embedding(index, weight); }
   torch::Tensor weight;
 };
@@ -31,8 +33,8 @@ class Embedding : public torch::nn::Module {
 class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(int64_t width, double eps)
-      : weight(register_parameter("weight", at::empty({width}))),
-        bias(register_parameter("bias", at::empty({width}))),
+      : weight(register_parameter("weight", unset({width}))),
+        bias(register_parameter("bias", unset({width}))),
         eps_(eps) {}
   torch::Tensor forward(const torch::Tensor& x) const { return ops::layer_norm(x, weight, bias, eps_); }
   ops::NormParameters operands() const { return {weight, bias, eps_}; }
@@ -44,7 +46,7 @@ class LayerNorm : public torch::nn::Module {
 
 class RmsNorm : public torch::nn::Module {
  public:
-  RmsNorm(int64_t width, double eps) : weight(register_parameter("weight", at::empty({width}))), eps_(eps) {}
+  RmsNorm(int64_t width, double eps) : weight(register_parameter("weight", unset({width}))), eps_(eps) {}
   torch::Tensor forward(const torch::Tensor& x) const { return ops::rms_norm(x, weight, eps_); }
   torch::Tensor weight;
 

@@ -42,7 +42,7 @@ Shape shape_of(int64_t depth) {
 class Conv2d : public torch::nn::Module {
  public:
   Conv2d(int64_t in, int64_t out, int64_t size, int64_t stride)
-      : weight_(register_parameter("weight", at::empty({out, in, size, size}))), stride_(stride) {}
+      : weight_(register_parameter("weight", unset({out, in, size, size}))), stride_(stride) {}
   torch::Tensor forward(const torch::Tensor& x) const {
     const int64_t padding = weight_.size(-1) / 2;
     return at::conv2d(x, weight_, {}, {stride_, stride_}, at::IntArrayRef{padding, padding});

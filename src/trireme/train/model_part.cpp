@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/pipeline.h"
+#include "trireme/layout/redistribution.h"
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
@@ -63,25 +64,26 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
     for (const int rank : rank_of_layer_) kept.push_back(rank == groups.pipeline_rank);
     model_->keep_layers(kept);
   }
-  if (initializes_late()) {
-    forget_memory();
-  } else {
-    initialize(*model_, seed_);
-  }
-  if (device.is_cuda()) model_->to(device);
+  place_parameters();
+  if (device.is_cuda()) model_->to(device);  // buffers
   distribute_parameters(config);
   make_stores(config, plan, compute_type);
   for (Weight& weight : weights_) weight.entry = parameters_->find(weight.name);
   if (zero_ > 0) make_layer_weights();
 }
 
-/// Parameters keep their shapes alone, until the store gives each its share.
-void ModelPart::forget_memory() const {
-  const auto forget = [&](torch::Tensor parameter) {
+/// On their device. They keep their shapes alone, until the store gives each its memory: so nobody ever holds more of a
+/// model than what is his.
+void ModelPart::place_parameters() const {
+  const auto place = [&](torch::Tensor parameter) {
     parameter.set_data(without_memory(parameter.sizes(), parameter.options().device(device_).requires_grad(false)));
   };
-  for (torch::Tensor& parameter : model_->parameters()) forget(parameter);
-  for (const SharedUse& shared : model_->shared_uses()) forget(*shared.use);
+  for (torch::Tensor& parameter : model_->parameters()) place(parameter);
+  for (const SharedUse& shared : model_->shared_uses()) place(*shared.use);
+}
+
+torch::Tensor ModelPart::initial_part(const std::string& name, const torch::Tensor& parameter) const {
+  return initial_values(*model_, name, parameter, seed_).to(device_);
 }
 
 /// Layers into stages, and what is computed again.
@@ -136,7 +138,11 @@ void ModelPart::distribute_parameters(const Config& config) {
   const LayoutRules rules = tensor_parallel_rules(config.model, groups_.tp);
   const auto distribute_one = [&](const std::string& name, torch::Tensor parameter) {
     const auto& mesh = groups_.tensor_mesh();
-    parameter.set_data(distribute(parameter, mesh, placements_for(name, rules, mesh->mesh())));
+    const std::vector<int64_t> sizes = parameter.sizes().vec();
+    const MeshLayout* layout = mesh->layout(placements_for(name, rules, mesh->mesh()), sizes);
+    const auto part = local_sizes(sizes, layout->placements, mesh->axis_sizes(), mesh->coordinates());
+    const auto options = parameter.options().requires_grad(false);
+    parameter.set_data(wrap_local(without_memory(part, options), mesh, layout, sizes));
   };
   const auto parameters = model_->named_parameters();
   for (const auto& item : parameters) distribute_one(item.key(), item.value());
@@ -219,8 +225,7 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     item = {shared.name, is_copy ? shared.leaf : torch::Tensor(), false};
   }
   const auto value = [&](const std::string& name, const torch::Tensor& parameter) {
-    if (!initializes_late()) return local_part(parameter);
-    return initial_values(*model_, name, parameter.sizes(), seed_).to(device_);
+    return initial_part(name, parameter);
   };
   parameters_ = std::make_unique<ParameterStore>(
       std::move(groups), compute_type,
@@ -232,7 +237,9 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
       const auto entry = static_cast<size_t>(parameters_->find(shared.name));
       shared.leaf.set_data(parameters_->entries()[entry].parameter.detach());
     } else if (zero_ == 0) {
-      shared.leaf.set_data(shared.leaf.detach().to(device_, compute_type));
+      const torch::Tensor part = initial_part(shared.name, shared.leaf).to(compute_type);
+      const MeshSpec* spec = mesh_spec(shared.leaf);
+      shared.leaf.set_data(spec ? wrap_local(part, spec->mesh, spec->layout, shared.leaf.sizes()) : part);
     }
   }
   for (size_t i = 0; i < stages_.size(); ++i) {

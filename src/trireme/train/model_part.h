@@ -102,7 +102,7 @@ class ModelPart {
     torch::Tensor leaf = {};            ///< where it is used here
     Source of_owner = {}, of_use = {};  ///< where it is owned and used here
   };
-  void forget_memory() const;
+  void place_parameters() const;
   void cut(const Config& config, const BatchPlan& plan);
   void list_weights();
   void distribute_parameters(const Config& config);
@@ -110,7 +110,7 @@ class ModelPart {
   void make_stores(const Config& config, const BatchPlan& plan, torch::ScalarType compute_type);
   void make_layer_weights();
   torch::Tensor gradient_of(const Source& source) const;
-  bool initializes_late() const { return zero_ == 3 && groups_.tp == 1; }
+  torch::Tensor initial_part(const std::string& name, const torch::Tensor& parameter) const;
   void send(const torch::Tensor& tensor, int to) const;
   void receive(const torch::Tensor& tensor, int from) const;
 

@@ -166,6 +166,20 @@ int report(const char* message, int exit_code) {
   return exit_code;
 }
 
+/// The system gave no memory: libtorch says so in words of its own. Others' words stay as they are.
+std::string explained(const std::string& words) {
+  static constexpr std::string_view kAsked = "you tried to allocate ";
+  const size_t at = words.find(kAsked);
+  const bool asked = at != std::string::npos;
+  if (!asked && words.find("std::bad_alloc") == std::string::npos) return words;
+  const uint64_t bytes = asked ? std::strtoull(words.c_str() + at + kAsked.size(), nullptr, 10) : 0;
+  return fmt::format(
+      "this worker is out of memory{}\n  hold less of the model on each worker (parallel.tp, parallel.pp or "
+      "parallel.zero "
+      "= 3), keep fewer activations (train.recompute = \"full\", a lower train.micro_batch), or run fewer workers here",
+      bytes > 0 ? fmt::format(": the system did not give {} more", format_bytes(bytes)) : "");
+}
+
 int run(int argc, char** argv) {
   CLI::App app("the commands of trireme that need libtorch; use trireme instead", "trireme-tensor");
   app.require_subcommand(1);
@@ -212,8 +226,8 @@ int main(int argc, char** argv) {
             .c_str(),
         1);
   } catch (const c10::Error& error) {
-    return trireme::cli::report(error.what_without_backtrace(), 1);
+    return trireme::cli::report(trireme::cli::explained(error.what_without_backtrace()).c_str(), 1);
   } catch (const std::exception& error) {
-    return trireme::cli::report(error.what(), 1);
+    return trireme::cli::report(trireme::cli::explained(error.what()).c_str(), 1);
   }
 }
