@@ -299,7 +299,8 @@ class Names(unittest.TestCase):
         self.assertGreater(seen, 20)
 
     def test_tests_exist(self):
-        sources = "".join(file.read_text() for folder in ("src", "tests") for file in sorted((ROOT / folder).rglob("*_test.*")))
+        sources = "".join(file.read_text() for folder in ("src", "tests") for kind in ("cpp", "py")
+                          for file in sorted((ROOT / folder).rglob(f"*_test.{kind}")))
         seen = 0
         for document in EXACT:
             for number, span in code_spans(document):
