@@ -57,8 +57,7 @@ std::vector<double> crossing_bytes(const Graph& graph, double element_bytes) {
   for (size_t t = 0; t < graph.tensors.size(); ++t) {
     const GraphTensor& tensor = graph.tensors[t];
     if (tensor.producer < 0) continue;
-    double bytes = element_bytes;
-    for (const int64_t size : tensor.sizes) bytes *= static_cast<double>(size);
+    const double bytes = element_bytes * elements(tensor.sizes);
     for (int o = tensor.producer + 1; o <= last_use[t]; ++o) crossing[static_cast<size_t>(o)] += bytes;
   }
   return crossing;

@@ -9,12 +9,6 @@
 namespace trireme {
 namespace {
 
-double elements(const std::vector<int64_t>& sizes) {
-  double product = 1;
-  for (const int64_t size : sizes) product *= static_cast<double>(size);
-  return product;
-}
-
 /// What makes two layers alike: operators, sizes, work, and where their inputs come from, counted from the layer.
 std::string signature(const Graph& graph, const std::vector<int>& operators) {
   std::string text;
@@ -34,6 +28,12 @@ std::string signature(const Graph& graph, const std::vector<int>& operators) {
 }
 
 }  // namespace
+
+double elements(const std::vector<int64_t>& sizes) {
+  double product = 1;
+  for (const int64_t size : sizes) product *= static_cast<double>(size);
+  return product;
+}
 
 double OperatorWork::flops() const {
   double sum = attention_flops;

@@ -16,6 +16,9 @@
 
 namespace trireme {
 
+/// Of a tensor, as a number to compute costs with.
+double elements(const std::vector<int64_t>& sizes);
+
 struct GraphTensor {
   std::string name;
   std::vector<int64_t> sizes;

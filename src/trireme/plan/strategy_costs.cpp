@@ -10,12 +10,6 @@ namespace {
 
 size_t at(int n) { return static_cast<size_t>(n); }
 
-double elements(const std::vector<int64_t>& sizes) {
-  double product = 1;
-  for (const int64_t size : sizes) product *= static_cast<double>(size);
-  return product;
-}
-
 /// [m, k] x [k, n]; a convolution is the product that libraries make of it.
 Product product_of(const std::vector<int64_t>& x, const std::vector<int64_t>& weight, const std::vector<int64_t>& y) {
   if (weight.size() > 2) {

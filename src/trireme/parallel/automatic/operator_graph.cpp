@@ -9,12 +9,6 @@ namespace {
 
 size_t at(int n) { return static_cast<size_t>(n); }
 
-double elements(const std::vector<int64_t>& sizes) {
-  double product = 1;
-  for (const int64_t size : sizes) product *= static_cast<double>(size);
-  return product;
-}
-
 /// "aten::add.Tensor" is add.
 std::string short_name(const std::string& name) {
   const size_t begin = name.find("::") + 2;
@@ -51,10 +45,6 @@ class Builder {
   OperatorGraph build() {
     for (int i = 0; i < captured_.num_calls(); ++i) add_call(i);
     keep_what_is_read();
-    made_.parameter_of.assign(captured_.values().size(), -1);
-    for (size_t v = 0; v < tensor_of_.size(); ++v) {
-      if (captured_.values()[v].kind == CapturedValue::Kind::kParameter) made_.parameter_of[v] = parameter_tensor(v);
-    }
     return std::move(made_);
   }
 
@@ -75,20 +65,14 @@ class Builder {
   int tensor(int value) {
     return tensor_of_[at(value)] >= 0 ? tensor_of_[at(value)] : add_tensor(value, -1, captured_.value(value).name);
   }
-  int parameter_tensor(size_t value) const {
-    const auto turned = turned_.find(static_cast<int>(value));
-    return turned == turned_.end() ? tensor_of_[value] : turned->second;
-  }
-
   /// A matrix that is only used turned is a tensor of the graph in that form: its gradient's sum is then counted once.
   bool fold_turned(int index) {
     const CapturedCall& call = captured_.call(index);
     const std::string name = short_name(call.call.name);
     if (name != "t" || captured_.value(call.inputs[0]).kind != CapturedValue::Kind::kParameter) return false;
     if (uses_[at(call.inputs[0])] > 1 || captured_.value(call.inputs[0]).sizes.size() != 2) return false;
-    const int tensor = add_tensor(call.outputs[0], -1, captured_.value(call.inputs[0]).name);
+    add_tensor(call.outputs[0], -1, captured_.value(call.inputs[0]).name);
     made_.graph.tensors.back().is_parameter = made_.graph.tensors.back().transposed = true;
-    turned_[call.inputs[0]] = tensor;
     return true;
   }
 
@@ -175,7 +159,6 @@ class Builder {
   std::vector<int> tensor_of_;  ///< of each value, as it is now: operators in place make a new one
   std::vector<int> value_of_;   ///< of each tensor
   std::vector<int> uses_;       ///< of each value
-  std::map<int, int> turned_;   ///< parameters that are folded
 };
 
 }  // namespace

@@ -7,10 +7,9 @@
 namespace trireme {
 
 struct OperatorGraph {
-  Graph graph;                    ///< one layer, until somebody clusters it
-  std::vector<int> operator_of;   ///< of each call; -1: a transposed parameter, which is a tensor of the graph
-  std::vector<int> call_of;       ///< of each operator
-  std::vector<int> parameter_of;  ///< of each captured value that is a parameter: its tensor in the graph; else -1
+  Graph graph;                   ///< one layer, until somebody clusters it
+  std::vector<int> operator_of;  ///< of each call; -1: a transposed parameter, which is a tensor of the graph
+  std::vector<int> call_of;      ///< of each operator
 };
 
 /// FLOPs of products, convolutions and attention, bytes that others move, and what autograd keeps, by the kind of the
