@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/observe/table.h"
@@ -44,11 +46,10 @@ class Parallelized::Form {
 /// Every operator on a mesh of all ranks, its inputs brought to where the plan has them.
 class Parallelized::MeshForm : public Form {
  public:
-  MeshForm(Parallelized& owner, const torch::Tensor& input, const torch::Tensor& target)
+  MeshForm(Parallelized& owner, CapturedGraph captured)
       : owner_(owner),
         plan_(owner.report_.plan),
-        captured_(capture(*owner.module_, {input, target},
-                          [&](const auto& in) { return owner.loss_(owner.forward_(in[0]), in[1]); })),
+        captured_(std::move(captured)),
         graph_(operator_graph(captured_, "captured")) {
     std::vector<Axis> axes;
     for (const int size : plan_.layout.mesh.sizes) axes.push_back({fmt::format("axis{}", axes.size()), size});
@@ -238,10 +239,13 @@ void Parallelized::prepare(const torch::Tensor& input, const torch::Tensor& targ
       trireme::describe("the input", input), trireme::describe("the target", target),
       fmt::format("plan {}, schedule {}, seed {}", options_.plan, options_.schedule, options_.seed)};
   check_same_on_all_ranks(comm_, "the step", lines, "give every rank the whole batch, and the same options");
+  std::optional<CapturedGraph> whole;  // of the batch, which a mesh runs as it was planned
   const auto graph_of = [&](int64_t samples) {
-    const CapturedGraph captured = capture(*module_, {samples_like(input, samples), samples_like(target, samples)},
-                                           [&](const auto& in) { return loss_(forward_(in[0]), in[1]); });
-    return operator_graph(captured, "the module").graph;
+    CapturedGraph captured = capture(*module_, {samples_like(input, samples), samples_like(target, samples)},
+                                     [&](const auto& in) { return loss_(forward_(in[0]), in[1]); });
+    Graph graph = operator_graph(captured, "the module").graph;
+    if (samples == input.size(0)) whole = std::move(captured);
+    return graph;
   };
   const Cluster cluster = options_.cluster.empty() ? cluster_at_hand(input.is_cuda() ? "h100-80gb" : "laptop")
                                                    : find_cluster(options_.cluster);
@@ -250,7 +254,7 @@ void Parallelized::prepare(const torch::Tensor& input, const torch::Tensor& targ
   if (plan().layout.is_pipeline()) {
     form_ = std::make_unique<PipelineForm>(*this, input);
   } else {
-    form_ = std::make_unique<MeshForm>(*this, input, target);
+    form_ = std::make_unique<MeshForm>(*this, std::move(*whole));
   }
 }
 
