@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 
@@ -170,8 +171,11 @@ GraphLayout graph_layout_from(std::string_view text, int num_devices) {
   std::vector<int> numbers;
   int64_t devices = 1;
   for (const std::string_view word : split(space == text.npos ? "" : text.substr(space + 1), 'x')) {
-    const int number = std::atoi(std::string(word).c_str());
-    if (number < 1) throw UsageError(fmt::format("the layout \"{}\": {} is no number of devices", text, word), forms);
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc() || end != word.data() + word.size() || number < 1) {
+      throw UsageError(fmt::format("the layout \"{}\": {} is no number of devices", text, word), forms);
+    }
     numbers.push_back(number);
   }
   GraphLayout layout;

@@ -22,6 +22,7 @@ TEST(GraphPlan, LayoutsAreText) {
   EXPECT_THROW(graph_layout_from("mesh 3", 4), UsageError);
   EXPECT_THROW(graph_layout_from("mesh", 1), UsageError);
   EXPECT_THROW(graph_layout_from("mesh 2x0", 2), UsageError);
+  EXPECT_THROW(graph_layout_from("mesh 2 workers", 2), UsageError);
   EXPECT_THROW(graph_layout_from("pipeline 4", 4), UsageError);
   EXPECT_THROW(graph_layout_from("ring 4", 4), UsageError);
   EXPECT_THROW(plan(kDeep, 6, 4, {.layout = "pipeline 2x2x4"}), UsageError);
