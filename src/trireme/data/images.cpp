@@ -34,12 +34,14 @@ void ImageDataset::read_sample(int64_t index, const SampleSlot& slot) const {
   const auto place = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), wanted) - ends_.begin());
   const ImagePiece& piece = pieces_[place];
   const int64_t at = wanted - (ends_[place] - piece.count);
-  const uint8_t* pixel = piece.pixels + at * piece.pixel_stride;
-  auto out = slot.image.begin();
-  for (const auto& value : value_of_) {
-    for (int64_t i = 0; i < shape_.height * shape_.width; ++i) *out++ = value[*pixel++];
+  if (!slot.image.empty()) {
+    const uint8_t* pixel = piece.pixels + at * piece.pixel_stride;
+    auto out = slot.image.begin();
+    for (const auto& value : value_of_) {
+      for (int64_t i = 0; i < shape_.height * shape_.width; ++i) *out++ = value[*pixel++];
+    }
   }
-  slot.label[0] = piece.labels[at * piece.label_stride];
+  if (!slot.label.empty()) slot.label[0] = piece.labels[at * piece.label_stride];
 }
 
 void check_labels(const ImagePiece& piece, int64_t classes, const std::string& name, int64_t first_byte) {

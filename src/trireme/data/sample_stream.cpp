@@ -16,8 +16,8 @@ void check_position(int64_t position) {
 
 }  // namespace
 
-SampleStream::SampleStream(std::shared_ptr<const Dataset> dataset, uint64_t seed, SampleOrder order)
-    : dataset_(std::move(dataset)), seed_(seed), order_(order) {
+SampleStream::SampleStream(std::shared_ptr<const Dataset> dataset, uint64_t seed, SampleOrder order, SampleParts parts)
+    : dataset_(std::move(dataset)), seed_(seed), order_(order), parts_(parts) {
   if (dataset_ == nullptr) throw UsageError("a sample stream needs a dataset");
   if (dataset_->size() < 1) throw UsageError("a sample stream needs a dataset with at least one sample");
 }
@@ -39,7 +39,7 @@ Batch SampleStream::read(int64_t position, int64_t count) const {
   if (count > std::numeric_limits<int64_t>::max() - position) {
     throw UsageError(fmt::format("{} samples from position {} are too many", count, position));
   }
-  Batch batch(dataset_->shape(), count);
+  Batch batch(dataset_->shape(), count, parts_);
   for (int64_t i = 0; i < count; ++i) dataset_->read(index_at(position + i), batch, i);
   return batch;
 }

@@ -16,7 +16,8 @@ enum class SampleOrder { kShuffled, kAsStored };
 /// A value that shares its dataset. Threads: all.
 class SampleStream {
  public:
-  SampleStream(std::shared_ptr<const Dataset> dataset, uint64_t seed, SampleOrder order = SampleOrder::kShuffled);
+  SampleStream(std::shared_ptr<const Dataset> dataset, uint64_t seed, SampleOrder order = SampleOrder::kShuffled,
+               SampleParts parts = {});
 
   const Dataset& dataset() const { return *dataset_; }
   int64_t epoch_at(int64_t position) const;
@@ -28,6 +29,7 @@ class SampleStream {
   std::shared_ptr<const Dataset> dataset_;
   uint64_t seed_;
   SampleOrder order_;
+  SampleParts parts_;
 };
 
 }  // namespace trireme

@@ -90,6 +90,21 @@ TEST(PermutationTest, EveryPlaceIsAsLikelyForSmallSizes) {
   }
 }
 
+/// Remembers which parts it was asked for.
+class Parts : public Dataset {
+ public:
+  int64_t size() const override { return 3; }
+  SampleShape shape() const override { return SampleShape::image(1, 2, 2); }
+  mutable int num_images = 0, num_labels = 0;
+
+ protected:
+  void read_sample(int64_t index, const SampleSlot& slot) const override {
+    num_images += !slot.image.empty();
+    num_labels += !slot.label.empty();
+    if (!slot.label.empty()) slot.label[0] = index;
+  }
+};
+
 std::shared_ptr<const Dataset> numbered(int64_t num_samples, int64_t seq) {
   std::vector<int32_t> ids(static_cast<size_t>(num_samples * seq + 1));
   std::iota(ids.begin(), ids.end(), 0);
@@ -110,6 +125,28 @@ TEST(SampleStreamTest, EachSampleOnceAnEpochAndAnotherOrderNextTime) {
     std::sort(order.begin(), order.end());
     for (int64_t i = 0; i < 101; ++i) ASSERT_EQ(order[static_cast<size_t>(i)], i);
   }
+}
+
+TEST(SampleStreamTest, ReadsOnlyTheWantedParts) {
+  const auto data = std::make_shared<Parts>();
+  const Batch labels = SampleStream(data, 0, SampleOrder::kAsStored, {.inputs = false}).read(0, 3);
+  EXPECT_EQ(data->num_images, 0);
+  EXPECT_TRUE(labels.images.empty());
+  EXPECT_EQ(labels.labels, (std::vector<int64_t>{0, 1, 2}));
+  const Batch images = SampleStream(data, 0, SampleOrder::kAsStored, {.targets = false}).read(0, 3);
+  EXPECT_EQ(data->num_labels, 3);
+  EXPECT_EQ(data->num_images, 3);
+  EXPECT_EQ(images.images.size(), 12u);
+  EXPECT_TRUE(images.labels.empty());
+  const Batch nothing = SampleStream(data, 0, SampleOrder::kAsStored, {false, false}).read(0, 3);
+  EXPECT_EQ(nothing, Batch(data->shape(), 3, {false, false}));
+}
+
+TEST(SampleStreamTest, PartsOfATextAreThoseOfTheWhole) {
+  const auto data = numbered(7, 3);
+  const Batch whole = SampleStream(data, 1).read(2, 9);
+  EXPECT_EQ(SampleStream(data, 1, SampleOrder::kShuffled, {.targets = false}).read(2, 9).tokens, whole.tokens);
+  EXPECT_EQ(SampleStream(data, 1, SampleOrder::kShuffled, {.inputs = false}).read(2, 9).targets, whole.targets);
 }
 
 TEST(SampleStreamTest, AnyPartitionAmongAnyNumberOfWorkersGivesTheSameSamples) {

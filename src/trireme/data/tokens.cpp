@@ -97,9 +97,8 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenRow> row, int64_t first, i
 
 void TokenDataset::read_sample(int64_t index, const SampleSlot& slot) const {
   const int64_t start = first_ + index * seq_;
-  row_->copy(start, slot.tokens);
-  std::copy(slot.tokens.begin() + 1, slot.tokens.end(), slot.targets.begin());
-  row_->copy(start + seq_, slot.targets.last(1));
+  if (!slot.tokens.empty()) row_->copy(start, slot.tokens);
+  if (!slot.targets.empty()) row_->copy(start + 1, slot.targets);
 }
 
 SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, double fraction, const std::string& name) {

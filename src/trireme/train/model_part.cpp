@@ -397,8 +397,7 @@ torch::Tensor ModelPart::forward(const StagePart& stage, const torch::Tensor& x,
   return mesh && !is_last(stage) && is_mesh_tensor(y) ? local(redistribute(y, between(y))) : y;
 }
 
-torch::Tensor ModelPart::predict(const torch::Tensor& input) const {
-  const int64_t seq = input.dim() > 1 ? input.size(1) : 0;
+torch::Tensor ModelPart::predict(const torch::Tensor& input, int64_t seq) const {
   const auto rank_of = [&](int stage) { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; };
   torch::Tensor x;
   for (const StagePart& stage : stages_) {

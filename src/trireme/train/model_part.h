@@ -88,7 +88,7 @@ class ModelPart {
                         const torch::Tensor& target = {}) const;
   /// All stages in evaluation, without gradients: the logits where the last stage is, elsewhere an undefined tensor.
   /// Collective along the pipeline.
-  torch::Tensor predict(const torch::Tensor& input) const;
+  torch::Tensor predict(const torch::Tensor& input, int64_t seq) const;
 
   size_t gradient_bytes() const;
 

@@ -8,22 +8,31 @@ namespace {
 constexpr auto kDataTimeout = std::chrono::minutes(5);
 
 Inputs like(const Inputs& inputs, const torch::TensorOptions& options) {
-  return {torch::empty(inputs.input.sizes(), options.dtype(inputs.input.scalar_type())),
-          torch::empty(inputs.target.sizes(), options.dtype(inputs.target.scalar_type()))};
+  const auto part = [&](const torch::Tensor& of) {
+    return of.defined() ? torch::empty(of.sizes(), options.dtype(of.scalar_type())) : torch::Tensor();
+  };
+  return {part(inputs.input), part(inputs.target)};
+}
+
+void copy(const Inputs& from, const Inputs& to) {
+  if (from.input.defined()) to.input.copy_(from.input);
+  if (from.target.defined()) to.target.copy_(from.target);
 }
 
 }  // namespace
 
 Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape) {
   const auto keep = [batch](void*) {};
-  const auto whole = [&](std::vector<int64_t>& numbers, at::IntArrayRef sizes) {
-    return torch::from_blob(numbers.data(), sizes, keep, torch::kInt64);
+  const auto whole = [&](bool is_read, auto& numbers, at::IntArrayRef sizes, torch::ScalarType type) {
+    return is_read ? torch::from_blob(numbers.data(), sizes, keep, type) : torch::Tensor();
   };
+  const auto [inputs, targets] = batch->parts;
   if (shape.is_language()) {
-    return {whole(batch->tokens, {batch->count, shape.seq}), whole(batch->targets, {batch->count, shape.seq})};
+    return {whole(inputs, batch->tokens, {batch->count, shape.seq}, torch::kInt64),
+            whole(targets, batch->targets, {batch->count, shape.seq}, torch::kInt64)};
   }
-  return {torch::from_blob(batch->images.data(), {batch->count, shape.channels, shape.height, shape.width}, keep),
-          whole(batch->labels, {batch->count})};
+  return {whole(inputs, batch->images, {batch->count, shape.channels, shape.height, shape.width}, torch::kFloat32),
+          whole(targets, batch->labels, {batch->count}, torch::kInt64)};
 }
 
 StepInputs::StepInputs(torch::Device device, SampleShape shape, int64_t num_micro_batches,
@@ -47,10 +56,7 @@ double StepInputs::next() {
   is_arriving_ = false;
   if (lane_) {
     lane_->take();
-    for (size_t i = 0; i < num_micro_batches_; ++i) {
-      current_[i].input.copy_(arriving_[i].input);
-      current_[i].target.copy_(arriving_[i].target);
-    }
+    for (size_t i = 0; i < num_micro_batches_; ++i) copy(arriving_[i], current_[i]);
     lane_->done_with();
   }
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -77,10 +83,9 @@ void StepInputs::read() {
       arriving_.push_back(like(inputs, torch::TensorOptions().device(device_)));
       pinned_.push_back(like(inputs, torch::TensorOptions().pinned_memory(true)));
     }
-    pinned_[i].input.copy_(inputs.input);
-    pinned_[i].target.copy_(inputs.target);
-    copies.push_back({arriving_[i].input, pinned_[i].input});
-    copies.push_back({arriving_[i].target, pinned_[i].target});
+    copy(inputs, pinned_[i]);
+    if (inputs.input.defined()) copies.push_back({arriving_[i].input, pinned_[i].input});
+    if (inputs.target.defined()) copies.push_back({arriving_[i].target, pinned_[i].target});
   }
   if (lane_) lane_->upload(copies);
 }

@@ -17,6 +17,7 @@
 
 namespace trireme {
 
+/// A part that is not read is undefined.
 struct Inputs {
   torch::Tensor input, target;
 };

@@ -153,11 +153,14 @@ int64_t Trainer::own_number_of(int64_t micro_batch) const {
   return micro_batch / (in_update * plan_.dp) * in_update + micro_batch % in_update;
 }
 
+SampleParts Trainer::parts_to_read() const { return {part_->has_first(), part_->has_last()}; }
+
 void Trainer::start_reading() {
-  if (!part_->has_first() && !part_->has_last()) return;
+  const SampleParts parts = parts_to_read();
+  if (parts == SampleParts{false, false}) return;
   const int64_t micro = plan_.micro_batch, own = num_own_micro_batches();
   auto reader = std::make_unique<ReadAhead>(
-      SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed)),
+      SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed), SampleOrder::kShuffled, parts),
       [this, micro, own, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
         const int64_t number = next++;
         return std::optional(BatchRange{start + number / own * batch + number_of(number % own) * micro, micro});
@@ -452,15 +455,15 @@ void Trainer::update_statistics(const ModelPart::StagePart& stage) {
   }
 }
 
-torch::Tensor Trainer::run_forward(const torch::Tensor& input) {
+torch::Tensor Trainer::run_forward(const torch::Tensor& input, int64_t seq) {
   const torch::NoGradGuard no_grad;
   const Autocast autocast(device_, compute_type_);
   part_->model().eval();
-  return part_->predict(input);
+  return part_->predict(input, seq);
 }
 
 torch::Tensor Trainer::predict(const torch::Tensor& input) {
-  torch::Tensor logits = run_forward(input);
+  torch::Tensor logits = run_forward(input, input.dim() > 1 ? input.size(1) : 0);
   Communicator* const pipeline = groups_.pipeline();
   if (!pipeline) return logits;
   const int last = part_->rank_of_last();

@@ -164,7 +164,7 @@ class Trainer {
   torch::Tensor forward(const ModelPart::StagePart& stage, const torch::Tensor& x, int micro_batch,
                         torch::Tensor values);
   /// predict(), but only the last stage has the result.
-  torch::Tensor run_forward(const torch::Tensor& input);
+  torch::Tensor run_forward(const torch::Tensor& input, int64_t seq);
   void run_on_host(StepReport& report);
   void run_on_device(StepReport& report);
   bool can_capture() const;
@@ -180,6 +180,7 @@ class Trainer {
   std::optional<BadNumber> find_bad_number();
   [[noreturn]] void stop_for(const BadNumber& bad) const;
   void update_statistics(const ModelPart::StagePart& stage);
+  SampleParts parts_to_read() const;
   void start_reading();
   int64_t num_own_micro_batches() const { return plan_.accumulation; }
   int64_t num_updates() const { return executor_->program().num_updates; }

@@ -16,7 +16,7 @@ namespace trireme {
 Evaluation Trainer::evaluate(int64_t num_batches) {
   if (!data_.held_out) return {};
   torch::NoGradGuard no_grad;
-  const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored);
+  const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored, parts_to_read());
   const int64_t samples = std::min(data_.held_out->size(), num_batches * plan_.global_batch);
   const int64_t blocks = (samples + plan_.micro_batch - 1) / plan_.micro_batch;
   // One place for each block, filled by one worker: adding the others' zeros changes nothing, so neither does dp.
@@ -29,16 +29,17 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
     const int64_t count = std::min(plan_.micro_batch, samples - first);
-    const auto batch = std::make_shared<Batch>(inputs_ ? stream.read(first, count)
-                                                       : Batch(data_.held_out->shape(), count));  // in between
-    const Inputs inputs = tensors_of(batch, data_.held_out->shape());
+    const Inputs inputs = tensors_of(std::make_shared<Batch>(stream.read(first, count)), data_.held_out->shape());
     const auto at = static_cast<size_t>(3 * block);
     // A GPU takes samples one by one: logits of all would be more than a training step holds.
-    const int64_t together = device_.is_cuda() ? 1 : inputs.input.size(0);
-    const auto some_inputs = inputs.input.split(together), some_targets = inputs.target.split(together);
-    for (size_t i = 0; i < some_inputs.size(); ++i) {
-      const torch::Tensor logits = run_forward(some_inputs[i]), target = some_targets[i].to(device_);
+    const int64_t together = device_.is_cuda() ? 1 : count;
+    const auto some = [&](const torch::Tensor& of, int64_t from) {
+      return of.defined() ? of.narrow(0, from, together) : of;
+    };
+    for (int64_t from = 0; from < count; from += together) {
+      const torch::Tensor logits = run_forward(some(inputs.input, from), data_.held_out->shape().seq);
       if (!logits.defined() || block != number) continue;  // the last stage counts
+      const torch::Tensor target = some(inputs.target, from).to(device_);
       const auto predictions = static_cast<double>(target.numel());
       sums[at] += part_->model().loss(logits, target).item<double>() * predictions;
       sums[at + 1] += static_cast<double>(count_correct(logits, target));
