@@ -12,11 +12,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/bench_comm_crew.h"
+#include "trireme/cli/bench_train_calibrate.h"
 #include "trireme/cli/bench_train_defaults.h"
 #include "trireme/cli/bench_train_report.h"
 #include "trireme/cli/bench_train_tokens.h"
 #include "trireme/cli/probe.h"
 #include "trireme/config/resolve.h"
+#include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/style.h"
 
 namespace trireme::cli {
@@ -52,13 +54,33 @@ void check_device(const BenchTrainFlags& flags, const Config& config) {
   if (on_gpu && gpu_library().empty()) throw UsageError(kNoGpuCode, kGetGpuCode);
 }
 
+void write_cluster(const BenchTrainFlags& flags) {
+  std::filesystem::path path = *flags.write_cluster;
+  if (path.empty()) path = ClusterFile::default_path();
+  if (path.empty()) {
+    throw UsageError("--write-cluster: there is no home folder for the cluster file", "give it a FILE");
+  }
+  if (!flags.layouts.empty() || !flags.compare.empty() || !flags.plot.empty() || flags.precision_table) {
+    throw UsageError("--write-cluster measures trainings of its own",
+                     "leave out --layouts, --compare, --plot and --precision-table");
+  }
+  const Calibration calibration = calibrate(flags, path);
+  if (flags.json) {
+    fmt::print("{}\n", calibration_json(calibration).dump(2));
+  } else {
+    fmt::print("{}", calibration_text(calibration, has_colour(STDOUT_FILENO)));
+  }
+}
+
 void run(BenchTrainFlags& flags, const CLI::App& command) {
   check_flags(flags);
   flags.config.take(command);
   if (!flags.device.empty()) flags.config.words.insert(flags.config.words.begin(), "--train.device=" + flags.device);
+  const BenchTrainFlags asked = flags;
   flags.config = with_bench_defaults(flags);
   const Config config = resolve(flags.config.sources());
   check_device(flags, config);
+  if (flags.write_cluster) return write_cluster(asked);
   std::optional<RandomTokenFile> tokens;
   if (const int64_t count = num_random_tokens(config, flags.warmup + flags.steps); count > 0) {
     tokens.emplace(config.model.vocab, count);
@@ -99,6 +121,9 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   command->add_flag(
       "--precision-table", flags->precision_table,
       "float32 beside bfloat16: memory, bytes reduced, speed (on CPUs also where precision.compute is another)");
+  CLI::Option* cluster = add("--write-cluster", flags->cluster_file, "[FILE]",
+                             "fits the simulator's constants to trainings of its own on this device, and keeps them")
+                             ->expected(0, 1);
   add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
   command->add_flag("--json", flags->json, "one object on stdout: the main layout, and all in results");
   command->footer(
@@ -111,9 +136,11 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "  trireme bench train --layouts \"dp=2;dp=2,overlap=false\"\n"
       "  trireme bench train --precision-table\n"
       "  trireme bench train --device cuda --compare torch\n"
+      "  trireme bench train --write-cluster\n"
       "\n"
       "Peers need a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");
-  command->callback([flags, command, &exit_code] {
+  command->callback([flags, command, cluster, &exit_code] {
+    if (cluster->count() > 0) flags->write_cluster = flags->cluster_file;
     try {
       run(*flags, *command);
     } catch (const Interrupted& interrupted) {

@@ -101,6 +101,15 @@ nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup) {
   return parse("trireme-tensor train --bench", ended.output);
 }
 
+nlohmann::json run_probe(const std::string& device) {
+  LocalLaunch launch;
+  launch.argv = {tensor_program(), "probe-device", "--device", device};
+  launch.environment = {{"OMP_NUM_THREADS", "1"}};
+  const Ended ended = launch_quietly(launch);
+  if (ended.report.exit_code != 0) throw Error(fmt::format("probe-device {}: {}", device, ended.report.text()));
+  return parse("trireme-tensor probe-device", ended.output);
+}
+
 namespace {
 
 nlohmann::json run_peer(const char* script, const LocalLaunch& launch) {

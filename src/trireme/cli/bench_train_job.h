@@ -12,6 +12,9 @@ namespace trireme::cli {
 /// Interrupted when a signal stopped it.
 nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup);
 
+/// `trireme-tensor probe-device` on "cpu" or "cuda". The same.
+nlohmann::json run_probe(const std::string& device);
+
 /// `peer_ddp.py` by the interpreter in $TRIREME_PYTHON, with the shape, batch and workers of the case. The same.
 nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t warmup);
 

@@ -4,16 +4,30 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/simulate_job.h"
 #include "trireme/cli/simulate_report.h"
+#include "trireme/cli/simulate_runs.h"
+#include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/append_file.h"
 
 namespace trireme::cli {
 namespace {
 
+int compare(const SimulateFlags& flags) {
+  const RunComparison comparison = compare_runs(flags.runs, flags.cluster, flags.write_cluster);
+  fmt::print("{}{}", flags.json ? comparison_json(comparison) : comparison_text(comparison), flags.json ? "\n" : "");
+  return 0;
+}
+
 int run(SimulateFlags flags) {
+  if (!flags.runs.empty()) return compare(flags);
+  if (flags.write_cluster) {
+    throw UsageError("--write-cluster corrects constants by runs, and there is none",
+                     "give --run FOLDER; or measure: trireme bench train --write-cluster");
+  }
   std::string schedule;
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
   if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
@@ -35,9 +49,11 @@ void add_simulate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand("simulate", "predicts time and memory of a layout, without the hardware");
   flags->config.add_to(*command);
-  command->add_option("--cluster", flags->cluster, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
-      ->type_name("NAME")
-      ->capture_default_str();
+  CLI::Option* cluster =
+      command
+          ->add_option("--cluster", flags->cluster, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
+          ->type_name("NAME")
+          ->capture_default_str();
   command->add_option("--gpus", flags->gpus, "devices (default: the product of the degrees)")
       ->type_name("N")
       ->check(CLI::Range(1, 10'000'000));
@@ -55,6 +71,15 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--active-experts", flags->active_experts, "of them, used by each token (1)")
       ->type_name("N")
       ->check(CLI::Range(1, 100'000));
+  command
+      ->add_option("--run", flags->runs,
+                   "what a finished run measured, beside what the cluster predicts for it; may be repeated")
+      ->type_name("FOLDER")
+      ->expected(1);
+  CLI::Option* file =
+      command->add_option("--write-cluster", flags->cluster_file, "corrects the cluster's constants by the runs")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
   command->add_option("--svg", flags->svg, "writes the timeline as a picture")->type_name("FILE");
   command->add_option("--html", flags->html, "writes a page: the timeline and all numbers")->type_name("FILE");
   command->add_option("--trace", flags->trace, "writes the timeline for Perfetto")->type_name("FILE");
@@ -71,9 +96,12 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "  trireme simulate --model.kind llama --model.layers 80 --model.hidden 8192 --model.heads 64 "
       "--model.kv_heads 8 \\\n"
       "    --model.ffn 28672 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --gpus 64 --parallel.tp 8 \\\n"
-      "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory",
+      "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory\n"
+      "  trireme simulate --run runs/default-1 --cluster laptop --write-cluster mine.json",
       join(preset_names(), ", ")));
-  command->callback([command, flags, &exit_code] {
+  command->callback([command, flags, cluster, file, &exit_code] {
+    if (file->count() > 0) flags->write_cluster = flags->cluster_file;
+    if (!flags->runs.empty() && cluster->count() == 0) flags->cluster = ClusterFile::default_path().string();
     flags->config.take(*command);
     exit_code = run(*flags);
   });

@@ -1,6 +1,7 @@
 // From the command line of `trireme simulate` to a job and a cluster: the keys of `train`, and what it alone knows.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,10 @@ struct SimulateFlags {
   std::string cluster = "h100-80gb";
   std::string attention = "auto";  ///< auto, flash, unfused
   std::string svg, html, trace;
-  int64_t gpus = 0;  ///< 0: the product of the degrees
+  std::vector<std::string> runs;             ///< folders of runs to compare with
+  std::string cluster_file;                  ///< of --write-cluster; empty: the file that every command reads
+  std::optional<std::string> write_cluster;  ///< that file, where the flag is given
+  int64_t gpus = 0;                          ///< 0: the product of the degrees
   int64_t experts = 1, active_experts = 1;
   double tokens = 0;
   bool json = false, memory = false;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -22,6 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr int kMaxRanks = 1 << 24;
+const std::set<std::string> kOwnKeys = {"version", "host", "cores", "date", "transports"};
 
 /// A file descriptor that closes itself.
 class File {
@@ -184,6 +186,9 @@ ClusterFile ClusterFile::from_json(std::string_view text, const std::string& nam
     }
     file.transports.push_back(cost);
   }
+  for (const auto& [key, value] : json.items()) {
+    if (!kOwnKeys.contains(key)) file.others[key] = value.dump();
+  }
   return file;
 }
 
@@ -207,7 +212,8 @@ std::string ClusterFile::to_json() const {
                     {"barrier_us", cost.barrier_us},
                     {"copy_us_per_byte", cost.copy_us_per_byte}});
   }
-  const Json json{{"version", kVersion}, {"host", host}, {"cores", cores}, {"date", date}, {"transports", list}};
+  Json json{{"version", kVersion}, {"host", host}, {"cores", cores}, {"date", date}, {"transports", list}};
+  for (const auto& [key, value] : others) json[key] = Json::parse(value);
   // A host name may hold any bytes.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -234,6 +240,7 @@ void ClusterFile::merge(const ClusterFile& newer) {
   if (!newer.host.empty()) host = newer.host;
   if (newer.cores > 0) cores = newer.cores;
   if (!newer.date.empty()) date = newer.date;
+  for (const auto& [key, value] : newer.others) others[key] = value;
   for (const TransportCost& cost : newer.transports) {
     const auto same = std::find_if(transports.begin(), transports.end(), [&](const TransportCost& old) {
       return old.transport == cost.transport && old.ranks == cost.ranks;

@@ -4,10 +4,12 @@
 //     {"transport": "shared memory", "ranks": 2, "latency_us": 0.8, "us_per_byte": 1e-4,
 //      "reduce_us_per_byte": 2e-4, "barrier_us": 1.1, "copy_us_per_byte": 1e-4}, …]}
 //
-// An entry with "ranks": 0 holds for any number of ranks. Keys that are not known are ignored.
+// An entry with "ranks": 0 holds for any number of ranks. Other keys, such as what devices can do (simulate/cluster.h),
+// are kept as they are.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +40,7 @@ struct ClusterFile {
   int cores = 0;
   std::string date;  ///< "2026-03-01", of the last measurement
   std::vector<TransportCost> transports;
+  std::map<std::string, std::string> others = {};  ///< keys of other readers, with their values as JSON
 
   /// Plausible values for a laptop, where nothing was measured: an entry for any number of ranks of each transport.
   static ClusterFile defaults();
@@ -53,7 +56,8 @@ struct ClusterFile {
   void save(const std::filesystem::path& path) const;
   std::string to_json() const;
 
-  /// Takes over the host, date and entries of `newer`; entries for another transport or number of ranks stay.
+  /// Takes over the host, date, entries and other keys of `newer`; entries for another transport or number of ranks
+  /// stay, and so do other keys that it does not have.
   void merge(const ClusterFile& newer);
 
   /// The entry for this number of ranks, else that measured with the nearest number, else that for any number.

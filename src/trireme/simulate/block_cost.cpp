@@ -187,14 +187,16 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   const double products = 2 * all_tokens * (2 * z.h * z.h + 2 * z.h * z.kv + (z.gates + 1) * z.h * z.ffn * used);
   const double attention_flops = 4 * all_tokens * real(job.model.seq) * z.h;
   cost.model_flops = 3 * (products + attention_flops);
-  cost.activation_bytes = activation_bytes(job, flash);
+  const double share = cluster.stack.activation_share;
+  cost.activation_bytes = activation_bytes(job, flash) * share;
   if (job.layout.recompute == RecomputeKind::kFull) {
     cost.backward_input += adder.cost.forward;
     cost.exposed += adder.cost.forward - computing;
     cost.repeated_flops = products + attention_flops;
     Job kept = job;
     kept.layout.recompute = RecomputeKind::kNone;
-    cost.working_bytes = activation_bytes(kept, flash);
+    cost.activation_bytes /= share;  // the input alone, which every software keeps
+    cost.working_bytes = activation_bytes(kept, flash) * share;
   } else if (job.layout.recompute == RecomputeKind::kSelective) {
     // With the matrix in memory, attention alone. Fused stacks for Llama keep every second product instead.
     cost.backward_input += flash && llama ? (computing - attention) / 2 : attention;
@@ -238,7 +240,9 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   cost.parameters = norm + (own_weights ? vocab * z.h : 0);
   cost.model_flops = 3 * 2 * z.tokens * real(job.layout.cp) * z.h * real(job.model.vocab);
   cost.activation_bytes = 2 * z.norm_tokens * z.h * z.e;
-  cost.working_bytes = logits * (4 + z.e);
+  const double of_logit = cluster.stack.logit_bytes;
+  cost.working_bytes = logits * (of_logit > 0 ? of_logit : 4 + z.e);
+  if (cluster.stack.loss_bytes > 0) cost.working_bytes = std::min(cost.working_bytes, cluster.stack.loss_bytes);
   return cost;
 }
 

@@ -51,6 +51,11 @@ void Cluster::check() const {
   cost(device.product_half_depth, "device.product_half_depth");
   cost(device.kernel_us, "device.kernel_us");
   cost(device.step_seconds, "device.step_seconds");
+  positive(stack.activation_share, "stack.activation_share");
+  cost(stack.logit_bytes, "stack.logit_bytes");
+  cost(stack.loss_bytes, "stack.loss_gb");
+  cost(stack.parameter_bytes, "stack.parameter_bytes");
+  cost(stack.fixed_bytes, "stack.fixed_gb");
   positive(devices_per_host, "devices_per_host");
   cost(num_hosts, "hosts");
   const auto link = [&](const Link& level, const char* name) {

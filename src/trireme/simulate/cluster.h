@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,11 @@ struct Stack {
   bool overlaps_gradients = true;  ///< sums over replicas run during the backward pass
   bool overlaps_tensor = false;    ///< sums over tensor ranks run beside the products, with sequence parallelism
   bool overlaps_messages = true;   ///< a stage computes while its output is under way
+  double activation_share = 1;     ///< of the activations that the formulas count, what it keeps
+  double logit_bytes = 0;          ///< a logit, while the loss is computed; 0: one of the compute type and a float32
+  double loss_bytes = 0;           ///< the most that it takes for logits, a part of them at a time; 0: all at once
+  double parameter_bytes = 0;      ///< of each parameter, beside weights, gradients and optimizer: buffers of gradients
+  double fixed_bytes = 0;          ///< of each process: libraries, workspaces
   bool operator==(const Stack&) const = default;
 };
 
@@ -64,7 +70,8 @@ struct Cluster {
   std::string name;
   Device device;
   int devices_per_host = 1;
-  int num_hosts = 0;  ///< 0: as many as are asked for
+  int num_hosts = 0;     ///< 0: as many as are asked for
+  int shared_cores = 0;  ///< of a host, where its devices are processes that share them; 0: each computes by itself
   Link inside;
   Link between;
   Stack stack;
@@ -86,5 +93,8 @@ std::vector<Cluster> find_clusters(const std::string& names);
 /// "stack", "devices_per_host", "hosts"; and those of mesh/cluster_file.h, whose shared memory and TCP links are taken
 /// where "inside" and "between" are not given. Throws UsageError that names what is missing.
 Cluster cluster_from_json(std::string_view text, const std::string& name);
+/// The keys of such a file that describe devices and software (all but links, which stay with those who measured
+/// them), with their values as JSON: for ClusterFile::others.
+std::map<std::string, std::string> device_keys(const Cluster& cluster, const std::string& preset);
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kGiga = 1e9, kTera = 1e12;
+constexpr std::array kTypes = {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8};
+
+/// To four digits: more were not measured.
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 3);
+  return unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
+}
 
 /// Sets members from the keys of one object; a key that is not known is refused with the nearest one.
 class Reader {
@@ -90,8 +99,7 @@ void read_device(const Json& json, const std::string& file, Device& device) {
   reader.text("name", device.name);
   if (const Json* peaks = reader.find("peak_tflops")) {
     Reader types(*peaks, file, "device.peak_tflops");
-    for (const NumberType type :
-         {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8}) {
+    for (const NumberType type : kTypes) {
       types.number(std::string(name_of(type)).c_str(), device.peak_flops[static_cast<size_t>(type)], kTera);
     }
     types.finish();
@@ -127,6 +135,11 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
                  {"overlaps_gradients", &stack.overlaps_gradients},
                  {"overlaps_tensor", &stack.overlaps_tensor},
                  {"overlaps_messages", &stack.overlaps_messages}});
+  reader.numbers({{"activation_share", &stack.activation_share},
+                  {"logit_bytes", &stack.logit_bytes},
+                  {"parameter_bytes", &stack.parameter_bytes}});
+  reader.number("loss_gb", stack.loss_bytes, kGiga);
+  reader.number("fixed_gb", stack.fixed_bytes, kGiga);
   reader.finish();
 }
 
@@ -166,6 +179,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   reader.text("name", cluster.name);
   reader.count("devices_per_host", cluster.devices_per_host);
   reader.count("hosts", cluster.num_hosts);
+  reader.count("shared_cores", cluster.shared_cores);
   if (reader.find("transports") != nullptr) {  // measured by bench comm
     const ClusterFile measured = ClusterFile::from_json(text, name);
     measured_link(measured, "shared memory", cluster.inside);
@@ -175,7 +189,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
       if (!json.contains("hosts")) cluster.num_hosts = 1;
     }
   }
-  for (const char* key : {"version", "host", "cores", "date"}) reader.find(key);
+  for (const char* key : {"version", "host", "cores", "date", "products"}) reader.find(key);
   const Json* device = reader.find("device");
   if (device != nullptr) {
     read_device(*device, name, cluster.device);
@@ -190,6 +204,43 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   reader.finish();
   cluster.check();
   return cluster;
+}
+
+std::map<std::string, std::string> device_keys(const Cluster& cluster, const std::string& preset) {
+  const Device& device = cluster.device;
+  const Stack& stack = cluster.stack;
+  Json peaks = Json::object();
+  for (const NumberType type : kTypes) {
+    if (device.peak(type) > 0) peaks[std::string(name_of(type))] = rounded(device.peak(type) / kTera);
+  }
+  const Json device_json = {{"name", device.name},
+                            {"peak_tflops", peaks},
+                            {"memory_gb", rounded(device.memory_bytes / kGiga)},
+                            {"memory_gb_s", rounded(device.memory_bandwidth / kGiga)},
+                            {"units", device.units},
+                            {"product_efficiency", rounded(device.product_efficiency)},
+                            {"product_half_depth", rounded(device.product_half_depth)},
+                            {"memory_efficiency", rounded(device.memory_efficiency)},
+                            {"attention_efficiency", rounded(device.attention_efficiency)},
+                            {"kernel_us", rounded(device.kernel_us)},
+                            {"step_seconds", rounded(device.step_seconds)}};
+  const Json stack_json = {{"flash_attention", stack.flash_attention},
+                           {"fused_half_only", stack.fused_half_only},
+                           {"fused_update", stack.fused_update},
+                           {"overlaps_gradients", stack.overlaps_gradients},
+                           {"overlaps_tensor", stack.overlaps_tensor},
+                           {"overlaps_messages", stack.overlaps_messages},
+                           {"activation_share", rounded(stack.activation_share)},
+                           {"logit_bytes", rounded(stack.logit_bytes)},
+                           {"parameter_bytes", rounded(stack.parameter_bytes)},
+                           {"loss_gb", rounded(stack.loss_bytes / kGiga)},
+                           {"fixed_gb", rounded(stack.fixed_bytes / kGiga)}};
+  return {{"preset", Json(preset).dump()},
+          {"device", device_json.dump()},
+          {"stack", stack_json.dump()},
+          {"devices_per_host", std::to_string(cluster.devices_per_host)},
+          {"hosts", std::to_string(cluster.num_hosts)},
+          {"shared_cores", std::to_string(cluster.shared_cores)}};
 }
 
 }  // namespace trireme

@@ -29,6 +29,9 @@ double kernel_seconds(const Device& device) { return device.kernel_us * 1e-6; }
 double product_efficiency(const Product& product, const Device& device, NumberType type) {
   const double half_peak = std::max(device.peak(NumberType::kFloat16), device.peak(NumberType::kBfloat16));
   const double half_depth = device.product_half_depth * (half_peak > 0 ? device.peak(type) / half_peak : 1);
+  if (device.units == 1) {  // a core: its tiles are too small to count
+    return device.product_efficiency * product.k / (product.k + half_depth);
+  }
   const double useful = product.m * product.n * product.count;
   double best = 0;
   for (const Tile& tile : kTiles) {

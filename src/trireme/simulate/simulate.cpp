@@ -35,14 +35,20 @@ std::vector<Job> jobs_of_stages(const Job& job, int num_stages) {
 
 int64_t width_of(const JobLayout& layout) { return layout.tp * layout.cp * layout.dp; }
 
-/// The first device of each rank of the pipeline.
-std::vector<int64_t> first_devices(const std::vector<Job>& jobs, const Schedule& schedule) {
-  std::vector<int64_t> widths(at(schedule.num_ranks), 0), first;
+/// Devices that each rank of the pipeline stands for.
+std::vector<int64_t> widths_of_ranks(const std::vector<Job>& jobs, const Schedule& schedule) {
+  std::vector<int64_t> widths(at(schedule.num_ranks), 0);
   for (size_t stage = 0; stage < jobs.size(); ++stage) {
     widths[at(schedule.rank_of_stage[stage])] = width_of(jobs[stage].layout);
   }
+  return widths;
+}
+
+/// The first device of each rank of the pipeline.
+std::vector<int64_t> first_devices(const std::vector<Job>& jobs, const Schedule& schedule) {
+  std::vector<int64_t> first;
   int64_t next = 0;
-  for (const int64_t width : widths) {
+  for (const int64_t width : widths_of_ranks(jobs, schedule)) {
     first.push_back(next);
     next += width;
   }
@@ -166,6 +172,21 @@ void summarise(Simulation& s) {
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
 }
 
+/// Processes that are more than the cores of a host wait for each other: the step lasts at least as long as their
+/// computing needs on all cores, and the sums that nothing hides.
+void share_cores(Simulation& s, const std::vector<Job>& jobs) {
+  if (s.cluster.shared_cores == 0) return;
+  const std::vector<int64_t> widths = widths_of_ranks(jobs, s.schedule);
+  double computing = 0, waited = 0;
+  for (size_t rank = 0; rank < widths.size(); ++rank) {
+    const PlayedRank& played = s.ranks[rank].played;
+    computing += (played.busy + played.update) * static_cast<double>(widths[rank]);
+    waited = std::max(waited, played.waited);
+  }
+  const double cores = static_cast<double>(s.cluster.hosts_for(s.job.layout.num_devices()) * s.cluster.shared_cores);
+  s.step_seconds = std::max(s.step_seconds, computing / cores + waited);
+}
+
 /// As the layout says, or as it is cut where it does not.
 Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int num_stages) {
   const std::vector<StageShape>& given = job.layout.stages;
@@ -239,9 +260,12 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     for (const int stage : own_stages) own.push_back(&s.stages[at(stage)]);
     RankMemory memory = static_memory(jobs[at(own_stages.front())], own);
     memory.activations = played[rank].peak_activation_bytes;
+    memory.buffers += cluster.stack.fixed_bytes;
+    for (const StageCost* stage : own) memory.buffers += cluster.stack.parameter_bytes * stage->sum.parameters;
     s.ranks.push_back({memory, std::move(played[rank])});
   }
   summarise(s);
+  share_cores(s, jobs);
   return s;
 }
 

@@ -70,6 +70,28 @@ TEST(Simulate, KeepsTensorRanksInsideAHost) {
   EXPECT_LT(simulate(stages, cluster).step_seconds, simulate(across, cluster).step_seconds);
 }
 
+TEST(Simulate, ProcessesShareCores) {
+  Cluster cluster = find_cluster("laptop");
+  cluster.devices_per_host = 16;
+  Job job = gpt_job(4, 256, 4, 128);
+  job.layout.compute = NumberType::kFloat32;
+  job.layout.dp = 4;
+  job.layout.global_batch = 16;
+  const double own = simulate(job, cluster).step_seconds;
+  cluster.shared_cores = 4;
+  EXPECT_DOUBLE_EQ(simulate(job, cluster).step_seconds, own);
+  cluster.shared_cores = 2;
+  EXPECT_NEAR(simulate(job, cluster).step_seconds, 2 * own, 0.1 * own);
+  // A pipeline's waiting ranks leave their cores to the others.
+  job.layout.dp = 1;
+  job.layout.pp = 4;
+  job.layout.schedule = ScheduleKind::kNaive;
+  cluster.shared_cores = 0;
+  const double naive = simulate(job, cluster).step_seconds;
+  cluster.shared_cores = 2;
+  EXPECT_NEAR(simulate(job, cluster).step_seconds, naive, 0.05 * naive);
+}
+
 TEST(Simulate, ZeroSavesMemoryAndCostsTime) {
   Job job = gpt_job(12, 2048, 16, 1024);
   job.layout.dp = 16;

@@ -435,11 +435,16 @@ class Run {
 
   void write_report_page() {
     if (!log_) return;
+    const uint64_t on_card = result_.device_memory_bytes;
+    EventValues values = {{"workers", world_.size()},
+                          {"step_ms", result_.step_ms},
+                          {"memory_bytes", on_card > 0 ? on_card : result_.peak_memory_bytes}};
     if (result_.stopped) {
-      log(EventKind::kStop, {{"reason", fmt::format("signal {}", asked_to_stop.load())}});
+      values.insert(values.begin(), {"reason", fmt::format("signal {}", asked_to_stop.load())});
     } else {
-      log(EventKind::kEnd, {{"message", "all steps are done"}});
+      values.insert(values.begin(), {"message", "all steps are done"});
     }
+    log(result_.stopped ? EventKind::kStop : EventKind::kEnd, values);
     if (!config_.observe.report) return;
     RunReport report;
     report.title = paths_.folder.filename().string();

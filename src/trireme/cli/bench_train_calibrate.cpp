@@ -1,0 +1,219 @@
+#include "trireme/cli/bench_train_calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "trireme/base/error.h"
+#include "trireme/cli/bench_comm_machine.h"
+#include "trireme/cli/bench_train_defaults.h"
+#include "trireme/cli/bench_train_job.h"
+#include "trireme/cli/bench_train_tokens.h"
+#include "trireme/cli/fitted_steps.h"
+#include "trireme/config/resolve.h"
+#include "trireme/mesh/cluster_file.h"
+#include "trireme/observe/progress.h"
+#include "trireme/observe/style.h"
+#include "trireme/observe/table.h"
+#include "trireme/plan/config_job.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A GPT-2 of that size.
+struct Size {
+  int64_t layers, hidden, seq, batch, vocab;
+};
+
+// Small and large ones, wide and deep, long sequences, few samples and many: what one constant decides in one of them,
+// another decides in the next.
+constexpr Size kOnGpu[] = {{4, 768, 1024, 8, 50257},   {4, 768, 1024, 40, 50257},  {12, 768, 1024, 4, 50257},
+                           {6, 1024, 1024, 16, 50257}, {4, 1280, 1024, 8, 50257},  {8, 1280, 1024, 16, 50257},
+                           {4, 1600, 1024, 16, 50257}, {12, 1600, 1024, 4, 50257}, {2, 768, 4096, 4, 50257}};
+constexpr Size kOnCpu[] = {{2, 64, 64, 4, 256},    {8, 64, 64, 8, 256},    {2, 128, 128, 2, 256}, {4, 256, 128, 8, 256},
+                           {2, 256, 128, 2, 256},  {2, 512, 128, 8, 256},  {1, 1024, 64, 4, 256}, {2, 128, 512, 2, 256},
+                           {2, 128, 128, 4, 8192}, {1, 256, 64, 16, 16384}};
+
+constexpr int64_t kHeadWidth = 64;
+constexpr int kProcessesACore = 32;  // that may share it
+
+std::string preset_of(bool on_gpu) { return on_gpu ? "h200-141gb" : "laptop"; }
+
+std::string name_of(const Size& size) {
+  return fmt::format("{} x {}, {} tokens, batch {}{}", size.layers, size.hidden, size.seq, size.batch,
+                     size.vocab > 256 && size.vocab != 50257 ? fmt::format(", vocabulary {}", size.vocab) : "");
+}
+
+/// The training of one size, a batch for each worker.
+BenchTrainFlags flags_of(const BenchTrainFlags& asked, const Size& size, bool on_gpu, int num_workers) {
+  BenchTrainFlags flags = asked;
+  flags.layouts = fmt::format("dp={}", num_workers);
+  flags.config.num_processes = 0;
+  std::vector<std::string> words = {fmt::format("--model.layers={}", size.layers),
+                                    fmt::format("--model.hidden={}", size.hidden),
+                                    fmt::format("--model.heads={}", size.hidden / kHeadWidth),
+                                    fmt::format("--model.ffn={}", 4 * size.hidden),
+                                    fmt::format("--model.seq={}", size.seq),
+                                    fmt::format("--model.vocab={}", size.vocab),
+                                    fmt::format("--train.global_batch={}", size.batch * num_workers),
+                                    fmt::format("--train.micro_batch={}", size.batch),
+                                    fmt::format("--train.leaves={}", num_workers),
+                                    "--train.clip=1",
+                                    fmt::format("--train.device={}", on_gpu ? "cuda" : "cpu")};
+  if (on_gpu) words.push_back("--precision.compute=bfloat16");
+  flags.config.model = on_gpu ? "gpt2-124m" : "gpt2-bench";
+  // What the user says about the training comes later, and counts.
+  flags.config.words.insert(flags.config.words.begin(), words.begin(), words.end());
+  return flags;
+}
+
+MeasuredStep measure(BenchTrainFlags flags, const Size& size) {
+  const Config config = resolve(flags.config.sources());
+  std::optional<RandomTokenFile> tokens;
+  if (const int64_t count = num_random_tokens(config, flags.warmup + flags.steps); count > 0) {
+    tokens.emplace(config.model.vocab, count);
+    flags.config.words.push_back("--data.path=" + tokens->path().string());
+    flags.config.words.push_back("--data.kind=tokens");
+  }
+  const BenchTrainPlan plan = plan_bench_train(flags);
+  const BenchTrainCase& training = plan.cases.at(plan.main);
+  const nlohmann::json said = run_ours(training, flags.warmup);
+  const double on_card = said.value("device_memory_bytes", 0.0);
+  Job job = job_of(training.config);
+  job.layout.dp = training.num_workers;
+  return {name_of(size), job, said.at("step_ms").get<double>() / 1000,
+          on_card > 0 ? on_card : said.at("peak_memory_bytes").get<double>()};
+}
+
+/// What is known before trainings: links of the file, or else of the preset; peaks and bandwidth as probed.
+Cluster start_of(const ClusterFile& file, const nlohmann::json& probed, bool on_gpu,
+                 std::vector<ProbedProduct>& products) {
+  ClusterFile with_preset = file;
+  with_preset.others = {{"preset", nlohmann::json(preset_of(on_gpu)).dump()}};
+  Cluster cluster = cluster_from_json(with_preset.to_json(), "this machine");
+  cluster.device.name = probed.at("name");
+  cluster.device.units = probed.at("units");
+  cluster.device.memory_bytes = probed.at("memory_bytes");
+  cluster.device.memory_bandwidth = probed.at("memory_bytes_per_second");
+  cluster.device.memory_efficiency = 0.8;
+  cluster.device.product_efficiency = 0.9;
+  cluster.device.kernel_us = probed.at("launch_seconds").get<double>() * 1e6;
+  cluster.devices_per_host = probed.at("devices");
+  if (!on_gpu) {
+    cluster.shared_cores = cluster.devices_per_host;
+    cluster.devices_per_host *= kProcessesACore;
+  }
+  cluster.num_hosts = 1;
+  cluster.stack.fused_half_only = false;
+  if (on_gpu) {  // as models/cuda computes the loss
+    cluster.stack.logit_bytes = 2;
+    cluster.stack.loss_bytes = double(int64_t{2} << 30);
+  }
+  auto& peaks = cluster.device.peak_flops;
+  const double data_sheet_fp8 = peaks[static_cast<size_t>(NumberType::kFp8)];
+  peaks.fill(0);
+  for (const nlohmann::json& said : probed.at("products")) {
+    products.push_back({said.at("type"), said.at("m"), said.at("n"), said.at("k"), said.at("tflops")});
+    double& peak = peaks[static_cast<size_t>(number_type(products.back().type))];
+    peak = std::max(peak, products.back().tflops * 1e12);
+  }
+  if (on_gpu) peaks[static_cast<size_t>(NumberType::kFp8)] = data_sheet_fp8;
+  return cluster;
+}
+
+void write(const Calibration& calibration, ClusterFile file, bool on_gpu) {
+  const Machine machine = this_machine();
+  ClusterFile measured;
+  measured.host = machine.host;
+  measured.cores = machine.cores;
+  measured.date = machine.date;
+  measured.others = device_keys(calibration.fit.cluster, preset_of(on_gpu));
+  Json products = Json::array();
+  for (const ProbedProduct& p : calibration.products) {
+    products.push_back({{"type", p.type}, {"m", p.m}, {"n", p.n}, {"k", p.k}, {"tflops", p.tflops}});
+  }
+  measured.others["products"] = products.dump();
+  file.merge(measured);
+  file.save(calibration.path);
+}
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+}  // namespace
+
+Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path& path) {
+  const bool on_gpu = resolve(with_bench_defaults(flags).sources()).train.device == "cuda";
+  const std::vector<Size> sizes = on_gpu ? std::vector<Size>(std::begin(kOnGpu), std::end(kOnGpu))
+                                         : std::vector<Size>(std::begin(kOnCpu), std::end(kOnCpu));
+  ProgressOptions shown;
+  shown.label = "calibrate";
+  shown.total = sizes.size() * static_cast<size_t>(flags.repeats) + 1;
+  Progress progress(shown);
+  progress.update(0, "single operators");
+  Calibration calibration;
+  calibration.path = path;
+  const nlohmann::json probed = run_probe(on_gpu ? "cuda" : "cpu");
+  ClusterFile file;
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) file = ClusterFile::load(path);
+  const Cluster start = start_of(file, probed, on_gpu, calibration.products);
+  calibration.launch_us = probed.at("launch_seconds").get<double>() * 1e6;
+  // All cores at work, as in a training: they share the memory.
+  const int num_workers = on_gpu ? 1 : start.shared_cores;
+  uint64_t done = 1;
+  for (const Size& size : sizes) {
+    std::vector<MeasuredStep> repeats;
+    for (int repeat = 0; repeat < flags.repeats; ++repeat) {
+      progress.update(done++, name_of(size));
+      repeats.push_back(measure(flags_of(flags, size, on_gpu, num_workers), size));
+    }
+    // The quietest: others may have used the machine in between.
+    calibration.steps.push_back(*std::min_element(repeats.begin(), repeats.end(),
+                                                  [](const auto& a, const auto& b) { return a.seconds < b.seconds; }));
+  }
+  progress.update(done, "fit");
+  calibration.fit = fit_device(start, calibration.steps);
+  progress.finish();
+  write(calibration, file, on_gpu);
+  return calibration;
+}
+
+std::string calibration_text(const Calibration& calibration, bool colour) {
+  const Device& device = calibration.fit.cluster.device;
+  const Stack& stack = calibration.fit.cluster.stack;
+  Table products({{"product", Align::kLeft}, {"type", Align::kLeft}, {"TFLOP/s", Align::kRight}});
+  for (const ProbedProduct& p : calibration.products) {
+    products.add_row({fmt::format("{} x {} x {}", p.m, p.n, p.k), p.type,
+                      p.tflops < 10 ? fmt::format("{:.3f}", p.tflops) : fmt::format("{:.0f}", p.tflops)});
+  }
+  return fmt::format(
+      "{}\n{}\n{}\n"
+      "  memory {:.0f} GB/s · an operator starts every {:.1f} µs\n"
+      "  reached in trainings: {} of the peak by products (half of it at depth {:.0f}), {} by attention, {} of the "
+      "bandwidth,\n"
+      "  {:.1f} µs between operators, {:.2f} ms a step · activations {:.2f} of the formula's, {:.2f} GB besides\n"
+      "  {}\n"
+      "written to {}: trireme simulate --cluster {}\n",
+      emphasised(fmt::format("what {} reaches", device.name), Emphasis::kBold, colour), products.to_text({.indent = 2}),
+      steps_text("training", calibration.steps, calibration.fit), device.memory_bandwidth / 1e9, calibration.launch_us,
+      percent(device.product_efficiency), device.product_half_depth, percent(device.attention_efficiency),
+      percent(device.memory_efficiency), device.kernel_us, device.step_seconds * 1e3, stack.activation_share,
+      stack.fixed_bytes / 1e9, errors_text(calibration.fit), calibration.path.string(), calibration.path.string());
+}
+
+Json calibration_json(const Calibration& calibration) {
+  Json json;
+  json["file"] = calibration.path.string();
+  const bool on_gpu = calibration.fit.cluster.shared_cores == 0;
+  for (const auto& [key, value] : device_keys(calibration.fit.cluster, preset_of(on_gpu))) {
+    json[key] = Json::parse(value);
+  }
+  json.update(steps_json(calibration.steps, calibration.fit));
+  return json;
+}
+
+}  // namespace trireme::cli

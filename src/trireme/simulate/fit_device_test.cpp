@@ -1,0 +1,109 @@
+// Constants that made step times are found again from them.
+#include "trireme/simulate/fit_device.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "trireme/base/error.h"
+#include "trireme/mesh/cluster_file.h"
+#include "trireme/simulate/simulate.h"
+
+namespace trireme {
+namespace {
+
+Job gpt(int64_t layers, int64_t hidden, int64_t seq, int64_t batch) {
+  Job job;
+  job.model = {.layers = layers,
+               .hidden = hidden,
+               .heads = hidden / 64,
+               .kv_heads = hidden / 64,
+               .ffn = 4 * hidden,
+               .seq = seq,
+               .vocab = 50257};
+  job.layout.micro_batch = job.layout.global_batch = batch;
+  return job;
+}
+
+std::vector<Job> calibration() {
+  return {gpt(2, 256, 256, 4),   gpt(12, 256, 256, 4),  gpt(2, 1024, 1024, 8), gpt(6, 1024, 1024, 8),
+          gpt(4, 768, 1024, 32), gpt(4, 1600, 1024, 8), gpt(2, 768, 4096, 4),  gpt(2, 2048, 512, 16)};
+}
+
+Cluster other_h200() {
+  Cluster cluster = find_cluster("h200-141gb");
+  cluster.device.product_efficiency = 0.6;
+  cluster.device.product_half_depth = 200;
+  cluster.device.memory_efficiency = 0.9;
+  cluster.device.attention_efficiency = 0.4;
+  cluster.device.kernel_us = 3;
+  cluster.device.step_seconds = 0.002;
+  cluster.stack.activation_share = 0.75;
+  cluster.stack.logit_bytes = 2;
+  cluster.stack.parameter_bytes = 3;
+  cluster.stack.fixed_bytes = 1.2e9;
+  return cluster;
+}
+
+std::vector<MeasuredStep> measured_on(const Cluster& cluster, const std::vector<Job>& jobs) {
+  std::vector<MeasuredStep> steps;
+  for (const Job& job : jobs) {
+    const Simulation s = simulate(job, cluster);
+    steps.push_back({"step", job, s.step_seconds, s.memory_bytes()});
+  }
+  return steps;
+}
+
+TEST(FitDeviceTest, FindsTheDeviceThatWasMeasured) {
+  const Cluster start = find_cluster("h200-141gb");
+  const auto steps = measured_on(other_h200(), calibration());
+  EXPECT_GT(compare_with(start, steps).time_error, 0.15);
+  const DeviceFit fit = fit_device(start, steps);
+  EXPECT_LT(fit.time_error, 0.01);
+  EXPECT_LT(fit.memory_error, 0.005);
+  EXPECT_NEAR(fit.cluster.stack.activation_share, 0.75, 0.02);
+  EXPECT_NEAR(fit.cluster.stack.fixed_bytes, 1.2e9, 0.1e9);
+  // Models that it has not seen.
+  const std::vector<Job> unseen = {gpt(12, 768, 1024, 64), gpt(36, 1280, 1024, 16), gpt(48, 1600, 1024, 16)};
+  const DeviceFit predicted = compare_with(fit.cluster, measured_on(other_h200(), unseen));
+  EXPECT_LT(predicted.worst_time_error, 0.03);
+  EXPECT_LT(predicted.worst_memory_error, 0.02);
+}
+
+TEST(FitDeviceTest, NoiseMovesTheConstantsLittle) {
+  auto steps = measured_on(other_h200(), calibration());
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].seconds *= i % 2 == 0 ? 1.04 : 0.96;
+  const DeviceFit fit = fit_device(find_cluster("h200-141gb"), steps);
+  const DeviceFit predicted = compare_with(fit.cluster, measured_on(other_h200(), {gpt(36, 1280, 1024, 16)}));
+  EXPECT_LT(predicted.worst_time_error, 0.08);
+}
+
+TEST(FitDeviceTest, OneStepIsMetWithoutMemory) {
+  auto steps = measured_on(other_h200(), {gpt(4, 768, 1024, 8)});
+  steps[0].memory_bytes = 0;
+  const Cluster start = find_cluster("h200-141gb");
+  const DeviceFit fit = fit_device(start, steps);
+  EXPECT_LT(fit.time_error, 0.01);
+  EXPECT_EQ(fit.cluster.stack, start.stack);
+  EXPECT_THROW(fit_device(start, {}), UsageError);
+  steps[0].seconds = 0;
+  EXPECT_THROW(fit_device(start, steps), UsageError);
+}
+
+TEST(FitDeviceTest, KeysOfAFileGiveTheDeviceBack) {
+  Cluster cluster = other_h200();
+  cluster.devices_per_host = 1;
+  cluster.num_hosts = 1;
+  cluster.shared_cores = 2;
+  ClusterFile file;
+  file.others = device_keys(cluster, "h200-141gb");
+  const Cluster read = cluster_from_json(file.to_json(), "h200.json");
+  EXPECT_EQ(read.device, cluster.device);
+  EXPECT_EQ(read.stack, cluster.stack);
+  EXPECT_EQ(read.num_hosts, 1);
+  EXPECT_EQ(read.shared_cores, 2);
+  EXPECT_EQ(ClusterFile::from_json(file.to_json(), "h200.json").others, file.others);
+}
+
+}  // namespace
+}  // namespace trireme
