@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "trireme/config/resolve.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/style.h"
+#include "trireme/simulate/cluster.h"
 
 namespace trireme::cli {
 namespace {
@@ -52,6 +54,17 @@ void check_device(const BenchTrainFlags& flags, const Config& config) {
     throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"", "--compare torch");
   }
   if (on_gpu && gpu_library().empty()) throw UsageError(kNoGpuCode, kGetGpuCode);
+}
+
+/// What --write-cluster has measured, of all workers' GPUs together; 0 where it has not.
+double peak_in_cluster_file(const Config& config) {
+  const std::filesystem::path path = ClusterFile::default_path();
+  std::error_code ignored;
+  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return 0;
+  const Cluster cluster = find_cluster(path.string());
+  if (cluster.shared_cores > 0) return 0;  // of the CPU
+  const auto gpus = std::min<int64_t>(std::max<int64_t>(1, config.parallel.dp), cluster.devices_per_host);
+  return cluster.device.peak(number_type(config.precision.compute)) / 1e12 * static_cast<double>(gpus);
 }
 
 void write_cluster(const BenchTrainFlags& flags) {
@@ -87,6 +100,7 @@ void run(BenchTrainFlags& flags, const CLI::App& command) {
     flags.config.words.push_back("--data.path=" + tokens->path().string());
     flags.config.words.push_back("--data.kind=tokens");
   }
+  if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = peak_in_cluster_file(config);
   const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
   if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
   if (flags.json) {
@@ -116,7 +130,8 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       ->default_str("one worker with its share of the batch, then all");
   add("--device", flags->device, "DEVICE", "cuda or cpu: short for --train.device");
   add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp on CPUs, torch on one GPU");
-  add("--peak-tflops", flags->peak_tflops, "X", "of the GPUs used, in a matrix product: then also the share of it")
+  add("--peak-tflops", flags->peak_tflops, "X",
+      "of the GPUs used, in a matrix product: then also the share of it (what --write-cluster measured)")
       ->check(CLI::PositiveNumber);
   command->add_flag(
       "--precision-table", flags->precision_table,

@@ -65,7 +65,7 @@ MeasuredStep measured_run(const std::string& folder) {
   const Config config = resolve(arguments.sources());
   MeasuredStep run{std::filesystem::path(folder).lexically_normal().string(), job_of(config), *step_ms / 1000,
                    memory.value_or(0)};
-  const BatchPlan batch = check(config, static_cast<int>(*workers));
+  const BatchPlan batch = check_sizes(config, static_cast<int64_t>(*workers));
   run.job.layout.dp = batch.dp;
   run.job.layout.micro_batch = batch.micro_batch;
   run.job.layout.global_batch = batch.global_batch;

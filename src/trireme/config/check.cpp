@@ -294,8 +294,9 @@ void check_aggregation(const Config& config) {
 
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
-  // A preset's warm-up may be longer than a run that was cut short on the command line.
-  const bool chosen = !config.origins.of("optimizer.warmup_steps").starts_with("preset");
+  // That of a preset, or of a file, may be longer than a run that was cut short on the command line; and a run folder's
+  // file says so of a run that went well.
+  const bool chosen = config.origins.of("optimizer.warmup_steps") == "command line";
   if (chosen && optimizer.warmup_steps > config.train.steps) {
     contradict(config, "optimizer.warmup_steps", "is more than", "train.steps",
                fmt::format("set it to {} or less", config.train.steps));
