@@ -10,6 +10,7 @@
 
 #include "trireme/cli/bench_comm_explain.h"
 #include "trireme/cli/bench_comm_fit.h"
+#include "trireme/cli/bench_comm_gpu.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_report.h"
 #include "trireme/cli/bench_comm_server.h"
@@ -27,6 +28,7 @@ constexpr size_t kMostProcesses = 8192;
 void run(const BenchCommFlags& flags) {
   const BenchCommOptions options = check_flags(flags);
   if (options.transport == "mpi") check_mpi_transport();
+  if (options.on_gpu) return run_bench_comm_gpu(options, has_colour(STDOUT_FILENO));
   const Interrupts interrupts;
   Guardian guardian(kMostProcesses);
   const bool colour = has_colour(STDOUT_FILENO);
@@ -91,6 +93,8 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   add("--buffers", flags->buffers, "KIND", "registered (from the communicator), user (yours) or both")
       ->capture_default_str();
+  add("--device", flags->device, "DEVICE", "cuda: operands in GPU memory, between processes and cards")
+      ->capture_default_str();
   add("--compare", flags->compare, "PEERS", "mpi, gloo: measured in alternation with ours");
   command->add_flag("--explain", flags->explain, "every all-reduce algorithm: what it sends, predicted, measured, why");
   command->add_flag("--server", flags->server,
@@ -111,6 +115,7 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
       "  trireme bench comm --ranks 2,4 --sizes 4KiB,1MiB,64MiB --compare mpi,gloo --plot comm.html\n"
       "  trireme bench comm --explain --ranks 2,4,8 --sizes 16MiB\n"
       "  trireme bench comm --server --sizes 16MiB            what parameter servers cost\n"
+      "  trireme bench comm --device cuda --ranks 2,4         on GPU memory\n"
       "  trireme bench comm --write-cluster --ranks 2,4       predictions and the tuner then know this machine\n"
       "\n"
       "Gloo needs a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kOperations = {"all-reduce", "reduce-scatter", "all-gather", "broadcast",
                                                          "all-to-all"};
+constexpr std::array<std::string_view, 2> kDevices = {"cpu", "cuda"};
 constexpr std::array<std::string_view, 4> kTransports = {"auto", "threads", "tcp", "mpi"};
 constexpr std::array<std::string_view, 3> kBuffers = {"registered", "user", "both"};
 constexpr std::array<std::string_view, 2> kPeers = {"mpi", "gloo"};
@@ -136,6 +137,12 @@ double bus_factor(Operation operation, int ranks) {
 BenchCommOptions check_flags(const BenchCommFlags& flags) {
   BenchCommOptions options;
   options.server = flags.server;
+  options.on_gpu = kDevices[index_of(flags.device, kDevices, "device")] == "cuda";
+  if (options.on_gpu && (flags.explain || flags.server || !flags.compare.empty() || !flags.plot.empty() ||
+                         flags.transport != "auto" || flags.algorithm != "auto")) {
+    throw UsageError("--device cuda measures its own backends, ipc and nccl",
+                     "leave out --explain, --server, --compare, --plot, --transport and --algorithm");
+  }
   options.ranks = parse_ranks(!flags.ranks.empty() ? flags.ranks : flags.server ? "1,2,4" : "2");
   options.transport = kTransports[index_of(flags.transport, kTransports, "transport")];
   options.algorithms = parse_algorithms(flags.algorithm);

@@ -156,7 +156,8 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
   progress.update(0, "single operators");
   Calibration calibration;
   calibration.path = path;
-  const nlohmann::json probed = run_probe(on_gpu ? "cuda" : "cpu");
+  const nlohmann::json probed =
+      run_tensor_program({"probe-device", "--device", on_gpu ? "cuda" : "cpu"}, 1, {{"OMP_NUM_THREADS", "1"}});
   ClusterFile file;
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) file = ClusterFile::load(path);

@@ -101,13 +101,16 @@ nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup) {
   return parse("trireme-tensor train --bench", ended.output);
 }
 
-nlohmann::json run_probe(const std::string& device) {
+nlohmann::json run_tensor_program(const std::vector<std::string>& words, int num_processes,
+                                  const std::vector<std::pair<std::string, std::string>>& variables) {
   LocalLaunch launch;
-  launch.argv = {tensor_program(), "probe-device", "--device", device};
-  launch.environment = {{"OMP_NUM_THREADS", "1"}};
+  launch.num_processes = num_processes;
+  launch.argv = {tensor_program()};
+  launch.argv.insert(launch.argv.end(), words.begin(), words.end());
+  launch.environment = variables;
   const Ended ended = launch_quietly(launch);
-  if (ended.report.exit_code != 0) throw Error(fmt::format("probe-device {}: {}", device, ended.report.text()));
-  return parse("trireme-tensor probe-device", ended.output);
+  if (ended.report.exit_code != 0) throw Error(fmt::format("trireme-tensor {}: {}", words.at(0), ended.report.text()));
+  return parse("trireme-tensor " + words.at(0), ended.output);
 }
 
 namespace {

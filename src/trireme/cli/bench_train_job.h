@@ -3,6 +3,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "trireme/cli/bench_train_plan.h"
 
@@ -12,8 +14,9 @@ namespace trireme::cli {
 /// Interrupted when a signal stopped it.
 nlohmann::json run_ours(const BenchTrainCase& measured, int64_t warmup);
 
-/// `trireme-tensor probe-device` on "cpu" or "cuda". The same.
-nlohmann::json run_probe(const std::string& device);
+/// `trireme-tensor WORDS` on so many processes of this machine, with variables of their own. The same.
+nlohmann::json run_tensor_program(const std::vector<std::string>& words, int num_processes,
+                                  const std::vector<std::pair<std::string, std::string>>& variables);
 
 /// `peer_ddp.py` by the interpreter in $TRIREME_PYTHON, with the shape, batch and workers of the case. The same.
 nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t warmup);

@@ -182,7 +182,9 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   reader.count("shared_cores", cluster.shared_cores);
   if (reader.find("transports") != nullptr) {  // measured by bench comm
     const ClusterFile measured = ClusterFile::from_json(text, name);
-    measured_link(measured, "shared memory", cluster.inside);
+    // Cores reach each other through memory, cards as NCCL does.
+    const bool of_cores = cluster.shared_cores > 0 || preset.empty() || preset == "laptop";
+    measured_link(measured, of_cores ? "shared memory" : "nccl", cluster.inside);
     measured_link(measured, "tcp", cluster.between);
     if (preset.empty() && !json.contains("devices_per_host") && measured.cores > 0) {
       cluster.devices_per_host = measured.cores;

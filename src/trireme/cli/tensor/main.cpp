@@ -16,6 +16,7 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
+#include "trireme/cli/tensor/bench_comm_gpu.h"
 #include "trireme/cli/tensor/bench_tensor.h"
 #include "trireme/cli/tensor/probe_device.h"
 #include "trireme/comm/world.h"
@@ -196,6 +197,7 @@ int run(int argc, char** argv) {
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
   command->callback([&] { exit_code = train(options, *command); });
+  add_bench_comm_gpu(app, exit_code);
   add_bench_tensor(app, exit_code);
   add_probe_device(app, exit_code);
   try {
