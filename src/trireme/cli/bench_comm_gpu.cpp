@@ -173,7 +173,7 @@ void run_bench_comm_gpu(const BenchCommOptions& options, bool colour) {
     for (const int ranks : options.ranks) fmt::print("{}", table_of(options, measured, operation, ranks, colour));
   }
   fmt::print(
-      "µs: a call among many in the stream, median of rank 0 · ipc: processes that share a card · nccl: sums in the "
+      "µs: a call until its end, median of rank 0 · ipc: processes that share a card · nccl: sums in the "
       "fixed order ·\ncopy: one rank copies as many bytes inside the card\n");
   for (const std::string& note : measured.notes) fmt::print("note: {}\n", note);
   if (options.write_cluster) fmt::print("links written to {}\n", options.write_cluster->string());

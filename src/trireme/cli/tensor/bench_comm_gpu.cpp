@@ -44,17 +44,15 @@ class Rank {
     const torch::Tensor out = floats(in_place ? 1 : scatters ? block : block * size);
     std::function<void()> call;
     if (operation == "all-reduce") {
-      call = [&] { comm_.start_all_reduce(data_of(in), ReduceOp::kSum, options_).wait_on(options_.stream); };
+      call = [&] { comm_.all_reduce(data_of(in), ReduceOp::kSum, options_); };
     } else if (operation == "broadcast") {
-      call = [&] { comm_.start_broadcast(data_of(in), 0, options_).wait_on(options_.stream); };
+      call = [&] { comm_.broadcast(data_of(in), 0, options_); };
     } else if (gathers) {
-      call = [&] { comm_.start_all_gather(data_of(in), data_of(out), options_).wait_on(options_.stream); };
+      call = [&] { comm_.all_gather(data_of(in), data_of(out), options_); };
     } else if (scatters) {
-      call = [&] {
-        comm_.start_reduce_scatter(data_of(in), data_of(out), ReduceOp::kSum, options_).wait_on(options_.stream);
-      };
+      call = [&] { comm_.reduce_scatter(data_of(in), data_of(out), ReduceOp::kSum, options_); };
     } else {
-      call = [&] { comm_.start_all_to_all(data_of(in), data_of(out), options_).wait_on(options_.stream); };
+      call = [&] { comm_.all_to_all(data_of(in), data_of(out), options_); };
     }
     in.zero_();
     const double us = microseconds_of(call);
@@ -84,7 +82,7 @@ class Rank {
     }
   }
 
-  /// A call among many that are queued: the median of five rows of them.
+  /// A call after the other, each until its end: the median of five rows of them.
   double microseconds_of(const std::function<void()>& call) const {
     const auto timed = [&](int calls) {
       synchronize(device_);

@@ -1,5 +1,5 @@
 // `trireme-tensor bench-comm`: one rank of `trireme bench comm --device cuda`. Rank 0 prints a JSON list: for each
-// operation and size the time of a call, queued one behind the other, and that of a copy of as many bytes.
+// operation and size the time of a call until its end, and that of a copy of as many bytes.
 #pragma once
 
 namespace CLI {
