@@ -53,6 +53,19 @@ class Numbers(unittest.TestCase):
             for field in ("step_seconds", "memory_bytes_per_gpu", "bubble_fraction"):
                 self.assertAlmostEqual(found[field], again[field], delta=1e-9 * abs(again[field]), msg=(gpus, field))
 
+    def test_simulate_plays_plan_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for flags in [[], ["--uneven"]]:
+                file = os.path.join(folder, "plan.json")
+                found = planned(*MODEL, *BATCH, *V100, "--gpus", 6 if flags else 8, "--out", file, *flags)
+                played = json.loads(trireme("simulate", "--parallel.plan", file, *V100, "--precision.compute", "fp16",
+                                            "--json"))
+                for field in ["step_seconds", "memory_bytes_per_gpu", "bubble_fraction"]:
+                    self.assertAlmostEqual(played[field] / max(found[field], 1e-9), 1 if found[field] else 0, places=4,
+                                           msg=field)
+                self.assertIn("plan for", trireme("simulate", "--parallel.plan", file, *V100, "--gpus", 3, code=2))
+            self.assertIn("no plan yet", trireme("simulate", *MODEL, "--parallel.plan", "auto", code=2))
+
     def test_a_limit_is_kept(self):
         found = planned(*MODEL, *BATCH, *V100, "--gpus", 8, "--memory-limit", "8GB")
         self.assertLessEqual(found["memory_bytes_per_gpu"], 8e9)

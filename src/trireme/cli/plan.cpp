@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "trireme/base/error.h"
@@ -63,8 +64,10 @@ int run(PlanFlags flags) {
   if (!flags.check.empty()) return check_only(flags, config);
   const Cluster cluster = one_cluster(flags.cluster);
   int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
-  if (gpus == 0)
-    gpus = cluster.num_hosts > 0 ? int64_t{cluster.num_hosts} * cluster.devices_per_host : cluster.devices_per_host;
+  if (gpus == 0) {
+    const int per_host = cluster.shared_cores > 0 ? cluster.shared_cores : cluster.devices_per_host;
+    gpus = std::max(1, cluster.num_hosts) * int64_t{per_host};
+  }
   const PlanReport report = explain_plan(config, cluster, gpus, options_of(flags));
   if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
   if (!flags.graph.empty()) write_graph(flags.graph, config, report);

@@ -88,7 +88,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "Clusters: {}; or a file (docs/cost_model.md).\n"
       "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show, and a "
       "CSV\n"
-      "file as trireme schedule check does.\n"
+      "file as trireme schedule check does; parallel.plan a file of trireme plan.\n"
       "\n"
       "Examples\n"
       "  trireme simulate --model gpt2-124m --cluster h100-80gb --gpus 8 --train.micro_batch 32 "

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/plan/config_job.h"
+#include "trireme/plan/plan.h"
 
 namespace trireme::cli {
 namespace {
@@ -43,6 +44,29 @@ int64_t replicas_of(const ParallelConfig& p, int64_t gpus) {
   return gpus / others;
 }
 
+/// A plan file says model, batch and layout; types and the rest come from the other keys.
+Job job_of_plan(const Config& config, const SimulateFlags& flags, const std::vector<Cluster>& kinds) {
+  Plan plan = read_plan(config.parallel.plan);
+  if (flags.gpus > 0 && flags.gpus != plan.world_size) {
+    throw UsageError(
+        fmt::format("{} is a plan for {} devices, but --gpus is {}", config.parallel.plan, plan.world_size, flags.gpus),
+        "leave --gpus out, or plan anew: trireme plan");
+  }
+  std::vector<StageShape> shapes;
+  if (plan.has_uneven_stages()) {  // no key says that, but the simulator knows it
+    for (const PlanStage& stage : plan.stages) shapes.push_back({stage.layers, stage.dp, stage.tp});
+    plan.stages.clear();
+  }
+  Config planned = config;
+  static_cast<ModelConfig&>(planned.model) = plan.model;
+  apply_plan(plan, planned);
+  Job job = trireme::job_of(planned);
+  if (!shapes.empty()) job.layout.stages = shapes;
+  if (flags.attention != "auto") job.layout.flash = flags.attention == "flash";
+  for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
+  return job;
+}
+
 }  // namespace
 
 std::vector<std::string> translate_words(std::vector<std::string> words, std::string& schedule) {
@@ -69,10 +93,11 @@ std::vector<std::string> translate_words(std::vector<std::string> words, std::st
 
 Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule,
            const std::vector<Cluster>& kinds) {
-  if (!config.parallel.plan.empty()) {
-    throw UsageError(fmt::format("parallel.plan = \"{}\": a plan is not simulated here", config.parallel.plan),
-                     "give the degrees: parallel.dp, tp, pp, cp");
+  if (config.parallel.plan == "auto") {
+    throw UsageError("parallel.plan = \"auto\": there is no plan yet",
+                     "trireme plan finds one; --out keeps it in a file");
   }
+  if (!config.parallel.plan.empty()) return job_of_plan(config, flags, kinds);
   Config known = config;
   if (!schedule.empty()) known.parallel.schedule = schedule;
   Job job = trireme::job_of(known);

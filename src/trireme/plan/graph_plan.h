@@ -51,7 +51,8 @@ struct GraphPlanReport {
 GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of, int64_t batch, const Cluster& cluster,
                            int num_devices, const GraphPlanOptions& options = {});
 
-/// $TRIREME_CLUSTER, a preset or a file; else `otherwise`.
+/// $TRIREME_CLUSTER, a preset or a file; else what `bench train --write-cluster` has measured of such devices here
+/// (cores where `otherwise` is "laptop"); else `otherwise`.
 Cluster cluster_at_hand(const std::string& otherwise);
 
 }  // namespace trireme
