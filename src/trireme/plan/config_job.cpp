@@ -92,6 +92,8 @@ Job job_of(const Config& config) {
   l.optimizer_state = optimizer.kind == "sgd" ? (optimizer.momentum > 0 ? 4 : 0) : 8;
   if (!config.origins.is_default("parallel.bucket_mb")) l.bucket_bytes = p.bucket_mb * 1024 * 1024;
   if (!config.origins.is_default("parallel.overlap")) l.overlap = p.overlap;
+  l.offload = !p.offload.empty();
+  if (p.aggregation == "server") l.servers = config.server.count;
   set_compression(config, config.compression.method, l);
   if (!p.split.empty() && p.pp > 1 && config.model.kind != ModelKind::kResNet) {
     const int layers = static_cast<int>(config.model.layers) + (config.model.is_language() ? 2 : 1);

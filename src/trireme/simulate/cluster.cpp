@@ -44,6 +44,7 @@ void Cluster::check() const {
   positive(*std::max_element(device.peak_flops.begin(), device.peak_flops.end()), "device.peak_tflops");
   positive(device.memory_bytes, "device.memory_gb");
   positive(device.memory_bandwidth, "device.memory_gb_s");
+  positive(device.offload_bandwidth, "device.offload_gb_s");
   positive(device.units, "device.units");
   share(device.product_efficiency, "device.product_efficiency");
   share(device.memory_efficiency, "device.memory_efficiency");

@@ -32,6 +32,7 @@ struct Device {
   double memory_efficiency = 0.8;     ///< of the bandwidth, by operators that only move data
   double attention_efficiency = 0.5;  ///< of the peak, by fused attention
   double kernel_us = 4;               ///< between the end of a small operator and the start of the next
+  double offload_bandwidth = 10e9;    ///< bytes a second, to and from where optimizer state is offloaded
   double step_seconds = 0.01;         ///< of a step: data, loss, learning rate, log
 
   double peak(NumberType type) const { return peak_flops[static_cast<size_t>(type)]; }

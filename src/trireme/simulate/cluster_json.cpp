@@ -106,6 +106,7 @@ void read_device(const Json& json, const std::string& file, Device& device) {
   }
   reader.number("memory_gb", device.memory_bytes, kGiga);
   reader.number("memory_gb_s", device.memory_bandwidth, kGiga);
+  reader.number("offload_gb_s", device.offload_bandwidth, kGiga);
   reader.count("units", device.units);
   reader.numbers({{"product_efficiency", &device.product_efficiency},
                   {"product_half_depth", &device.product_half_depth},
@@ -219,6 +220,7 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                             {"peak_tflops", peaks},
                             {"memory_gb", rounded(device.memory_bytes / kGiga)},
                             {"memory_gb_s", rounded(device.memory_bandwidth / kGiga)},
+                            {"offload_gb_s", rounded(device.offload_bandwidth / kGiga)},
                             {"units", device.units},
                             {"product_efficiency", rounded(device.product_efficiency)},
                             {"product_half_depth", rounded(device.product_half_depth)},

@@ -74,6 +74,9 @@ void Job::check() const {
                      l.micro_batch),
          fmt::format("choose a multiple of {}", l.micro_batch * l.dp));
   demand(l.zero >= 0 && l.zero <= 3, fmt::format("there is no ZeRO stage {}", l.zero), "0 to 3");
+  demand(l.servers >= 0 && (l.servers == 0 || l.zero == 0),
+         fmt::format("ZeRO stage {} with {} parameter servers, which hold that state already", l.zero, l.servers),
+         "leave parallel.zero at 0");
   demand(l.ep == 1 || model.experts > 1, fmt::format("ep = {}, but the model has no experts", l.ep),
          "give --experts, or leave parallel.ep at 1");
   demand(model.experts % l.ep == 0, fmt::format("{} experts cannot be split over ep = {}", model.experts, l.ep),

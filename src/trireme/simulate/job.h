@@ -55,6 +55,8 @@ struct JobLayout {
   bool sparse_exchange = false;         ///< compressed sums are an all-gather: their volume grows with the replicas
   double optimizer_state = 8;           ///< bytes a parameter: 8 for Adam's two moments
   double bucket_bytes = 25e6;           ///< gradients that travel together
+  bool offload = false;                 ///< master weights and optimizer state lie in a file or on the host
+  int64_t servers = 0;                  ///< parameter servers that sum and update; 0: replicas sum among themselves
   std::vector<StageShape> stages = {};  ///< blocks of each stage, and shapes that differ; empty: as simulate() cuts
   std::optional<bool> overlap;          ///< of gradient sums; unset: as the cluster's stack does
   std::optional<bool> flash;            ///< fused attention; unset: as the stack has it

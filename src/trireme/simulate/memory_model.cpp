@@ -14,6 +14,12 @@ StateBytes state_bytes(const JobLayout& layout) {
   return bytes;
 }
 
+StateBytes held_bytes(const JobLayout& layout) {
+  StateBytes bytes = state_bytes(layout);
+  if (layout.offload || layout.servers > 0) bytes.optimizer = 0;
+  return bytes;
+}
+
 StateBytes sharded(const StateBytes& whole, int zero, double replicas) {
   StateBytes bytes = whole;
   if (zero >= 1) bytes.optimizer /= replicas;
@@ -25,7 +31,7 @@ StateBytes sharded(const StateBytes& whole, int zero, double replicas) {
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages) {
   const JobLayout& layout = job.layout;
   const double replicas = static_cast<double>(layout.num_replicas());
-  const StateBytes whole = state_bytes(layout);
+  const StateBytes whole = held_bytes(layout);
   const StateBytes dense = sharded(whole, layout.zero, replicas);
   const StateBytes expert = sharded(whole, layout.zero, replicas / static_cast<double>(layout.ep));
   RankMemory memory;

@@ -11,6 +11,8 @@ struct StateBytes {
   double sum() const { return weights + gradients + optimizer; }
 };
 StateBytes state_bytes(const JobLayout& layout);
+/// Of those, what a device holds: the optimizer's part may lie elsewhere, in a file or on servers.
+StateBytes held_bytes(const JobLayout& layout);
 /// What is left of them on each of `replicas` ranks at a ZeRO stage.
 StateBytes sharded(const StateBytes& whole, int zero, double replicas);
 

@@ -87,12 +87,21 @@ class ReplicaCollectives {
     expert_ = group_on(cluster, layout.num_replicas() / layout.ep, layout.tp * layout.ep);
   }
 
+  /// To or from parameter servers: all replicas at once, a server's link carries what its share of them sends.
+  double server(const StagePart& part) const {
+    const JobLayout& layout = job_.layout;
+    const double busiest = std::max(1.0, static_cast<double>(dense_.size) / static_cast<double>(layout.servers));
+    const double bytes = part.parameters * layout.gradient_bytes() * layout.wire_factor;
+    return message_seconds(bytes * busiest, dense_.hosts > 1 ? cluster_.devices_per_host : 0, cluster_);
+  }
+
   double gather(const StagePart& part) const {
     return both(part, CollectiveKind::kAllGather, bytes_of(job_.layout.compute), 1);
   }
   double reduce(const StagePart& part) const {
     const JobLayout& layout = job_.layout;
     const double bytes = layout.gradient_bytes();
+    if (layout.servers > 0) return server(part);
     if (layout.sparse_exchange) {
       return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
     }
@@ -127,11 +136,19 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
   std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const Job& job = jobs[stage];
-    const double replicas = job.layout.zero >= 1 ? static_cast<double>(job.layout.num_replicas()) : 1;
+    const JobLayout& layout = job.layout;
+    const double shares = layout.servers > 0 ? static_cast<double>(layout.servers)
+                          : layout.zero >= 1 ? static_cast<double>(layout.num_replicas())
+                                             : 1;
     const LayerRange& blocks = stages[stage].blocks;
-    seconds[at(schedule.rank_of_stage[stage])] +=
-        stages[stage].sum.parameters / replicas * update_traffic(job, fused) / bandwidth +
-        start * (blocks.last - blocks.first);
+    const double own = stages[stage].sum.parameters / shares;
+    double& total = seconds[at(schedule.rank_of_stage[stage])];
+    total += own * update_traffic(job, fused) / bandwidth + start * (blocks.last - blocks.first);
+    if (layout.offload) total += own * 2 * state_bytes(layout).optimizer / cluster.device.offload_bandwidth;
+    if (layout.servers > 0) {  // new weights are pulled before the next step
+      const ReplicaCollectives collectives(job, cluster);
+      for (const StagePart& part : stages[stage].parts) total += collectives.server(part);
+    }
   }
   const int64_t distance = first_devices(jobs, schedule).back();
   seconds[at(schedule.rank_of_stage.front())] += tied_seconds(jobs.front(), distance, cluster);

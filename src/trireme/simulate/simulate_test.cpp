@@ -109,6 +109,38 @@ TEST(Simulate, ZeroSavesMemoryAndCostsTime) {
   }
 }
 
+TEST(Simulate, OffloadTradesTimeForMemory) {
+  Job job = gpt_job(12, 2048, 16, 1024);
+  const Cluster cluster = find_cluster("h100-80gb");
+  const Simulation held = simulate(job, cluster);
+  job.layout.offload = true;
+  const Simulation offloaded = simulate(job, cluster);
+  EXPECT_NEAR(held.memory_bytes() - offloaded.memory_bytes(), 12 * held.parameters, 0.01 * held.memory_bytes());
+  EXPECT_NEAR(offloaded.step_seconds - held.step_seconds, 24 * held.parameters / 10e9, 0.01 * offloaded.step_seconds);
+}
+
+TEST(Simulate, ServersAreABottleneckUntilThereAreAsMany) {
+  Job job = gpt_job(12, 1024, 16, 512);
+  Cluster cluster = find_cluster("v100-16gb");
+  cluster.devices_per_host = 1;  // every worker behind a network of its own
+  job.layout.dp = 8;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 8;
+  const Simulation ring = simulate(job, cluster);
+  std::vector<double> seconds;
+  for (const int64_t servers : {1, 2, 4, 8}) {
+    job.layout.servers = servers;
+    const Simulation s = simulate(job, cluster);
+    seconds.push_back(s.step_seconds);
+    EXPECT_LT(s.memory_bytes(), ring.memory_bytes()) << "the optimizer's state is on the servers";
+  }
+  for (size_t i = 1; i < seconds.size(); ++i) EXPECT_LT(seconds[i], seconds[i - 1]);
+  EXPECT_GT(seconds[0], 3 * ring.step_seconds);
+  EXPECT_NEAR(seconds[3] / ring.step_seconds, 1, 0.35) << "as many servers as workers send what a ring sends";
+  job.layout.zero = 1;
+  EXPECT_THROW(simulate(job, cluster), UsageError);
+}
+
 TEST(Simulate, RecomputationTradesTimeForMemory) {
   Job job = gpt_job(12, 2048, 16, 2048);
   const Cluster cluster = find_cluster("a100-80gb");
