@@ -1,6 +1,7 @@
 // The operators of models/functions.h on our GPU kernels. In a build without CUDA none of them serves.
 #pragma once
 
+#include "trireme/base/philox.h"
 #include "trireme/models/functions.h"
 
 namespace trireme::ops::on_gpu {
@@ -15,6 +16,8 @@ void choose_by_timing(bool on);
 at::Tensor layer_norm(const at::Tensor& x, const NormParameters& norm);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+/// Element i is dropped where uniform number first + i is below p; else it is divided by 1 - p.
+at::Tensor dropout(const at::Tensor& x, const Philox& numbers, uint64_t first, double p);
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions);
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target);

@@ -15,6 +15,7 @@ void choose_by_timing(bool) {}
 at::Tensor layer_norm(const at::Tensor&, const NormParameters&) { absent(); }
 at::Tensor rms_norm(const at::Tensor&, const at::Tensor&, double) { absent(); }
 at::Tensor swiglu(const at::Tensor&, const at::Tensor&) { absent(); }
+at::Tensor dropout(const at::Tensor&, const Philox&, uint64_t, double) { absent(); }
 at::Tensor rotate(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor embedding(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 at::Tensor linear_cross_entropy(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }

@@ -1,4 +1,4 @@
-// Activations, rotary positions and sums over columns: each reads its operands once.
+// Activations, rotary positions, dropout and sums over columns: each reads its operands once.
 #pragma once
 
 #include "trireme/gpu/types.h"
@@ -37,6 +37,17 @@ void rotate(const RotaryShape& shape, void* x, const float* cosine, const float*
 /// sums[j] = Σ over rows of x[i, j], float32, in a fixed order.
 size_t column_sums_scratch(int64_t rows, int64_t width);
 void column_sums(const void* x, int64_t rows, int64_t width, Type type, float* sums, void* scratch, Stream stream);
+
+/// Which elements are dropped: element i where number first + i of the stream (base/philox.h) is below p. The others
+/// are multiplied by `kept`, rounded to the type. The same mask gives the gradient. May work in place.
+struct DropoutMask {
+  uint32_t key[2] = {};
+  uint64_t step = 0;
+  uint64_t first = 0;
+  float p = 0;
+  float kept = 1;
+};
+void dropout(const void* x, void* y, int64_t count, const DropoutMask& mask, Type type, Stream stream);
 
 /// Converts between types, rounding to nearest even.
 void convert(const void* from, Type from_type, void* to, Type to_type, int64_t count, Stream stream);

@@ -1,8 +1,10 @@
 // Activations, rotary positions, sums over columns and conversions against references in double precision.
 #include "trireme/gpu/kernels/pointwise.h"
 
+#include <cmath>
 #include <string>
 
+#include "trireme/base/philox.h"
 #include "trireme/gpu/gpu_test_util.h"
 
 namespace trireme::gpu {
@@ -21,6 +23,36 @@ double gelu_slope(double x) {
 /// Of the result's rounding and of the arithmetic before it: the fast exponential in 2-byte types.
 double bound_of(Type type) { return type == Type::kFloat ? 2e-6 : 1.02 * rounding_of(type); }
 double least_of(Type type) { return type == Type::kHalf ? 6e-8 : 1e-7; }  // half's numbers end at 2^-24
+
+TEST_F(PointwiseTest, DropoutHasTheMaskOfTheCpu) {
+  const Philox numbers(7, "layers.3.mlp", 41);
+  for (const Type type : kTypes) {
+    for (const uint64_t first : {0, 1, 6, 4099}) {
+      for (const int64_t count : {1, 3, 8, 4097, 100003}) {
+        SCOPED_TRACE(std::string(name_of(type)) + " " + std::to_string(count) + " from " + std::to_string(first));
+        const auto x = random_values(count, type, 1, 3);
+        DropoutMask mask;
+        mask.key[0] = numbers.key()[0];
+        mask.key[1] = numbers.key()[1];
+        mask.step = numbers.step();
+        mask.first = first;
+        mask.p = 0.25f;
+        mask.kept = 4.f / 3;
+        const DeviceMemory from = to_device(x, type), to(from.bytes());
+        dropout(from.get(), to.get(), count, mask, type, stream_);
+        wait();
+        const auto y = to_host(to, type);
+        size_t dropped = 0;
+        for (size_t i = 0; i < x.size(); ++i) {
+          const bool drops = numbers.uniform(first + i) < mask.p;
+          dropped += drops;
+          ASSERT_NEAR(y[i], drops ? 0 : x[i] * 4 / 3, 2.1 * rounding_of(type) * std::abs(x[i]) * 4 / 3 + 1e-7) << i;
+        }
+        if (count > 4000) EXPECT_NEAR(static_cast<double>(dropped) / static_cast<double>(count), 0.25, 0.03);
+      }
+    }
+  }
+}
 
 TEST_F(PointwiseTest, Gelu) {
   for (const Type type : kTypes) {

@@ -83,6 +83,37 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
   static gpu::SwigluShape shape_of(const at::Tensor& x) { return {rows_of(x), x.size(-1), x.size(-1), type_of(x)}; }
 };
 
+class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const gpu::DropoutMask& mask) {
+    const auto number = [](uint64_t value) { return static_cast<int64_t>(value); };
+    context->saved_data["numbers"] =
+        std::vector<int64_t>{number(mask.key[0]), number(mask.key[1]), number(mask.step), number(mask.first)};
+    context->saved_data["p"] = static_cast<double>(mask.p);
+    context->saved_data["kept"] = static_cast<double>(mask.kept);
+    return masked(x, mask);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    demand_first_order("dropout");
+    const auto numbers = context->saved_data["numbers"].toIntVector();
+    gpu::DropoutMask mask;
+    mask.key[0] = static_cast<uint32_t>(numbers[0]);
+    mask.key[1] = static_cast<uint32_t>(numbers[1]);
+    mask.step = static_cast<uint64_t>(numbers[2]);
+    mask.first = static_cast<uint64_t>(numbers[3]);
+    mask.p = static_cast<float>(context->saved_data["p"].toDouble());
+    mask.kept = static_cast<float>(context->saved_data["kept"].toDouble());
+    return {masked(packed(gradients[0]), mask), {}};
+  }
+
+ private:
+  static at::Tensor masked(const at::Tensor& x, const gpu::DropoutMask& mask) {
+    const auto y = at::empty_like(x);
+    gpu::dropout(x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), mask, type_of(x), current_stream());
+    return y;
+  }
+};
+
 class RotateFunction : public torch::autograd::Function<RotateFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cosine,
@@ -266,6 +297,17 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps) {
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return SwigluFunction::apply(packed(gate), packed(up));
+}
+
+at::Tensor dropout(const at::Tensor& x, const Philox& numbers, uint64_t first, double p) {
+  gpu::DropoutMask mask;
+  mask.key[0] = numbers.key()[0];
+  mask.key[1] = numbers.key()[1];
+  mask.step = numbers.step();
+  mask.first = first;
+  mask.p = static_cast<float>(p);
+  mask.kept = static_cast<float>(1 / (1 - p));
+  return DropoutFunction::apply(packed(x), mask);
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
