@@ -13,11 +13,11 @@ import datetime
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import time
+
+import two_hosts
 
 TARGET = 0.75  # held-out loss: that of the default task
 TASK = ["--train.global_batch=8", "--train.micro_batch=4", "--train.eval_every=50", "--train.eval_batches=16",
@@ -33,38 +33,7 @@ METHODS = {
     "diloco": ["--train.steps=1600", "--local.method=diloco", "--local.every=10", "--local.format=int8",
                "--local.outer_lr=0.7", "--local.outer_momentum=0.6"],
 }
-HOSTS = [f"trireme-slow-{os.getpid()}-{end}" for end in "ab"]
-ADDRESSES = ["10.77.0.1", "10.77.0.2"]
-PORT = "29172"
 LONGEST_S = 1800  # of one method
-
-
-def command(*words, check=True):
-    return subprocess.run(words, check=check, capture_output=True, text=True, timeout=20).stdout
-
-
-def make_hosts(rate):
-    for host in HOSTS:
-        command("ip", "netns", "add", host)
-    command("ip", "link", "add", "cable", "netns", HOSTS[0], "type", "veth", "peer", "name", "cable", "netns", HOSTS[1])
-    for host, address in zip(HOSTS, ADDRESSES):
-        command("ip", "-n", host, "addr", "add", f"{address}/24", "dev", "cable")
-        command("ip", "-n", host, "link", "set", "cable", "up")
-        command("ip", "-n", host, "link", "set", "lo", "up")
-        command("tc", "-n", host, "qdisc", "add", "dev", "cable", "root", "tbf", "rate", rate, "burst", "64kb",
-                "latency", "50ms")
-
-
-def remove_hosts():
-    for host in HOSTS:
-        for pid in command("ip", "netns", "pids", host, check=False).split():
-            os.kill(int(pid), signal.SIGKILL)
-        command("ip", "netns", "del", host, check=False)
-
-
-def bytes_sent():
-    links = [json.loads(command("ip", "-n", host, "-s", "-j", "link", "show", "cable")) for host in HOSTS]
-    return sum(link[0]["stats64"]["tx"]["bytes"] for link in links)
 
 
 def seconds_of(event):
@@ -78,30 +47,18 @@ def read_events(path):
         return [json.loads(line) for line in file if line.endswith("\n")]
 
 
-def start_workers(program, words, folder):
-    processes = []
-    for rank, host in enumerate(HOSTS):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")}
-        environment |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
-                        "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": PORT, "TRIREME_TOKEN": HOSTS[0]}
-        with open(os.path.join(folder, f"worker-{rank}.txt"), "w") as output:
-            processes.append(subprocess.Popen(["ip", "netns", "exec", host, program, "train", *words], env=environment,
-                                              stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder))
-    return processes
-
-
 def measure(name, program, more):
     """One training, ended at the target. Points of (seconds, step, loss), and bytes until the target, or None."""
     folder = tempfile.mkdtemp(prefix="trireme-slow-")
     words = [*TASK, *METHODS[name], *more, f"--observe.run_dir={folder}/run"]
-    before = bytes_sent()
-    processes = start_workers(program, words, folder)
+    before = two_hosts.bytes_sent()
+    processes = two_hosts.start_workers(program, words, folder)
     points, sent = [], None
     try:
         deadline = time.monotonic() + LONGEST_S
         while time.monotonic() < deadline:
             ended = all(process.poll() is not None for process in processes)
-            now = bytes_sent() - before
+            now = two_hosts.bytes_sent() - before
             events = read_events(f"{folder}/run/events.jsonl")
             begin = [seconds_of(event) for event in events if event["kind"] == "resume"]
             points = [(seconds_of(event) - begin[0], event["step"], event["values"]["loss"])
@@ -139,16 +96,11 @@ def main():
     unknown = [name for name in chosen.methods.split(",") if name not in METHODS]
     if unknown:
         arguments.error(f"there is no method {unknown[0]}; there are {', '.join(METHODS)}")
-    if os.geteuid() != 0:
-        sys.exit("skipped: network namespaces need root")
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(1))  # so that what follows `finally` happens
 
     bin_folder = os.path.realpath(chosen.bin)
     curves, rows = {}, {}
     print(f"{'method':10} {'seconds':>8} {'steps':>6} {'ms a step':>10} {'MB':>9} {'faster':>7} {'fewer bytes':>12}")
-    try:
-        make_hosts(chosen.rate)
+    with two_hosts.joined(chosen.rate):
         for name in chosen.methods.split(","):
             points, sent = measure(name, f"{bin_folder}/trireme", chosen.keys)
             curves[name] = points
@@ -160,8 +112,6 @@ def main():
             ratios = [f"{rows['dense'][i] / rows[name][i]:.1f}x" for i in (0, 1)] if "dense" in rows else ["", ""]
             print(f"{name:10} {seconds:8.1f} {steps:6} {1000 * seconds / steps:10.1f} {sent / 1e6:9.1f} {ratios[0]:>7} "
                   f"{ratios[1]:>12}", flush=True)
-    finally:
-        remove_hosts()
     if chosen.plot:
         draw(f"{bin_folder}/bench_loss_curves", chosen.plot, curves, chosen.rate)
 

@@ -32,6 +32,12 @@ def compare(a, b, backend, more, model=GPT, verdict="equal"):
     return done, verdict
 
 
+def distance(a, b):
+    """The largest difference of two losses of the same step, relative."""
+    assert len(a) == len(b) > 1, (a, b)
+    return max(abs(one - other) / abs(other) for one, other in zip(a, b))
+
+
 class Layouts(unittest.TestCase):
     def check(self, cases):
         """Most of a case is the start of its workers, so four run side by side: (a, b, backend, more, …) of each."""
@@ -59,14 +65,41 @@ class Layouts(unittest.TestCase):
 
     def test_pipelines(self):
         deep = GPT + ["--model.layers=6"]
-        cases = [("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"], deep) for layout, backend in (
+        cases = [("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0.1"], deep) for layout, backend in (
             ("dp=1,pp=2", "ipc"), ("dp=1,pp=2,schedule=zb-h1", "ipc"), ("dp=1,pp=4", "ipc"),
             ("dp=1,pp=4,schedule=gpipe", "ipc"), ("dp=1,pp=2,schedule=interleaved", "ipc"),
             ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl"))]
         self.check(cases + [("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)])
 
+    def losses(self, schedule, device, compute):
+        """Of each step of an asynchronous pipeline."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        done = run(["train", *GPT, *COMMON, f"--train.device={device}", f"--precision.compute={compute}",
+                    "--model.layers=4", "--model.tied=false", "--parallel.dp=1", "--parallel.pp=3",
+                    f"--parallel.schedule={schedule}", "--train.clip=0", "--train.steps=6", "--train.log_every=1",
+                    "--train.target_loss=0", "--optimizer.warmup_steps=0",
+                    "--observe.run_dir=" + os.path.join(folder, "run")])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        with open(os.path.join(folder, "run", "events.jsonl")) as events:
+            return [event["values"]["loss"] for event in map(json.loads, events) if event["kind"] == "step"]
+
+    def test_asynchronous_pipelines(self):
+        """Their rules are tested to the bit on the CPU (pipedream_test): a GPU must follow the same ones."""
+        kinds = ("pipedream", "pipedream-vertical-sync", "pipedream-2bw")
+        cases = [(kind, device, "float32") for kind in kinds for device in ("cuda", "cpu")]
+        cases += [("pipedream", "cuda", "bfloat16")]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = dict(zip(cases, pool.map(lambda case: self.losses(*case), cases)))
+        for kind in kinds:
+            with self.subTest(kind=kind):
+                self.assertLess(distance(found[kind, "cuda", "float32"], found[kind, "cpu", "float32"]), 2e-4)
+        full = found["pipedream", "cuda", "float32"]
+        self.assertLess(distance(found["pipedream", "cuda", "bfloat16"], full), 0.02)
+        self.assertGreater(distance(found["pipedream-vertical-sync", "cuda", "float32"], full), 1e-3)  # another rule
+
     def test_zero(self):
-        self.check([("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0"]) for layout, backend in (
+        self.check([("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0.1"]) for layout, backend in (
             ("dp=2,zero=1", "ipc"), ("dp=2,zero=2", "ipc"), ("dp=2,zero=3", "ipc"), ("dp=4,zero=3", "ipc"),
             ("dp=4,zero=3,zero_shards=2", "ipc"), ("dp=2,zero=3", "nccl"), ("dp=2,pp=2,zero=3", "ipc"),
             ("dp=4,zero=2", "nccl"))])

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # ctest: slow timeout=600
-"""A layer that is too large for what one worker may allocate trains on two, with tensor parallelism."""
+"""A layer that is too large for what one worker may allocate trains on two, with tensor parallelism; and what a worker
+says that gets no more memory."""
 import unittest
 
 from layouts import MIB, LayoutTest, run
@@ -29,6 +30,16 @@ class Memory(LayoutTest):
                                        r".*parallel\.tp")
         cut = run("train", *model, "--parallel.tp=2", "--json", cwd=self.folder, **limited)
         self.assertEqual(cut.returncode, 0, cut.stdout + cut.stderr)
+
+    # GPipe keeps all 64 micro-batches, some MiB each.
+    def test_a_stage_without_memory_says_where_it_was(self):
+        words = ["--model", "gpt2-tiny", "--model.layers=4", "--model.hidden=128", "--model.heads=4", "--model.seq=128",
+                 "--train.global_batch=256", "--train.micro_batch=4", "--data.generated_size=200000", "--train.steps=1",
+                 "--parallel.dp=1", "--parallel.pp=2", "--parallel.schedule=gpipe", "--train.eval_every=0"]
+        done = run("train", *words, cwd=self.folder, **self.limited_to(200 * MIB))
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"error: rank \d of the pipeline, step 0, Forward stage \d micro-batch \d+: this worker "
+                                      r"is out of memory: the system did not give \S+ \S+ more\n.*train\.recompute")
 
 
 if __name__ == "__main__":

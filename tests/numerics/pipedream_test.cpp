@@ -6,6 +6,8 @@
 //
 // forward and backward with the same weights, and each gradient changes the newest ones. A step begins with an empty
 // pipeline and drains at its end. Not a bit may differ.
+#include <ATen/autocast_mode.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "numerics/training.h"
@@ -25,6 +27,8 @@ struct Rule {
   int pp;
   int every;  ///< micro-batches of a replica in an update
   int dp = 1;
+  std::string model = "mlp";
+  std::string compute = "float32";
 
   /// The version that a stage uses for a micro-batch.
   int version(int stage, int micro_batch) const {
@@ -34,21 +38,31 @@ struct Rule {
   }
 };
 
-/// Six layers, two a stage for three stages.
+/// Six layers, two a stage for three stages; a ResNet has ten.
+std::vector<int> layers_of_stages(const Rule& rule) {
+  if (rule.model == "resnet") return {6, 4};
+  return rule.pp == 3 ? std::vector{2, 2, 2} : std::vector{3, 3};
+}
+
 Config config_for(const Rule& rule, const Words& more) {
-  Words words = {"--model.layers=5",
-                 "--train.clip=0",
-                 "--train.global_batch=12",
+  const int micro = rule.model == "resnet" ? 2 : 1;
+  Words words = {"--train.clip=0",
+                 fmt::format("--train.global_batch={}", 12 * micro),
                  "--train.leaves=12",
                  "--optimizer.warmup_steps=0",
                  "--optimizer.lr=0.0005",
+                 "--precision.compute=" + rule.compute,
                  fmt::format("--parallel.pp={}", rule.pp),
                  fmt::format("--parallel.dp={}", rule.dp),
                  "--parallel.schedule=" + rule.schedule,
-                 "--parallel.split=" + std::string(rule.pp == 3 ? "2,2,2" : "3,3"),
+                 fmt::format("--parallel.split={}", fmt::join(layers_of_stages(rule), ",")),
                  fmt::format("--parallel.update_every={}", rule.every)};
+  if (rule.model == "mlp") words.push_back("--model.layers=5");
+  if (rule.model == "gpt2" || rule.model == "llama") {
+    words.insert(words.end(), {"--model.layers=4", "--model.tied=false"});
+  }
   words.insert(words.end(), more.begin(), more.end());
-  return config_of("mlp", words);
+  return config_of(rule.model, words);
 }
 
 /// Weights of all entries, by the number of updates that they have had in this step.
@@ -61,12 +75,15 @@ class Reference {
         rule_(rule),
         data_(open_data(data_options_of(config))),
         model_(make_model(config.model, static_cast<uint64_t>(config.train.seed))),
-        store_(*model_, torch::kFloat32),
+        compute_(rule.compute == "bfloat16" ? torch::kBFloat16 : torch::kFloat32),
+        store_(*model_, compute_),
         optimizer_(config.optimizer, store_) {
     torch::set_num_threads(static_cast<int>(config.train.threads));
     for (const ParameterStore::Entry& entry : store_.entries()) {
-      const int layer = entry.name.starts_with("head") ? 5 : entry.name[std::string("layers.").size()] - '0';
-      stage_of_.push_back(layer / (6 / rule.pp));
+      const int layer = layer_of(entry.parameter);
+      int stage = 0, end = 0;
+      for (const int count : layers_of_stages(rule)) stage += layer >= (end += count);
+      stage_of_.push_back(stage);
     }
   }
 
@@ -107,6 +124,15 @@ class Reference {
   }
   void set(const std::function<torch::Tensor(size_t)>& value) {
     for (size_t i = 0; i < store_.entries().size(); ++i) store_.entries()[i].master.copy_(value(i));
+    store_.publish();
+  }
+  int layer_of(const torch::Tensor& parameter) const {
+    for (size_t i = 0; i < model_->layers().size(); ++i) {
+      for (const torch::Tensor& each : model_->layers()[i]->parameters()) {
+        if (each.is_same(parameter)) return static_cast<int>(i);
+      }
+    }
+    return -1;
   }
   std::vector<torch::Tensor> gradients_of(const SampleStream& stream, int64_t micro_batch) {
     const torch::AutoGradMode with_gradient(true);
@@ -116,13 +142,22 @@ class Reference {
     std::vector<torch::Tensor> parameters;
     for (const ParameterStore::Entry& entry : store_.entries()) parameters.push_back(entry.parameter);
     model_->train();
-    return torch::autograd::grad({model_->forward_loss(inputs.input, inputs.target)}, parameters);
+    const bool mixed = compute_ != torch::kFloat32;
+    at::autocast::set_autocast_enabled(torch::kCPU, mixed);
+    at::autocast::set_autocast_dtype(torch::kCPU, torch::kBFloat16);
+    at::autocast::set_autocast_cache_enabled(!mixed);
+    const torch::Tensor loss = model_->forward_loss(inputs.input, inputs.target);
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    std::vector<torch::Tensor> gradients = torch::autograd::grad({loss}, parameters);
+    for (torch::Tensor& gradient : gradients) gradient = gradient.to(torch::kFloat32);
+    return gradients;
   }
 
   const Config config_;
   const Rule rule_;
   const OpenedData data_;
   std::shared_ptr<Model> model_;
+  const torch::ScalarType compute_;
   ParameterStore store_;
   Optimizer optimizer_;
   std::vector<int> stage_of_;
@@ -135,6 +170,7 @@ TEST_P(PipeDream, FollowsItsRuleToTheBit) {
   for (const Words& optimizer : {Words{"--optimizer.kind=sgd", "--optimizer.momentum=0.9", "--optimizer.lr=0.0005"},
                                  Words{"--optimizer.kind=adamw", "--optimizer.lr=0.0005"}}) {
     const Config config = config_for(rule, optimizer);
+    SCOPED_TRACE(fmt::format("{} of {}, {}, {}", rule.schedule, rule.model, rule.compute, optimizer[0]));
     Reference reference(config, rule);
     for (int step = 0; step < kSteps; ++step) reference.step(step);
     const Outcome outcome = train(config, rule.pp * rule.dp, kSteps);
@@ -161,7 +197,11 @@ INSTANTIATE_TEST_SUITE_P(Rules, PipeDream,
                                          Rule{"pipedream-vertical-sync", 2, 1}, Rule{"pipedream-vertical-sync", 3, 1},
                                          Rule{"pipedream-2bw", 2, 2}, Rule{"pipedream-2bw", 2, 4},
                                          Rule{"pipedream", 2, 1, 2}, Rule{"pipedream-vertical-sync", 3, 1, 2},
-                                         Rule{"pipedream-2bw", 2, 2, 2}));
+                                         Rule{"pipedream-2bw", 2, 2, 2}, Rule{"pipedream", 3, 1, 1, "gpt2"},
+                                         Rule{"pipedream-vertical-sync", 3, 1, 1, "llama"},
+                                         Rule{"pipedream-2bw", 2, 4, 1, "gpt2", "bfloat16"},
+                                         Rule{"pipedream", 3, 1, 1, "mlp", "bfloat16"},
+                                         Rule{"pipedream", 2, 1, 1, "resnet"}));
 
 TEST(PipeDream, WhatNeedsAllStagesAtOnceIsRefused) {
   const auto fails = [](const Words& words) {

@@ -23,7 +23,10 @@ std::vector<PipelineCase> all_cases() {
 TEST(PipelineMany, Gpt2) { expect_equal_in_pipelines("gpt2", all_cases(), 20); }
 TEST(PipelineMany, Llama) { expect_equal_in_pipelines("llama", all_cases(), 20); }
 TEST(PipelineMany, Mlp) { expect_equal_in_pipelines("mlp", all_cases(), 20); }
-TEST(PipelineMany, ResNet) { expect_equal_in_pipelines("resnet", all_cases(), 20); }
+/// Four micro-batches of two small images: eleven million weights are work enough.
+TEST(PipelineMany, ResNet) {
+  expect_equal_in_pipelines("resnet", all_cases(), 20, {"--train.global_batch=8", "--train.leaves=4"});
+}
 TEST(PipelineMany, TwoGroupsOfFour) { expect_equal_in_pipelines("gpt2", {{"1f1b", 4, 2}}, 20); }
 
 }  // namespace

@@ -143,9 +143,6 @@ void check_asynchronous(const Config& config) {
   demand(config.precision.compute != "float16", "precision.compute", "use bfloat16, which needs no loss scale");
   demand(config.train.on_nan != "skip", "train.on_nan", "set train.on_nan to stop or rollback");
   demand(!config.model.is_language() || !config.model.tied, "model.tied", "set model.tied = false");
-  if (config.train.device == "cuda") {
-    contradict(config, "train.device", "does not run", "parallel.schedule", "take a synchronous one, such as 1f1b");
-  }
 }
 
 void check_zero(const Config& config, int64_t dp) {

@@ -1,11 +1,15 @@
 // The computations of a program: forward and backward passes of a stage, what they keep, and with which weights.
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/clock_offset.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/stopwatch.h"
+#include "trireme/tensor/mesh_tensor.h"
 
 namespace trireme {
 namespace {
@@ -47,36 +51,69 @@ class Repetition {
   torch::Tensor random_;
 };
 
+/// Bytes of a storage.
+struct StorageRange {
+  c10::Storage storage;
+  int64_t first = 0, last = 0;
+};
+
+/// Where parameters lie: of each storage the bytes from the first to the last of them.
+std::vector<StorageRange> memory_of(const std::vector<GradientSource>& sources) {
+  std::vector<StorageRange> ranges;
+  for (const GradientSource& source : sources) {
+    const torch::Tensor part = local_part(source.leaf);
+    if (part.numel() == 0) continue;
+    const auto first = part.storage_offset() * part.element_size();
+    const auto last = first + static_cast<int64_t>(at::detail::computeStorageNbytes(
+                                  part.sizes(), part.strides(), static_cast<size_t>(part.element_size())));
+    const auto known = std::find_if(ranges.begin(), ranges.end(), [&](const StorageRange& range) {
+      return range.storage.is_alias_of(part.storage());
+    });
+    if (known == ranges.end()) {
+      ranges.push_back({part.storage(), first, last});
+    } else {
+      known->first = std::min(known->first, first);
+      known->last = std::max(known->last, last);
+    }
+  }
+  return ranges;
+}
+
 std::vector<torch::Tensor> as_list(const torch::Tensor& tensor) {
   return tensor.defined() ? std::vector{tensor} : std::vector<torch::Tensor>{};
 }
 
 }  // namespace
 
-/// While it lives, the stage has the weights that were restored for it, if any were; then the newest again. A graph
-/// refers to the parameters themselves, so a backward pass needs what its forward pass had.
+/// While it lives, the stage has the weights that were restored for it, if any were; then the newest again.
+///
+/// [Note: Old weights]
+/// A graph refers to parameters, to views of them and to parts of mesh tensors, and all of those to a storage. So it is
+/// the storage that gets the memory of a stash for the time of a pass, and whatever the graph has kept shows the
+/// weights of its forward pass.
 class Executor::OldWeights {
  public:
   OldWeights(Executor& executor, int stage) {
     const auto restored = executor.restored_.find(stage);
     if (restored == executor.restored_.end()) return;
-    sources_ = &executor.stages_.at(stage).store->sources();
+    if (const GradientStore* store = executor.stages_.at(stage).store) ranges_ = memory_of(store->sources());
     const Stash& old = executor.stashed_.at({stage, restored->second});
     for (size_t i = 0; i < old.size(); ++i) {
-      torch::Tensor leaf = (*sources_)[i].leaf;
-      newest_.push_back(leaf.detach());
-      leaf.set_data(old[i]);
+      // Where the storage would begin: only bytes from `first` on are parameters.
+      const auto begin = reinterpret_cast<uintptr_t>(old[i].data_ptr()) - static_cast<uintptr_t>(ranges_[i].first);
+      newest_.push_back(
+          ranges_[i].storage.set_data_ptr(c10::DataPtr(reinterpret_cast<void*>(begin), ranges_[i].storage.device())));
     }
     executor.restored_.erase(restored);
   }
   ~OldWeights() {
-    for (size_t i = 0; i < newest_.size(); ++i) torch::Tensor((*sources_)[i].leaf).set_data(newest_[i]);
+    for (size_t i = 0; i < newest_.size(); ++i) ranges_[i].storage.set_data_ptr_noswap(std::move(newest_[i]));
   }
   OldWeights(const OldWeights&) = delete;
 
  private:
-  const std::vector<GradientSource>* sources_ = nullptr;
-  Stash newest_;
+  std::vector<StorageRange> ranges_;
+  std::vector<c10::DataPtr> newest_;
 };
 
 void Executor::stash(const Instruction& instruction) {
@@ -84,7 +121,10 @@ void Executor::stash(const Instruction& instruction) {
   Stash& kept = stashed_[{instruction.stage, instruction.version}];
   if (!store) return;
   const torch::NoGradGuard no_grad;
-  for (const GradientSource& source : store->sources()) kept.push_back(source.leaf.detach().clone());
+  const auto bytes = torch::TensorOptions().device(device_).dtype(torch::kUInt8);
+  for (const StorageRange& range : memory_of(store->sources())) {
+    kept.push_back(torch::empty({0}, bytes).set_(range.storage, range.first, {range.last - range.first}, {1}).clone());
+  }
 }
 
 /// From the stage before or after, on this rank or another.

@@ -99,13 +99,17 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
   const auto floats = torch::TensorOptions().device(device_);
   const bool is_shared = place.shared && sharing_.sharers, mixed = compute_type_ != torch::kFloat32;
   Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
-  // A second use lies where the first does, and needs no room here.
+  // A second use lies where the first does, and needs no room here. Vectors lie together: in mixed precision the model
+  // computes with their masters, and whoever copies what it computes with takes no others.
   std::map<size_t, int64_t> compact;
   int64_t room = 0;
-  for (const size_t i : place.items) {
-    if (!all.items[i].parameter.defined()) continue;
-    compact[i] = room;
-    room += (layout.items()[i].count + kAlignment - 1) / kAlignment * kAlignment;
+  for (const bool vectors : {true, false}) {
+    for (const size_t i : place.items) {
+      const torch::Tensor& parameter = all.items[i].parameter;
+      if (!parameter.defined() || (parameter.dim() < 2) != vectors) continue;
+      compact[i] = room;
+      room += (layout.items()[i].count + kAlignment - 1) / kAlignment * kAlignment;
+    }
   }
   if (room == 0) {
     group.whole = group.master = torch::empty({0}, floats);

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "trireme/config/config.h"
 #include "trireme/runtime/parameter_store.h"
@@ -24,12 +25,16 @@ class DeviceUpdate {
 
   /// Before the step: the optimizer's step number (from 0), its learning rate and the factor of the gradients.
   void prepare(int64_t step, double lr, double factor);
-  /// Where this rank holds a part of the model: adds over the others what it has; doubles, [shared by replicas or not]
-  /// by [part of a mesh tensor or whole].
-  using SumOverModel = std::function<void(torch::Tensor& squares)>;
-  void set_sum_over_model(SumOverModel sum_over_model);
+  /// Where this rank holds a part of the model: gives the norm of all sums of gradients, from block_squares() of all
+  /// ranks. The host then waits for the gradients.
+  using NormOfModel = std::function<double()>;
+  void set_norm_of_model(NormOfModel norm_of_model);
+  /// As append_block_squares() (optimizer/kernels.h), bit by bit, of the gradient of each share. Waits for them.
+  std::vector<double> block_squares();
   /// Enqueues norm and update; nothing is updated where the norm is not finite. Also brings `values` to the host.
   void enqueue(const torch::Tensor& values);
+  /// Enqueues the update alone, whatever the gradients are: for several in a step, each after its prepare().
+  void enqueue_update();
   struct Outcome {
     double gradient_norm = 0;
     bool skipped = false;

@@ -11,8 +11,10 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig&, double, ParameterStore&, Opti
 }
 DeviceUpdate::~DeviceUpdate() = default;
 void DeviceUpdate::prepare(int64_t, double, double) {}
-void DeviceUpdate::set_sum_over_model(SumOverModel) {}
+void DeviceUpdate::set_norm_of_model(NormOfModel) {}
+std::vector<double> DeviceUpdate::block_squares() { return {}; }
 void DeviceUpdate::enqueue(const torch::Tensor&) {}
+void DeviceUpdate::enqueue_update() {}
 DeviceUpdate::Outcome DeviceUpdate::read() { return {}; }
 
 }  // namespace trireme

@@ -5,23 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/models/batch_norm.h"
 #include "trireme/models/functions.h"
-#include "trireme/optimizer/kernels.h"
-#include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
 namespace {
-
-// What is summed over micro-batches beside gradients: these, then the statistics.
-enum Value : int64_t { kLoss, kStop, kNumValues };
 
 constexpr int64_t kWarmupSteps = 3;  // before a graph is captured: libraries choose their algorithms in them
 
@@ -89,17 +83,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
         std::make_unique<DeviceUpdate>(config.optimizer, config.train.clip, part_->parameters(), *optimizer_,
                                        [this](size_t share) { return part_->gradient(share); });
     if (groups_.model() || groups_.sharers()) {
-      device_update_->set_sum_over_model([this](torch::Tensor& squares) {
-        const CallOptions options = call_options(device_);
-        const auto sum = [&](Communicator* comm, const torch::Tensor& values) {
-          if (comm) comm->start_all_reduce(data_of(values), ReduceOp::kSum, options).wait_on(options.stream);
-        };
-        sum(groups_.sharers(), squares[0]);
-        torch::Tensor parts = squares.select(1, 0).contiguous();
-        sum(groups_.tensor(), parts);
-        squares.select(1, 0).copy_(parts);
-        sum(groups_.pipeline(), squares);
-      });
+      device_update_->set_norm_of_model([this] { return totals(0).norm; });
     }
     device_scale_ = torch::ones({}, torch::TensorOptions().device(device_));
     if (config.precision.matmul == "fp8") fp8_ = std::make_unique<Fp8Products>(part_->model());
@@ -225,7 +209,9 @@ StepReport Trainer::step(bool stop) {
   }
   report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
   if (inputs_) report.data_s = inputs_->next();
-  if (device_.is_cuda()) {
+  if (num_updates() > 1) {
+    run_updates(report);
+  } else if (device_.is_cuda()) {
     run_on_device(report);
   } else {
     run_on_host(report);
@@ -239,14 +225,7 @@ StepReport Trainer::step(bool stop) {
 }
 
 void Trainer::run_on_host(StepReport& report) {
-  if (num_updates() == 1) {
-    report.times = executor_->run([this, &report](int) { apply_gradients(report); });
-    return;
-  }
-  updates_.clear();
-  loss_sum_ = 0;
-  report.times = executor_->run([this, &report](int stage) { update_stage(stage, report); });
-  finish_updates(report);
+  report.times = executor_->run([this, &report](int) { apply_gradients(report); });
 }
 
 /// The host only enqueues, then waits once. After some steps the whole step is one graph.
@@ -297,62 +276,6 @@ bool Trainer::can_capture() const {
   return config_.train.graph && world_.size() == 1 && config_.model.dropout == 0 && !faults_armed();
 }
 
-/// Of the gradient of each entry, from the sums over its blocks, whoever has them.
-std::vector<double> Trainer::squares() const {
-  if (server_) return server_->squares();
-  const auto blocks_of = [](int64_t count) { return (static_cast<size_t>(count) + kSquaresBlock - 1) / kSquaresBlock; };
-  std::vector<size_t> first = {0};
-  for (const ParameterStore::Entry& entry : parameters().entries()) {
-    first.push_back(first.back() + blocks_of(local_part(entry.parameter).numel()));
-  }
-  std::vector<double> blocks(first.back(), 0.0), sums;
-  Communicator* const sharers = groups_.sharers();
-  const std::vector<ParameterStore::Share>& shares = parameters().shares();
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const ParameterStore::Share& share = shares[i];
-    // What all have counts once.
-    if (sharers && sharers->rank() > 0 && !parameters().entries()[share.entry].is_shared) continue;
-    const torch::Tensor gradient = part_->gradient(i).to(torch::kFloat32);
-    sums.clear();
-    append_block_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(share.count), sums);
-    const size_t at = first[share.entry] + static_cast<size_t>(share.first) / kSquaresBlock;
-    std::copy(sums.begin(), sums.end(), blocks.begin() + static_cast<std::ptrdiff_t>(at));
-  }
-  if (sharers) sharers->all_reduce(blocks);
-  std::vector<double> squares;
-  for (size_t i = 0; i + 1 < first.size(); ++i) {
-    squares.push_back(add_block_squares(std::span(blocks).subspan(first[i], first[i + 1] - first[i])));
-  }
-  return squares;
-}
-
-/// Sums follow the order of the whole model's parameters, wherever they are: so no cut changes a bit.
-Trainer::Totals Trainer::totals(double own_loss) const {
-  const std::vector<ModelPart::Weight>& weights = part_->weights();
-  const size_t count = weights.size();
-  // Of each parameter the square of its gradient: of what every rank of a stage has whole, then of what it has a part
-  // of; then the loss.
-  std::vector<double> numbers(2 * count + 1, 0.0);
-  const std::vector<double> squares = this->squares();
-  for (size_t i = 0; i < count; ++i) {
-    if (weights[i].entry < 0) continue;
-    const auto entry = static_cast<size_t>(weights[i].entry);
-    const MeshSpec* spec = mesh_spec(parameters().entries()[entry].parameter);
-    numbers[spec && !spec->layout->is_replicated ? count + i : i] = squares[entry];
-  }
-  const float* values = values_of(part_->stages().back()).const_data_ptr<float>();
-  if (part_->has_last()) numbers.back() = own_loss;
-  if (groups_.pipeline()) groups_.pipeline()->all_reduce(numbers);
-  std::vector<double> parts = {0};
-  double sum = 0;
-  for (size_t i = 0; i < count; ++i) {
-    sum += numbers[i];
-    parts[0] += numbers[count + i];
-  }
-  if (groups_.tensor()) groups_.tensor()->all_reduce(parts);
-  return {std::sqrt(sum + parts[0]), numbers.back(), values[kStop] > 0};
-}
-
 /// What the update is to be made with lies in slot 0, unless servers have it.
 void Trainer::collect_gradients() {
   if (server_) return;
@@ -395,36 +318,6 @@ void Trainer::apply_gradients(StepReport& report) {
 void Trainer::meet_replicas(const StepReport& report) {
   local_->after_step(steps_done_);
   if (report.stop_wanted || steps_done_ + 1 == config_.train.steps) local_->settle();
-}
-
-/// One of several updates in a step, while micro-batches are under way in other stages.
-void Trainer::update_stage(int number, StepReport& report) {
-  const auto& stages = part_->stages();
-  const auto stage =
-      std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
-  const int64_t update = updates_[number]++;
-  if (part_->is_last(*stage)) loss_sum_ += values_of(*stage).const_data_ptr<float>()[kLoss];
-  optimizer_->update(
-      [&](size_t share) {
-        return &part_->stage_of(share) == &*stage ? part_->gradient(share).to(torch::kFloat32) : torch::Tensor();
-      },
-      gradient_factor_, report.learning_rate, steps_done_ * num_updates() + update);
-  update_statistics(*stage);
-}
-
-/// The norm is that of the last update.
-void Trainer::finish_updates(StepReport& report) {
-  const Totals totals = this->totals(loss_sum_);
-  report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
-  report.stop_wanted = totals.stop;
-  report.gradient_norm = totals.norm * gradient_factor_;
-  if (std::isfinite(totals.loss) && std::isfinite(totals.norm)) return;
-  report.skipped = true;
-  ++bad_steps_;
-  report.bad = fmt::format("step {}: the {} not finite, and the weights have been updated with it", steps_done_,
-                           std::isfinite(totals.loss) ? "gradients are" : "loss is");
-  if (config_.train.on_nan != "stop") return;
-  throw_once(world_.comm(), Error(report.bad, "go back to the newest checkpoint with a lower optimizer.lr"));
 }
 
 /// After the update, or after it was skipped: counts, blames, and adapts the loss scale.

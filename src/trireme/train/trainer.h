@@ -154,6 +154,8 @@ class Trainer {
   void restore(const std::string& meta, bool keep_position = false);
 
  private:
+  /// What is summed over micro-batches beside gradients: these, then the statistics.
+  enum Value : int64_t { kLoss, kStop, kNumValues };
   /// What all ranks of a model must know before the update.
   struct Totals {
     double norm = 0;  ///< of the gradients' sums
@@ -169,12 +171,14 @@ class Trainer {
   void run_on_device(StepReport& report);
   bool can_capture() const;
   void update_fp8_scales();
+  std::vector<double> block_squares() const;
   std::vector<double> squares() const;
   Totals totals(double own_loss) const;
   void collect_gradients();
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
-  void update_stage(int number, StepReport& report);
+  void run_updates(StepReport& report);
+  void update_stage(int number, const StepReport& report);
   void finish_updates(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
   std::optional<BadNumber> find_bad_number();
@@ -221,8 +225,8 @@ class Trainer {
   double gradient_factor_ = 1;  ///< from sums to averages, without clipping
   std::optional<double> clock_offset_;
   // Where a step has several updates.
-  std::map<int, int64_t> updates_;  ///< of each stage
-  double loss_sum_ = 0;
+  int64_t updates_ = 0;     ///< of this rank's stage
+  torch::Tensor loss_sum_;  ///< of the micro-batches' losses, a double
 };
 
 }  // namespace trireme

@@ -175,10 +175,13 @@ std::string explained(const std::string& words) {
   const bool asked = at != std::string::npos;
   if (!asked && words.find("std::bad_alloc") == std::string::npos) return words;
   const uint64_t bytes = asked ? std::strtoull(words.c_str() + at + kAsked.size(), nullptr, 10) : 0;
+  // In a pipeline the executor has said where: rank, step and instruction.
+  const bool has_place = words.starts_with("rank ") && words.find(" of the pipeline, ") < words.find(": ");
   return fmt::format(
-      "this worker is out of memory{}\n  hold less of the model on each worker (parallel.tp, parallel.pp or "
-      "parallel.zero "
-      "= 3), keep fewer activations (train.recompute = \"full\", a lower train.micro_batch), or run fewer workers here",
+      "{}this worker is out of memory{}\n  hold less of the model on each worker (parallel.tp, parallel.pp or "
+      "parallel.zero = 3), keep fewer activations (train.recompute = \"full\", a lower train.micro_batch), or run "
+      "fewer workers here",
+      has_place ? words.substr(0, words.find(": ") + 2) : "",
       bytes > 0 ? fmt::format(": the system did not give {} more", format_bytes(bytes)) : "");
 }
 

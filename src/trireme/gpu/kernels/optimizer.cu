@@ -99,6 +99,17 @@ ParameterBlocks::ParameterBlocks(const std::vector<ParameterSpan>& spans, Type g
 
 ParameterBlocks::~ParameterBlocks() { delete inside_; }
 
+int64_t ParameterBlocks::num_blocks() const { return inside_->table.num_blocks; }
+
+void ParameterBlocks::block_squares(double* host, Stream stream) {
+  if (inside_->table.num_blocks == 0) return;
+  launch_block_sums(inside_->table, inside_->gradient_type, stream);
+  check(
+      cudaMemcpyAsync(host, inside_->table.block_sums, static_cast<size_t>(inside_->table.num_blocks) * sizeof(double),
+                      cudaMemcpyDeviceToHost, stream),
+      "cudaMemcpyAsync of the squares of gradients");
+}
+
 void ParameterBlocks::gradient_norm(StepValues* values, Stream stream) {
   launch_gradient_norm(inside_->table, inside_->gradient_type, values, stream);
 }

@@ -50,9 +50,13 @@ class ParameterBlocks {
   ~ParameterBlocks();
   ParameterBlocks(const ParameterBlocks&) = delete;
 
+  int64_t num_blocks() const;
+  /// Σ g² of each block, span by span, into pinned memory of the host: what a norm over parameters that others have can
+  /// be made of. Enqueued.
+  void block_squares(double* host, Stream stream);
   /// values->norm and values->skipped from all gradients. Sums over fixed blocks that meet in a fixed tree.
   void gradient_norm(StepValues* values, Stream stream);
-  /// One step, with clipping by values->norm; nothing where values->skipped. Call gradient_norm() first.
+  /// One step, with clipping by values->norm; nothing where values->skipped.
   void update(const OptimizerSettings& settings, const StepValues* values, Stream stream);
 
  private:

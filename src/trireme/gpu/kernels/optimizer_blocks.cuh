@@ -48,6 +48,7 @@ struct NormTable {
   double* chunk_sums;
 };
 
+void launch_block_sums(const NormTable& table, Type gradient_type, Stream stream);
 void launch_gradient_norm(const NormTable& table, Type gradient_type, StepValues* values, Stream stream);
 void launch_update(const Block* blocks, int64_t num_blocks, Type gradient_type, Type compute_type,
                    const OptimizerSettings& settings, const StepValues* values, Stream stream);

@@ -120,13 +120,15 @@ __global__ void __launch_bounds__(kTreeThreads, 1) tree_kernel(const NormTable t
 
 }  // namespace
 
+void launch_block_sums(const NormTable& table, Type gradient_type, Stream stream) {
+  if (table.num_blocks == 0) return;
+  const auto grid = static_cast<unsigned>(ceil_div(table.num_blocks * kThreadsPerBlock, kThreads));
+  with_type(gradient_type, [&]<typename T>(TypeTag<T>) { block_sums_kernel<T><<<grid, kThreads, 0, stream>>>(table); });
+  check_launch("block sums of gradients");
+}
+
 void launch_gradient_norm(const NormTable& table, Type gradient_type, StepValues* values, Stream stream) {
-  if (table.num_blocks > 0) {
-    const auto grid = static_cast<unsigned>(ceil_div(table.num_blocks * kThreadsPerBlock, kThreads));
-    with_type(gradient_type,
-              [&]<typename T>(TypeTag<T>) { block_sums_kernel<T><<<grid, kThreads, 0, stream>>>(table); });
-    check_launch("block sums of gradients");
-  }
+  launch_block_sums(table, gradient_type, stream);
   tree_kernel<<<1, kTreeThreads, 0, stream>>>(table, values);
   check_launch("norm of gradients");
 }

@@ -68,22 +68,27 @@ double tree(const double* values, size_t count) {
   return tree(values, split) + tree(values + split, count - split);
 }
 
+std::vector<double> reference_blocks(const Pair& pair) {
+  const auto count = static_cast<size_t>(pair.p.count);
+  std::vector<double> sums;
+  for (size_t first = 0; first < count; first += 4096) {
+    double lanes[16] = {};
+    for (size_t i = first; i < std::min(count, first + 4096); ++i) {
+      const double value = pair.gradient_at(i);
+      lanes[i % 16] += value * value;
+    }
+    for (size_t half = 8; half > 0; half /= 2) {
+      for (size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    }
+    sums.push_back(lanes[0]);
+  }
+  return sums;
+}
+
 double reference_norm(const std::vector<Pair>& pairs, double factor) {
   double sum = 0;
   for (const Pair& pair : pairs) {
-    const auto count = static_cast<size_t>(pair.p.count);
-    std::vector<double> sums;
-    for (size_t first = 0; first < count; first += 4096) {
-      double lanes[16] = {};
-      for (size_t i = first; i < std::min(count, first + 4096); ++i) {
-        const double value = pair.gradient_at(i);
-        lanes[i % 16] += value * value;
-      }
-      for (size_t half = 8; half > 0; half /= 2) {
-        for (size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-      }
-      sums.push_back(lanes[0]);
-    }
+    const std::vector<double> sums = reference_blocks(pair);
     sum += tree(sums.data(), sums.size());
   }
   return std::sqrt(sum) * factor;
@@ -210,6 +215,20 @@ TEST_F(OptimizerTest, EveryRuleHasTheBitsOfTheCpu) {
       check_steps(make(kParameters, type, Type::kBFloat16), type, settings,
                   fmt::format("{}, gradients of {}", name, name_of(type)));
     }
+  }
+}
+
+TEST_F(OptimizerTest, SquaresOfBlocksHaveTheBitsOfTheCpu) {
+  for (const Type type : {Type::kFloat, Type::kHalf, Type::kBFloat16}) {
+    const std::vector<Pair> pairs = make(kParameters, type, Type::kBFloat16);
+    ParameterBlocks blocks(spans_of(pairs), type, Type::kBFloat16);
+    std::vector<double> expected, found(static_cast<size_t>(blocks.num_blocks()));
+    for (const Pair& pair : pairs) {
+      for (const double sum : reference_blocks(pair)) expected.push_back(sum);
+    }
+    blocks.block_squares(found.data(), stream_);
+    wait();
+    EXPECT_EQ(found, expected) << name_of(type);
   }
 }
 

@@ -39,12 +39,14 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
   shape_ = {.schedule = make_schedule({.kind = schedule_kind(options_.schedule),
                                        .num_ranks = num_ranks,
                                        .num_micro_batches = options_.num_micro_batches,
-                                       .interleave = options_.interleave}),
+                                       .interleave = options_.interleave,
+                                       .update_every = options_.update_every}),
             .num_replicas = options_.num_replicas,
             .num_leaves = options_.num_leaves,
             .recompute = options_.recompute};
   cut();
   find_shared();
+  refuse_shared();
   const int num_slots = lower_pipeline(shape_, pipeline_rank_, replica_).num_slots;
   check_same_everywhere();
   split_ranks();
@@ -67,12 +69,6 @@ void Pipeline::check_options() const {
   if (options_.num_replicas < 1 || comm_.size() % options_.num_replicas != 0) {
     throw UsageError(fmt::format("{} ranks cannot be {} replicas of a pipeline", comm_.size(), options_.num_replicas),
                      "let num_replicas divide the number of ranks");
-  }
-  const ScheduleKind kind = schedule_kind(options_.schedule);
-  if (!is_synchronous(kind)) {
-    throw UsageError(
-        fmt::format("{} updates weights while micro-batches are under way, which a Pipeline does not", name_of(kind)),
-        "take a synchronous schedule, such as 1f1b or pipedream-flush");
   }
 }
 
@@ -115,13 +111,22 @@ void Pipeline::find_shared() {
   std::sort(shared_.begin(), shared_.end(), before);  // the same on all ranks, unlike addresses
 }
 
+/// Owners' weights go to the others once a step.
+void Pipeline::refuse_shared() const {
+  if (shared_.empty() || is_synchronous(schedule_kind(options_.schedule))) return;
+  const Use& use = shared_[0].uses[0];
+  throw UsageError(fmt::format("stages {} and {} share {}, and {} updates them at different moments", use.stage,
+                               shared_[0].uses[1].stage, sources_of(use.stage)[use.source].name, options_.schedule),
+                   "take a synchronous schedule, such as 1f1b, or cut the model so that one stage has both uses");
+}
+
 void Pipeline::check_same_everywhere() const {
   const PipelineOptions& o = options_;
   std::vector<std::string> lines{fmt::format(
-      "schedule {}, {} micro-batches, {} replicas, interleave {}, stages {}, {} leaves, average {}, groups of {} MiB, "
-      "seed {}",
-      o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, partition_to_text(partition_), o.num_leaves,
-      o.average, o.group_mb, o.seed)};
+      "schedule {}, {} micro-batches, {} replicas, interleave {}, update every {}, stages {}, {} leaves, average {}, "
+      "groups of {} MiB, seed {}",
+      o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, o.update_every, partition_to_text(partition_),
+      o.num_leaves, o.average, o.group_mb, o.seed)};
   for (const bool again : o.recompute) lines.push_back(fmt::format("recompute {}", again));
   for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
     for (const GradientSource& source : sources_of(stage)) lines.push_back(describe(source.name, source.leaf));
@@ -208,6 +213,12 @@ std::vector<int> Pipeline::groups_of_stages() {
   return {data, data + counts.numel()};
 }
 
+/// Micro-batches of a step count update by update, and in each replica by replica.
+int Pipeline::own_number_of(int micro_batch) const {
+  const int in_update = shape_.schedule.micro_batches_in_update();
+  return micro_batch / (in_update * options_.num_replicas) * in_update + micro_batch % in_update;
+}
+
 torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const {
   const int64_t count = options_.num_micro_batches;
   if (!batch.defined() || batch.dim() == 0) {
@@ -219,7 +230,7 @@ torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& ba
                      "let num_micro_batches divide the batch");
   }
   const int64_t size = batch.size(0) / count;
-  return batch.narrow(0, (micro_batch - replica_ * count) * size, size);
+  return batch.narrow(0, own_number_of(micro_batch) * size, size);
 }
 
 /// Of one stage; with the loss after the last.
@@ -229,12 +240,20 @@ torch::Tensor Pipeline::forward(LayerRange range, const torch::Tensor& x, int mi
   for (int i = range.first; i < range.last; ++i) y = layers_[static_cast<size_t>(i)].forward<torch::Tensor>(y);
   if (range.last < static_cast<int>(layers_.size())) return y;
   const torch::Tensor value = (*loss_)(y, micro_batch_of("target", target_, micro_batch));
-  const torch::Tensor loss = options_.average ? value / (options_.num_micro_batches * options_.num_replicas) : value;
-  losses_[micro_batch] = loss.detach();
-  return loss;
+  if (!options_.average) {
+    losses_[micro_batch] = value.detach();
+    return value;
+  }
+  losses_[micro_batch] = value.detach() / (options_.num_micro_batches * options_.num_replicas);
+  return value / (shape_.schedule.micro_batches_in_update() * options_.num_replicas);
 }
 
-double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss) {
+double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss, const Update& update) {
+  if (!update && executor_->program().num_updates > 1) {
+    throw UsageError(fmt::format("{} updates weights while micro-batches are under way, and step() got no update",
+                                 options_.schedule),
+                     "step(input, target, loss, [&] { optimizer.step(); })");
+  }
   const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
   input_ = input;
   target_ = target;
@@ -242,7 +261,10 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   losses_.clear();
   executor_->set_step(num_steps_);
   share_weights();
-  executor_->run([this](int) { give_gradients(); });
+  executor_->run([&](int) {
+    give_gradients();
+    if (update) run_update(update);
+  });
   input_.reset();
   target_.reset();
   ++num_steps_;
@@ -293,6 +315,20 @@ void Pipeline::give_gradients() {
     for (size_t i = 0; i < sources.size(); ++i) {
       if (!sources[i].again) sources[i].leaf.mutable_grad() = store->gradient(0, i);
     }
+  }
+}
+
+/// Where micro-batches are under way, autograd would take a change of their weights for a mistake: it counts changes.
+/// Each gets the weights of its forward pass back ([Note: Old weights]), so nothing has changed for it.
+void Pipeline::run_update(const Update& update) {
+  if (executor_->program().num_updates == 1) return update();
+  std::vector<int64_t> versions;
+  for (const auto& [name, parameter] : parameters_) versions.push_back(parameter._version());
+  update();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor& parameter = parameters_[i].second;
+    c10::VariableVersion(torch::autograd::impl::version_counter(parameter)).set_version(versions[i]);
+    parameter.mutable_grad().reset();
   }
 }
 

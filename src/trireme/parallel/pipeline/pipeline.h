@@ -7,6 +7,11 @@
 //     optimizer.step();
 //   }
 //
+// The asynchronous schedules (pipedream, pipedream-vertical-sync, pipedream-2bw) update weights while micro-batches are
+// under way, so step() itself calls the optimizer, several times:
+//
+//   pipeline.step(input, target, loss_of, [&] { optimizer.step(); });
+//
 // With replicas, data parallelism is around it: ranks are numbered replica by replica, and in each along the pipeline;
 // every replica has its own part of the batch. Weights are bit for bit those of one rank that adds the micro-batches'
 // gradients along the same tree ([Note: Leaves]), whatever the schedule.
@@ -44,10 +49,11 @@ struct PipelineOptions {
   int num_micro_batches = 1;         ///< into which each replica cuts its part of the batch
   int num_replicas = 1;              ///< the pipeline has as many ranks as there are for each
   int interleave = 0;                ///< stages a rank, for "interleaved"
+  int update_every = 0;              ///< asynchronous schedules: micro-batches of a replica in an update; 0: the least
   std::string split = "";            ///< layers of each stage, "4,4" or "0-3,4-7"; empty: by costs
   std::vector<double> costs = {};    ///< of each layer; empty: its parameters
   std::vector<bool> recompute = {};  ///< activations instead of keeping them: one a stage, or one for all
-  int num_leaves = 0;                ///< of the tree of sums, over all replicas; 0: one a micro-batch
+  int num_leaves = 0;                ///< of an update's tree of sums, over all replicas; 0: one a micro-batch
   bool average = true;               ///< over micro-batches and replicas; false: losses and gradients are summed
   double group_mb = 4;               ///< MiB of gradients that travel between replicas together
   uint64_t seed = 0;                 ///< of RandomScope
@@ -65,10 +71,15 @@ class Pipeline {
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
 
+  /// Changes parameters() by their gradients, in place: an optimizer's step.
+  using Update = std::function<void()>;
+
   /// Puts this step's gradients into the `.grad` of parameters() and returns the loss, the same on all ranks. `input`
   /// and `target` are this replica's part of the batch, cut along dim 0; the first is read by the rank of the first
-  /// stage, the second by that of the last, and others may give none.
-  double step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss);
+  /// stage, the second by that of the last, and others may give none. `update`, where there is one, is called when the
+  /// gradients are there: by synchronous schedules once, at the end; by asynchronous ones, which need it, after each
+  /// update's micro-batches, and `.grad` holds only what that update is made of, only until it returns.
+  double step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss, const Update& update = {});
 
   /// That this rank trains. Names are those of the whole model: "3.weight"; of a parameter with several, the first.
   std::vector<torch::Tensor> parameters() const;
@@ -95,6 +106,7 @@ class Pipeline {
   };
 
   void check_options() const;
+  void refuse_shared() const;
   void find_shared();
   void check_same_everywhere() const;
   void cut();
@@ -107,6 +119,8 @@ class Pipeline {
   void share_weights();
   void add_shared_gradients();
   void give_gradients();
+  void run_update(const Update& update);
+  int own_number_of(int micro_batch) const;
   int rank_of(int stage) const { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; }
   bool owns(int stage) const { return rank_of(stage) == pipeline_rank_; }
 

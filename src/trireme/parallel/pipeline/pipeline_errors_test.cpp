@@ -57,7 +57,10 @@ TEST(PipelineErrors, WhatCannotBeIsRefusedAtOnce) {
   expect_refused(3, two, {.num_micro_batches = 4}, {"3", "2", "layers"});
   expect_refused(2, two, {.schedule = "interleaved", .num_micro_batches = 4}, {"4", "2", "layers"});
   expect_refused(3, small_model(), {.num_micro_batches = 4, .num_replicas = 2}, {"3 ranks cannot be 2 replicas"});
-  expect_refused(2, two, {.schedule = "pipedream", .num_micro_batches = 4}, {"pipedream", "synchronous"});
+  expect_refused(2, two, {.schedule = "pipedream", .num_micro_batches = 4, .update_every = 3}, {"4", "updates of 3"});
+  const Linear tied(4, 4);
+  expect_refused(2, Sequential(tied, tied), {.schedule = "pipedream", .num_micro_batches = 4},
+                 {"stages 0 and 1 share 0.weight", "pipedream", "synchronous"});
   expect_refused(2, two, {.schedule = "1f2b"}, {"1f2b", "1f1b"});
   expect_refused(2, small_model(), {.split = "4,4,4"}, {"4,4,4 has 3 stages", "has 2"});
   expect_refused(2, two, {.costs = {1, 2, 3}}, {"3 costs for 2 layers"});

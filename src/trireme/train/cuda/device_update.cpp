@@ -5,7 +5,6 @@
 
 #include "trireme/gpu/kernels/optimizer.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/mesh_tensor.h"
 
 namespace trireme {
 namespace {
@@ -43,21 +42,13 @@ struct DeviceUpdate::Inside {
         settings(settings_of(config_, clip)),
         device(device_),
         values(bytes_for_values(torch::TensorOptions().device(device_))),
-        before(bytes_for_values(torch::TensorOptions().pinned_memory(true))),
         after(bytes_for_values(torch::TensorOptions().pinned_memory(true))) {}
 
-  /// The norm of all gradients where this rank has parts of some: what others have too counts once.
-  void norm_over_model() const {
-    torch::Tensor squares = torch::zeros({2, 2}, torch::TensorOptions().device(device).dtype(torch::kFloat64));
-    for (const Gradient& each : gradients) {
-      squares[each.is_shared ? 0 : 1][each.is_part ? 0 : 1].add_(
-          torch::linalg_vector_norm(each.values, 2, {}, false, torch::kFloat64).square());
-    }
-    sum_over_model(squares);
-    const torch::Tensor doubles = values.view(torch::kFloat64);
-    torch::Tensor norm = doubles[offsetof(gpu::StepValues, norm) / sizeof(double)];
-    norm.copy_(squares.sum().sqrt() * doubles[offsetof(gpu::StepValues, factor) / sizeof(double)]);
-    doubles[offsetof(gpu::StepValues, skipped) / sizeof(double)].copy_(norm.isfinite().logical_not());
+  /// To the device. Memory of its own each time: several may be under way.
+  void write(const gpu::StepValues& wanted) {
+    const torch::Tensor bytes = bytes_for_values(torch::TensorOptions().pinned_memory(true));
+    std::memcpy(bytes.data_ptr(), &wanted, sizeof wanted);
+    values.copy_(bytes, /*non_blocking=*/true);
   }
 
   gpu::StepValues* device_values() const { return reinterpret_cast<gpu::StepValues*>(values.data_ptr()); }
@@ -66,15 +57,11 @@ struct DeviceUpdate::Inside {
   const OptimizerConfig config;
   const gpu::OptimizerSettings settings;
   const torch::Device device;
-  torch::Tensor values, before, after;  ///< StepValues: on the device, as written and as read by the host
-  torch::Tensor step_values;            ///< of the executor, on the host
+  gpu::StepValues prepared;
+  torch::Tensor values, after;  ///< StepValues: on the device, and as read by the host
+  torch::Tensor step_values;    ///< of the executor, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
-  struct Gradient {
-    torch::Tensor values;  ///< where they lie
-    bool is_part, is_shared;
-  };
-  std::vector<Gradient> gradients;
-  SumOverModel sum_over_model;
+  NormOfModel norm_of_model;
 };
 
 DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
@@ -91,8 +78,6 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
     if (share.compute.defined()) span.compute = share.compute.data_ptr();
     const torch::Tensor from = gradient(i);
     gradient_type = from.scalar_type();
-    const MeshSpec* spec = mesh_spec(entry.parameter);
-    inside_->gradients.push_back({from, spec && !spec->layout->is_replicated, entry.is_shared});
     span.gradient = from.const_data_ptr();
     const auto [first, second] = optimizer.state_of(i);
     span.first = first;
@@ -107,9 +92,7 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
 
 DeviceUpdate::~DeviceUpdate() = default;
 
-void DeviceUpdate::set_sum_over_model(SumOverModel sum_over_model) {
-  inside_->sum_over_model = std::move(sum_over_model);
-}
+void DeviceUpdate::set_norm_of_model(NormOfModel norm_of_model) { inside_->norm_of_model = std::move(norm_of_model); }
 
 void DeviceUpdate::prepare(int64_t step, double lr, double factor) {
   const auto t = static_cast<double>(step + 1);
@@ -118,8 +101,18 @@ void DeviceUpdate::prepare(int64_t step, double lr, double factor) {
   values.lr = lr;
   values.correction1 = 1 - std::pow(inside_->config.beta1, t);
   values.correction2 = 1 - std::pow(inside_->config.beta2, t);
-  std::memcpy(inside_->before.data_ptr(), &values, sizeof values);
-  inside_->values.copy_(inside_->before, /*non_blocking=*/true);
+  inside_->prepared = values;
+  inside_->write(values);
+}
+
+std::vector<double> DeviceUpdate::block_squares() {
+  Inside& in = *inside_;
+  const auto doubles = torch::TensorOptions().dtype(torch::kFloat64).pinned_memory(true);
+  const torch::Tensor sums = torch::empty({in.blocks->num_blocks()}, doubles);
+  in.blocks->block_squares(sums.data_ptr<double>(), in.stream());
+  synchronize(in.device);
+  const double* first = sums.const_data_ptr<double>();
+  return {first, first + sums.numel()};
 }
 
 void DeviceUpdate::enqueue(const torch::Tensor& values) {
@@ -127,14 +120,21 @@ void DeviceUpdate::enqueue(const torch::Tensor& values) {
   if (!in.step_values.defined()) {
     in.step_values = torch::empty(values.sizes(), torch::TensorOptions().pinned_memory(true));
   }
-  if (in.sum_over_model) {
-    in.norm_over_model();
+  if (in.norm_of_model) {
+    gpu::StepValues wanted = in.prepared;
+    wanted.norm = in.norm_of_model() * wanted.factor;
+    wanted.skipped = std::isfinite(wanted.norm) ? 0 : 1;
+    in.write(wanted);
   } else {
     in.blocks->gradient_norm(in.device_values(), in.stream());
   }
   in.blocks->update(in.settings, in.device_values(), in.stream());
   in.after.copy_(in.values, /*non_blocking=*/true);
   in.step_values.copy_(values, /*non_blocking=*/true);
+}
+
+void DeviceUpdate::enqueue_update() {
+  inside_->blocks->update(inside_->settings, inside_->device_values(), inside_->stream());
 }
 
 DeviceUpdate::Outcome DeviceUpdate::read() {
