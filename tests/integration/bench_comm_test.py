@@ -213,6 +213,7 @@ class Mistakes(unittest.TestCase):
         self.check(["--algorithm", "rign"], "did you mean 'ring'?")
         self.check(["--buffers", "registred"], "did you mean registered?")
         self.check(["--compare", "nccl"], "nccl", "mpi, gloo")
+        self.check(["--device", "cda"], "did you mean cuda?")
         self.check(["--sises", "4KiB"], "did you mean --sizes?")
 
     def test_values(self):
@@ -229,6 +230,11 @@ class Mistakes(unittest.TestCase):
         self.check(["--explain", "--compare", "mpi"], "--explain")
         self.check(["--explain", "--ranks", "1"], "at least 2 ranks")
         self.check(["--algorithm", "in-place", "--transport", "tcp"], "shared memory")
+        self.check(["--device", "cuda", "--explain"], "its own backends, ipc and nccl")
+
+    @unittest.skipIf(os.path.exists(os.path.join(BIN, "..", "lib", "libtrireme_gpu.so")), "built with GPU code")
+    def test_a_build_without_gpu_code_says_so(self):
+        self.check(["--device", "cuda"], "no GPU code", "--preset cuda")
 
     def test_without_mpirun(self):
         self.check(["--compare", "mpi"], "mpirun", "openmpi-bin", code=1, PATH="/nonexistent")

@@ -77,6 +77,13 @@ void write_cluster(const BenchTrainFlags& flags) {
     throw UsageError("--write-cluster measures trainings of its own",
                      "leave out --layouts, --compare, --plot and --precision-table");
   }
+  // Better now than after minutes of measuring.
+  std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  std::error_code ignored;
+  while (folder.has_relative_path() && !std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
+  if (access(folder.c_str(), W_OK) != 0) {
+    throw UsageError(fmt::format("--write-cluster {}: cannot write to the folder {}", path.string(), folder.string()));
+  }
   const Calibration calibration = calibrate(flags, path);
   if (flags.json) {
     fmt::print("{}\n", calibration_json(calibration).dump(2));
