@@ -71,15 +71,13 @@ class Layouts(unittest.TestCase):
             ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl"))]
         self.check(cases + [("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)])
 
-    def losses(self, schedule, device, compute):
-        """Of each step of an asynchronous pipeline."""
+    def losses(self, *arguments):
+        """Of each step of a training."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
-        done = run(["train", *GPT, *COMMON, f"--train.device={device}", f"--precision.compute={compute}",
-                    "--model.layers=4", "--model.tied=false", "--parallel.dp=1", "--parallel.pp=3",
-                    f"--parallel.schedule={schedule}", "--train.clip=0", "--train.steps=6", "--train.log_every=1",
+        done = run(["train", *GPT, *COMMON, "--train.clip=0", "--train.steps=6", "--train.log_every=1",
                     "--train.target_loss=0", "--optimizer.warmup_steps=0",
-                    "--observe.run_dir=" + os.path.join(folder, "run")])
+                    "--observe.run_dir=" + os.path.join(folder, "run"), *arguments])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(os.path.join(folder, "run", "events.jsonl")) as events:
             return [event["values"]["loss"] for event in map(json.loads, events) if event["kind"] == "step"]
@@ -90,13 +88,29 @@ class Layouts(unittest.TestCase):
         cases = [(kind, device, "float32") for kind in kinds for device in ("cuda", "cpu")]
         cases += [("pipedream", "cuda", "bfloat16")]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            found = dict(zip(cases, pool.map(lambda case: self.losses(*case), cases)))
+            found = dict(zip(cases, pool.map(lambda case: self.losses(
+                "--model.layers=4", "--model.tied=false", "--parallel.dp=1", "--parallel.pp=3",
+                f"--parallel.schedule={case[0]}", f"--train.device={case[1]}", f"--precision.compute={case[2]}"), cases)))
         for kind in kinds:
             with self.subTest(kind=kind):
                 self.assertLess(distance(found[kind, "cuda", "float32"], found[kind, "cpu", "float32"]), 2e-4)
         full = found["pipedream", "cuda", "float32"]
         self.assertLess(distance(found["pipedream", "cuda", "bfloat16"], full), 0.02)
         self.assertGreater(distance(found["pipedream-vertical-sync", "cuda", "float32"], full), 1e-3)  # another rule
+
+    def test_compression(self):
+        """Two workers on the GPU follow two on the CPU: what is sent, what is kept and what is added are the same."""
+        methods = (["--compression.method=topk", "--compression.density=0.05"], ["--compression.method=powersgd"],
+                   ["--compression.method=qsgd", "--compression.bits=8"], ["--compression.method=bfloat16"],
+                   ["--compression.method=sign", "--parallel.zero=2"])
+        cases = [(i, device) for i in range(len(methods)) for device in ("cuda", "cpu")]
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            found = dict(zip(cases, pool.map(lambda case: self.losses(
+                "--parallel.dp=2", "--precision.compute=float32", *methods[case[0]], f"--train.device={case[1]}"),
+                cases)))
+        for i, method in enumerate(methods):
+            with self.subTest(method=method):
+                self.assertLess(distance(found[i, "cuda"], found[i, "cpu"]), 2e-3)
 
     def test_zero(self):
         self.check([("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0.1"]) for layout, backend in (

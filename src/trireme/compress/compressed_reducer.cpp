@@ -44,6 +44,7 @@ void CompressedReducer::run() {
     lock.unlock();
     std::exception_ptr error;
     try {
+      if (job.ready) job.ready();
       exchanges_[job.group]->sum(job.values, job.step);
     } catch (...) {
       error = std::current_exception();
@@ -58,7 +59,7 @@ void CompressedReducer::run() {
   }
 }
 
-void CompressedReducer::start(int group, std::span<float> values, uint64_t step) {
+void CompressedReducer::start(int group, std::span<float> values, uint64_t step, std::function<void()> ready) {
   if (group < 0 || static_cast<size_t>(group) >= counts_.size()) {
     throw UsageError(fmt::format("there is no group {} to sum: the reducer has {}", group, counts_.size()),
                      "groups are counted from 0, in the order in which the reducer was given them");
@@ -70,7 +71,7 @@ void CompressedReducer::start(int group, std::span<float> values, uint64_t step)
   }
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
-  jobs_.push_back({static_cast<size_t>(group), values, step});
+  jobs_.push_back({static_cast<size_t>(group), values, step, std::move(ready)});
   report_.elements += values.size();
   report_.dense_bytes += dense_sum_bytes(values.size_bytes(), comm_->size());
   changed_.notify_all();

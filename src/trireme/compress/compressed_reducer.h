@@ -12,6 +12,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -35,8 +36,9 @@ class CompressedReducer {
 
   /// Begins the sum of a group, which must stay untouched until finish(). `values` are this rank's gradient, and will
   /// be the sum of all ranks', at least in its share where the layout has shares. `step` names the random numbers and
-  /// the place in the warm-up.
-  void start(int group, std::span<float> values, uint64_t step);
+  /// the place in the warm-up. `ready`, where set, returns when the values are there: a copy from a GPU may be under
+  /// way.
+  void start(int group, std::span<float> values, uint64_t step, std::function<void()> ready = {});
   /// Returns when all that was started is summed.
   void finish();
 
@@ -54,6 +56,7 @@ class CompressedReducer {
     size_t group;
     std::span<float> values;
     uint64_t step;
+    std::function<void()> ready;
   };
   void run();
 

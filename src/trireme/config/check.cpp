@@ -189,6 +189,8 @@ void check_one_bit_adam(const Config& config) {
          "parallel.zero", "set parallel.zero = 0, or take compression.method = \"sign\"");
   refuse(config.train.clip > 0, "sums no gradients after its warm-up, so that nobody knows the norm for", "train.clip",
          "set train.clip = 0");
+  refuse(config.train.device == "cuda", "exchanges momenta of an optimizer on the CPU, not with", "train.device",
+         "take compression.method = \"sign\"");
   refuse(config.compression.warmup_steps == 0, "freezes the second moment after a warm-up, which has no steps with",
          "compression.warmup_steps", "set it to a tenth or more of train.steps, and past optimizer.warmup_steps");
 }
@@ -211,10 +213,6 @@ void check_compression(const Config& config) {
   check_gather(config);
   const CompressionConfig& compression = config.compression;
   if (compression.method == "none") return;
-  if (config.train.device == "cuda") {
-    contradict(config, "compression.method", "runs on the CPU, not with", "train.device",
-               "set compression.method = \"none\"; precision.gradients = \"compute\" halves what travels on GPUs");
-  }
   if (config.precision.compute == "float16") {
     contradict(config, "compression.method", "would keep what overflows with", "precision.compute", "use bfloat16");
   }

@@ -1,5 +1,8 @@
 #include "trireme/runtime/group_reducer.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 
 #include "trireme/tensor/device.h"
@@ -44,9 +47,8 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
     pending.handle = hook_(group, pending.slots[0], *comm_);
     pending.has_whole = true;
   } else if (compressor_ && may_shorten) {
-    const torch::Tensor& values = pending.slots[0];
     if (!pending.shared.single) add_own_partials(pending.slots);
-    compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_);
+    start_compressed(group, pending);
     pending.has_whole = true;
   } else if (across_.direct || pending.shared.single) {
     pending.handle = start_direct(group, pending, may_shorten);
@@ -54,6 +56,32 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
     pending.has_partials = true;
   }
   pending_.push_back(std::move(pending));
+}
+
+/// Compressors work in the host's memory. From a GPU values go there and back by copies that the GPU makes in its turn:
+/// this thread does not wait for them, but the compressor's does.
+void GroupReducer::start_compressed(int group, Pending& pending) {
+  torch::Tensor values = pending.slots[0];
+  std::function<void()> ready;
+  if (values.is_cuda()) {
+    const c10::impl::VirtualGuardImpl guard(values.device().type());
+    const torch::Tensor on_gpu = values;
+    values = pending.travelling = pinned_buffer(group, on_gpu).copy_(on_gpu, /*non_blocking=*/true);
+    const auto copied = std::make_shared<c10::Event>(on_gpu.device().type());
+    copied->record(guard.getStream(on_gpu.device()));
+    ready = [copied] { copied->synchronize(); };
+  }
+  compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_, std::move(ready));
+}
+
+torch::Tensor GroupReducer::pinned_buffer(int group, const torch::Tensor& values) {
+  const auto index = static_cast<size_t>(group);
+  if (pinned_buffers_.size() <= index) pinned_buffers_.resize(index + 1);
+  torch::Tensor& buffer = pinned_buffers_[index];
+  if (!buffer.defined()) {
+    buffer = torch::empty(values.sizes(), torch::TensorOptions().dtype(values.scalar_type()).pinned_memory(true));
+  }
+  return buffer;
 }
 
 Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten) {
@@ -92,11 +120,11 @@ void GroupReducer::complete(Pending& pending) {
   if (pending.has_partials) sum_partials(pending);
   torch::Tensor sum = pending.travelling;
   if (!shared.cuts) {
-    if (sum.defined()) pending.slots[0].copy_(sum);
+    if (sum.defined()) pending.slots[0].copy_(sum, /*non_blocking=*/true);
     return;
   }
   if (pending.has_whole) {
-    sum = part_of(pending.slots[0], shared);
+    sum = part_of(sum.defined() ? sum : pending.slots[0], shared);
   } else if (shared.copies) {
     const torch::Tensor& own = sum.defined() ? sum : shared.share;
     shared.copies->all_reduce(data_of(own), ReduceOp::kSum, call_options(own.device()));

@@ -71,6 +71,8 @@ class GroupReducer {
     bool has_whole = false;     ///< the sum of a shared group lies in slots[0]
     SharedSum shared = {};
   };
+  void start_compressed(int group, Pending& pending);
+  torch::Tensor pinned_buffer(int group, const torch::Tensor& values);
   Handle start_direct(int group, Pending& pending, bool may_shorten);
   void complete(Pending& pending);
   torch::Tensor travel_buffer(int group, const torch::Tensor& values);
@@ -86,7 +88,7 @@ class GroupReducer {
   std::unique_ptr<CompressedReducer> compressor_;
   uint64_t step_ = 0;
   std::deque<Pending> pending_;
-  std::vector<torch::Tensor> travel_buffers_;
+  std::vector<torch::Tensor> travel_buffers_, pinned_buffers_;
   size_t bytes_ = 0;
 };
 
