@@ -48,7 +48,9 @@ TEST_F(PointwiseTest, DropoutHasTheMaskOfTheCpu) {
           dropped += drops;
           ASSERT_NEAR(y[i], drops ? 0 : x[i] * 4 / 3, 2.1 * rounding_of(type) * std::abs(x[i]) * 4 / 3 + 1e-7) << i;
         }
-        if (count > 4000) EXPECT_NEAR(static_cast<double>(dropped) / static_cast<double>(count), 0.25, 0.03);
+        if (count > 4000) {
+          EXPECT_NEAR(static_cast<double>(dropped) / static_cast<double>(count), 0.25, 0.03);
+        }
       }
     }
   }
