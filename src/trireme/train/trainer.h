@@ -174,6 +174,10 @@ class Trainer {
   void collect_gradients();
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
+  void apply_with_backups(StepReport& report);
+  bool skip_late_step(StepReport& report);
+  void take_end(StepReport& report, const ServerAggregation::RoundEnd& end);
+  std::vector<torch::Tensor> own_tokens() const;
   void update_stage(int number, StepReport& report);
   void finish_updates(StepReport& report);
   void conclude(StepReport& report, bool loss_is_finite);
