@@ -5,25 +5,13 @@
 #include <filesystem>
 #include <mutex>
 
-#include "numerics/training.h"
+#include "numerics/server_cases.h"
 #include "trireme/base/error.h"
 #include "trireme/train/server_aggregation.h"
 #include "trireme/train/trainer_checkpoints.h"
 
 namespace trireme {
 namespace {
-
-Config served(const std::string& model, const Words& more, int servers = 1, const std::string& mode = "synchronous") {
-  Words words = {"--optimizer.warmup_steps=0", "--parallel.bucket_mb=0.02"};
-  words.insert(words.end(), more.begin(), more.end());
-  if (servers > 0) {
-    words.insert(words.end(),
-                 {"--parallel.aggregation=server", fmt::format("--server.count={}", servers), "--server.mode=" + mode});
-  }
-  return config_of(model, words);
-}
-
-const Words kMomentum = {"--optimizer.kind=sgd", "--optimizer.momentum=0.9", "--optimizer.lr=0.01"};
 
 void expect_same_bits(const std::string& model, int workers, const std::vector<int>& servers, const Words& more = {}) {
   const Outcome reduced = train(served(model, more, 0), workers, 3, /*evaluates=*/true);

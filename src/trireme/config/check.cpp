@@ -13,6 +13,7 @@
 #include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/refusal.h"
+#include "trireme/config/server_check.h"
 
 namespace trireme {
 namespace {
@@ -220,7 +221,9 @@ void check_compression(const Config& config) {
     contradict(config, "compression.method", "says how gradients travel, and so does", "precision.gradients",
                "set precision.gradients = \"float32\"");
   }
-  if (config.parallel.tp > 1 && compression.method != "bfloat16") {
+  // Servers have one copy of what all ranks hold.
+  const bool by_servers = config.parallel.aggregation == "server";
+  if (config.parallel.tp > 1 && compression.method != "bfloat16" && !by_servers) {
     contradict(config, "compression.method", "chooses and scales by what lies together, which differs over",
                "parallel.tp",
                "parameters that all its ranks hold would drift apart: take bfloat16, or parallel.tp = 1");
@@ -243,11 +246,11 @@ void check_compression(const Config& config) {
   }
 }
 
-/// What takes the place of a plain all-reduce: servers, Adasum, replicas that step alone.
+/// What takes the place of a plain all-reduce: Adasum, replicas that step alone.
 void check_aggregation(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
-  const bool alone = config.local.method != "none", by_server = parallel.aggregation == "server";
-  if (!alone && !by_server && parallel.aggregation != "adasum") return;
+  const bool alone = config.local.method != "none";
+  if (!alone && parallel.aggregation != "adasum") return;
   const std::string_view key = alone ? "local.method" : "parallel.aggregation";
   if (alone && parallel.aggregation != "average") {
     contradict(config, key, "sends no gradients, so there is nothing to do for", "parallel.aggregation",
@@ -278,12 +281,6 @@ void check_aggregation(const Config& config) {
   if (local.method == "diloco" && local.format != "float32" && !config.checkpoint.spread) {
     contradict(config, "local.format", "leaves every worker with what it has rounded away, which is lost with",
                "checkpoint.spread", "set checkpoint.spread = true");
-  }
-  if (!by_server) return;
-  refuse(config.server.backup_workers > 0, "sums the loss of a step over all workers, and would wait in spite of",
-         "server.backup_workers", "set server.backup_workers = 0");
-  if (config.server.replicate && config.server.count < 2) {
-    contradict(config, "server.replicate", "needs a second server, but", "server.count", "set server.count = 2");
   }
 }
 
@@ -390,6 +387,7 @@ BatchPlan check(const Config& config, int64_t world_size) {
   check_zero(config, plan.dp);
   check_compression(config);
   check_aggregation(config);
+  check_servers(config, plan.dp);
   return plan;
 }
 

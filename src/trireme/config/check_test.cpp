@@ -272,15 +272,51 @@ TEST(Check, Compression) {
   EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
 }
 
+TEST(Check, WhatParameterServersCannotTrain) {
+  const auto error = [](const Arguments& more, int workers = 2) {
+    Arguments arguments = {"--parallel.aggregation=server"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return error_of(arguments, workers);
+  };
+  const auto refuses = [&](const Arguments& more, const std::string& says, int workers = 2) {
+    EXPECT_NE(error(more, workers).find(says), std::string::npos) << more[0] << ": " << error(more, workers);
+  };
+  EXPECT_EQ(error({}), "no error");
+  EXPECT_EQ(error({"--parallel.pp=2", "--parallel.tp=2"}, 8), "no error");
+  for (const char* method : {"topk", "qsgd", "fp8_e4m3", "bfloat16", "sign", "randomk"}) {
+    EXPECT_EQ(error({std::string("--compression.method=") + method, "--parallel.tp=2"}, 4), "no error") << method;
+  }
+  EXPECT_EQ(error({"--server.replicate", "--server.count=2"}), "no error");
+  EXPECT_EQ(error({"--server.backup_workers=1"}), "no error");
+  EXPECT_EQ(error({"--server.rows", "--model.tied=false", "--parallel.pp=2"}, 4), "no error");
+
+  refuses({"--parallel.zero=1"}, "set parallel.zero = 0");
+  refuses({"--parallel.pp=2", "--parallel.schedule=pipedream", "--train.clip=0", "--model.tied=false"}, "such as 1f1b");
+  refuses({"--compression.method=powersgd"}, "two one after the other are needed");
+  refuses({"--compression.method=onebit_adam", "--train.clip=0", "--compression.warmup_steps=5"},
+          "momentum that workers keep");
+  refuses({"--train.device=cuda"}, "set train.device = \"cpu\"");
+  refuses({"--precision.gradients=compute"}, "set precision.gradients = \"float32\"");
+  refuses({"--server.replicate"}, "set server.count = 2");
+  refuses({"--server.backup_workers=1"}, "start two workers or more", 1);
+  refuses({"--server.backup_workers=2"}, "set server.backup_workers to 1 or less");
+  refuses({"--server.backup_workers=1", "--server.mode=bounded"}, "set server.mode = \"synchronous\"");
+  refuses({"--server.backup_workers=1", "--parallel.pp=2"}, "late together", 4);
+  refuses({"--server.backup_workers=1", "--parallel.tp=2"}, "late together", 4);
+  refuses({"--server.backup_workers=1", "--model=resnet18", "--data.kind=generated"}, "moving averages");
+  refuses({"--server.rows"}, "set model.tied = false");
+  refuses({"--server.rows", "--model=mlp"}, "gpt2 and llama");
+  refuses({"--server.rows", "--model.tied=false", "--parallel.tp=2"}, "set parallel.tp = 1", 4);
+}
+
 TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
   const auto refuses = [](Arguments arguments, const Arguments& more, const std::string& says) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     const std::string error = error_of(arguments, 2);
     EXPECT_NE(error.find(says), std::string::npos) << arguments[0] << " " << more[0] << ": " << error;
   };
-  const Arguments server = {"--parallel.aggregation=server"}, adasum = {"--parallel.aggregation=adasum"},
-                  local = {"--local.method=average", "--local.every=4"};
-  for (const Arguments& way : {server, adasum, local}) {
+  const Arguments adasum = {"--parallel.aggregation=adasum"}, local = {"--local.method=average", "--local.every=4"};
+  for (const Arguments& way : {adasum, local}) {
     EXPECT_EQ(error_of(way, 2), "no error") << way[0];
     refuses(way, {"--parallel.pp=2"}, "set parallel.pp = 1");
     refuses(way, {"--parallel.tp=2"}, "set parallel.tp = 1");
@@ -289,10 +325,7 @@ TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
     refuses(way, {"--train.device=cuda"}, "set train.device = \"cpu\"");
     refuses(way, {"--precision.gradients=compute"}, "set precision.gradients = \"float32\"");
   }
-  refuses(server, {"--server.backup_workers=1"}, "set server.backup_workers = 0");
-  refuses(server, {"--server.replicate"}, "set server.count = 2");
-  EXPECT_EQ(error_of({server[0], "--server.replicate", "--server.count=2"}, 2), "no error");
-  refuses(local, server, "set parallel.aggregation = \"average\"");
+  refuses(local, {"--parallel.aggregation=server"}, "set parallel.aggregation = \"average\"");
   refuses(local, adasum, "set parallel.aggregation = \"average\"");
   refuses({"--local.method=diloco", "--local.format=int8"}, {"--checkpoint.spread=false"},
           "set checkpoint.spread = true");

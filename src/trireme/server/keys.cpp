@@ -16,6 +16,7 @@ namespace {
 void check_key(const Key& key, size_t piece_elements) {
   if (key.count == 0) throw UsageError(fmt::format("key \"{}\" has no elements", key.name));
   if (key.row_width == 0) return;
+  if (key.is_value) throw UsageError(fmt::format("key \"{}\" cannot have rows and be a value", key.name));
   if (key.count % key.row_width != 0) {
     throw UsageError(
         fmt::format("key \"{}\" has {} elements, not whole rows of {}", key.name, key.count, key.row_width));
@@ -25,6 +26,13 @@ void check_key(const Key& key, size_t piece_elements) {
                                  piece_elements),
                      "make pieces larger, or push and pull the key whole");
   }
+}
+
+/// Whole rows; where they fit also whole blocks of squares, so that a norm has the bits that it has without rows.
+size_t piece_size(const Key& key, size_t piece_elements) {
+  if (key.row_width == 0) return piece_elements;
+  const size_t both = std::lcm(key.row_width, kSquaresBlock), unit = both <= piece_elements ? both : key.row_width;
+  return piece_elements / unit * unit;
 }
 
 }  // namespace
@@ -38,7 +46,7 @@ KeyTable::KeyTable(std::vector<Key> keys, size_t piece_elements, int num_servers
       throw UsageError(fmt::format("two keys are called \"{}\"", key.name));
     }
     check_key(key, piece_elements);
-    const size_t step = key.row_width > 0 ? piece_elements / key.row_width * key.row_width : piece_elements;
+    const size_t step = piece_size(key, piece_elements);
     const auto begin = static_cast<uint32_t>(pieces_.size());
     for (size_t first = 0; first < key.count; first += step) {
       pieces_.push_back({number, first, std::min(step, key.count - first), 0});
@@ -74,8 +82,8 @@ uint32_t KeyTable::find(std::string_view name) const {
 }
 
 size_t KeyTable::num_squares(uint32_t piece) const {
-  const bool by_rows = keys_[pieces_[piece].key].row_width > 0;
-  return by_rows ? 1 : (pieces_[piece].count + kSquaresBlock - 1) / kSquaresBlock;
+  const size_t count = pieces_[piece].count;
+  return keys_[pieces_[piece].key].is_value ? count : (count + kSquaresBlock - 1) / kSquaresBlock;
 }
 
 }  // namespace trireme::server

@@ -215,7 +215,7 @@ TEST(Commits, TheNormIsThatOfOneMachineAndSkippedStepsChangeNothing) {
           const auto gradient = gradient_of(key, clock, w);
           worker.push(key.name, gradient, {.clock = clock}).wait();
         }
-        const std::vector<double> squares = worker.squares(clock);
+        const std::vector<double> squares = worker.sums(clock).squares;
         double sum = 0;
         for (size_t k = 0; k < group.keys.size(); ++k) {
           const auto a = gradient_of(group.keys[k], clock, 0), b = gradient_of(group.keys[k], clock, 1);
@@ -244,7 +244,7 @@ TEST(Codec, PacksGradientsOnTheirWay) {
   group.keys = {{"w", 9001, 0, true}};
   std::atomic<int> encoded{0};
   Codec signs{7,
-              [&](std::string_view, size_t, std::span<const float> gradient) {
+              [&](const PushedPart&, std::span<const float> gradient) {
                 ++encoded;
                 std::vector<std::byte> bits((gradient.size() + 7) / 8);
                 for (size_t i = 0; i < gradient.size(); ++i) {
@@ -252,7 +252,7 @@ TEST(Codec, PacksGradientsOnTheirWay) {
                 }
                 return bits;
               },
-              [](std::span<const std::byte> packed, std::span<float> gradient) {
+              [](const PushedPart&, std::span<const std::byte> packed, std::span<float> gradient) {
                 if (packed.size() != (gradient.size() + 7) / 8) throw Error("wrong length");
                 for (size_t i = 0; i < gradient.size(); ++i) {
                   gradient[i] = (packed[i / 8] & std::byte(1 << (i % 8))) != std::byte(0) ? -1.f : 1.f;
@@ -278,13 +278,14 @@ TEST(Codec, PacksGradientsOnTheirWay) {
 
 TEST(Uses, AWorkerMayHaveOnlySomeOfTheKeys) {
   Group group;
-  group.settings.num_workers = 3;
+  group.settings.num_workers = 4;  // the last uses none
   group.keys = {{"left", 50, 0, true}, {"right", 60, 0, true}, {"both", 70, 0, true}};
   group.start(2);
-  std::vector<std::vector<std::string>> uses = {{"left", "both"}, {"right", "both"}, {}};
+  using Names = std::vector<std::string>;
+  const std::vector<std::optional<Names>> uses = {Names{"left", "both"}, Names{"right", "both"}, std::nullopt, Names{}};
   std::vector<std::jthread> threads;
   std::atomic<int> good{0};
-  for (int w = 0; w < 3; ++w) {
+  for (int w = 0; w < 4; ++w) {
     threads.emplace_back([&, w] {
       WorkerOptions options = group.worker_options(w);
       options.uses = uses[static_cast<size_t>(w)];
@@ -294,8 +295,8 @@ TEST(Uses, AWorkerMayHaveOnlySomeOfTheKeys) {
       }
       for (uint64_t clock = 0; clock < 3; ++clock) {
         for (const Key& key : group.keys) {
-          const bool used = options.uses.empty() ||
-                            std::find(options.uses.begin(), options.uses.end(), key.name) != options.uses.end();
+          const bool used =
+              !options.uses || std::find(options.uses->begin(), options.uses->end(), key.name) != options.uses->end();
           if (!used) continue;
           std::vector<float> weight(key.count);
           worker.pull(key.name, weight, {.clock = clock}).wait();
@@ -309,7 +310,7 @@ TEST(Uses, AWorkerMayHaveOnlySomeOfTheKeys) {
     });
   }
   threads.clear();
-  EXPECT_EQ(good.load(), 3);
+  EXPECT_EQ(good.load(), 4);
 }
 
 }  // namespace

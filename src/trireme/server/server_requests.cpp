@@ -123,7 +123,7 @@ void ServerLoop::handle_query(Session& session, WireFrame frame) {
   Query query = decode_query(frame.type, frame.meta);
   if (!session.joined || query.worker != session.worker) throw control::ProtocolError("a query of another worker");
   Hosted& host = *hosted(session.shard);
-  if (query.type == Type::kSquares) query.piece = kAnyPiece;
+  if (query.type != Type::kPull) query.piece = kAnyPiece;
   Hosted::Waiting waiting{session.id, frame.request, query, std::move(frame.data), Clock::now() + kNoteAfter};
   if (try_answer(host, waiting)) return;
   host.waiting.emplace(query.piece, std::move(waiting));

@@ -26,10 +26,9 @@ void check(const Settings& settings, int num_servers) {
   if (settings.num_workers < 1 || settings.num_workers > 4096) {
     throw UsageError(fmt::format("{} workers of a parameter server", settings.num_workers), "give 1 to 4096");
   }
-  if (settings.num_leaves < 0 || (settings.num_leaves > 0 && settings.num_leaves < settings.num_workers)) {
-    throw UsageError(
-        fmt::format("{} leaves for {} workers: a worker would have none", settings.num_leaves, settings.num_workers),
-        "give a leaf or more for each worker");
+  if (settings.num_leaves < 0) {
+    throw UsageError(fmt::format("a tree of sums with {} leaves", settings.num_leaves),
+                     "give 0: a leaf for each worker");
   }
   if (settings.staleness_bound < 0) {
     throw UsageError(fmt::format("the bound of staleness is {}, below 0", settings.staleness_bound),

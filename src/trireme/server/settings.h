@@ -47,14 +47,20 @@ struct Settings {
 /// Throws UsageError that names the value and what is allowed.
 void check(const Settings& settings, int num_servers);
 
+/// Which gradient a codec is given: of the elements of `key` from number `first` on, at a clock.
+struct PushedPart {
+  std::string_view key;
+  size_t first = 0;
+  uint64_t clock = 0;
+};
+
 /// A pair of functions that pack a gradient for the wire. Owner: the caller. `encode` runs on the thread that pushes,
 /// once for each piece of a push, so that it may keep what it has left out for the next time; `decode` runs on the
 /// thread of the server, gives the same bits on every machine, and throws Error for bytes that encode never makes.
 struct Codec {
   uint32_t id = 0;  ///< not 0
-  /// `first` is the number within its key of the gradient's first element.
-  std::function<std::vector<std::byte>(std::string_view key, size_t first, std::span<const float> gradient)> encode;
-  std::function<void(std::span<const std::byte> packed, std::span<float> gradient)> decode;
+  std::function<std::vector<std::byte>(const PushedPart& part, std::span<const float> gradient)> encode;
+  std::function<void(const PushedPart& part, std::span<const std::byte> packed, std::span<float> gradient)> decode;
 };
 
 }  // namespace trireme::server

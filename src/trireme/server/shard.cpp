@@ -10,7 +10,7 @@
 namespace trireme::server {
 namespace {
 
-constexpr size_t kCommitsKept = 64;
+constexpr size_t kCommitsKept = 4096;  // for workers that are late by so many clocks
 
 /// Memory that only this shard has: a pull under way may still be reading the old one.
 float* writable(Block& block) {
@@ -58,11 +58,7 @@ const Piece& Shard::piece_of(uint32_t number) const {
 
 bool Shard::uses(const WorkerState& worker, uint32_t key) const {
   const auto& uses = worker.join.uses;
-  return uses.empty() || std::find(uses.begin(), uses.end(), key) != uses.end();
-}
-
-int Shard::leaves_of(const WorkerState& worker, const Key& key) const {
-  return key.row_width > 0 ? 1 : worker.join.leaves.last - worker.join.leaves.first;
+  return worker.join.uses_all || std::binary_search(uses.begin(), uses.end(), key);
 }
 
 std::string Shard::describe(uint32_t worker) const {
@@ -143,6 +139,7 @@ void Shard::join(const Event& event) {
     worker.last_sequence = 0;
   }
   worker.join = event;
+  std::sort(worker.join.uses.begin(), worker.join.uses.end());
   worker.presence = Presence::kHere;
   changes_.others = true;
 }
@@ -210,17 +207,7 @@ void Shard::advance(uint32_t piece) {
       if (!is_complete(piece, round)) return;
       round.sum.finish();
       round.summed = true;
-      if (settings_.commits) {
-        const Partial& sum = round.sum.finish();
-        h.squares.clear();
-        h.squares_clock = h.version;
-        if (key.row_width > 0) {
-          h.squares.push_back(sum_of_squares(sum.values.floats(), sum.values.num_floats()));
-        } else {
-          append_block_squares(sum.values.floats(), sum.values.num_floats(), h.squares);
-        }
-        changes_.pieces.push_back(kAnyPiece);
-      }
+      if (settings_.commits) tell_sums(piece, round);
     }
     UpdateRule::Step step{round.factor, round.lr, static_cast<int64_t>(h.version), key.decays};
     bool applies = true;
@@ -231,18 +218,43 @@ void Shard::advance(uint32_t piece) {
       step.lr = commit->second.lr;
       applies = commit->second.applies;
     }
-    int expected = 0, present = 0;
-    for (uint32_t w = 0; w < workers_.size(); ++w) {
-      if (!uses(workers_[w], table_.pieces()[piece].key)) continue;
-      expected += leaves_of(workers_[w], key);
-      present += round.pushed[w] ? leaves_of(workers_[w], key) : 0;
-    }
-    if (expected != present) step.factor *= static_cast<double>(expected) / present;  // stays an average
-    if (applies) update(piece, round.sum.finish(), step);
+    step.factor *= missing_factor(piece, round);  // stays an average
+    if (applies && !key.is_value) update(piece, round.sum.finish(), step);
     ++h.version;
     h.rounds.erase(found);
     changed(piece);
   }
+}
+
+double Shard::missing_factor(uint32_t piece, const Round& round) const {
+  int expected = 0, present = 0;
+  for (uint32_t w = 0; w < workers_.size(); ++w) {
+    if (!uses(workers_[w], table_.pieces()[piece].key)) continue;
+    const int leaves = workers_[w].join.leaves.last - workers_[w].join.leaves.first;
+    expected += leaves;
+    present += round.pushed[w] ? leaves : 0;
+  }
+  return expected == present ? 1 : static_cast<double>(expected) / present;
+}
+
+/// Of a round that is summed, as if all had been there.
+void Shard::tell_sums(uint32_t number, Round& round) {
+  const Piece& piece = table_.pieces()[number];
+  const Key& key = table_.keys()[piece.key];
+  const Partial& sum = round.sum.finish();
+  const double factor = missing_factor(number, round);
+  Held& h = held(number);
+  h.squares.clear();
+  h.squares_clock = h.version;
+  if (key.is_value) {
+    h.squares.assign(sum.values.floats(), sum.values.floats() + piece.count);
+  } else if (key.row_width > 0) {
+    append_row_squares(sum, key.row_width, piece.count, h.squares);
+  } else {
+    append_block_squares(sum.values.floats(), sum.values.num_floats(), h.squares);
+  }
+  for (double& value : h.squares) value *= key.is_value ? factor : factor * factor;
+  changes_.pieces.push_back(kAnyPiece);
 }
 
 void Shard::update(uint32_t number, const Partial& sum, const UpdateRule::Step& step) {
@@ -267,7 +279,7 @@ void Shard::update(uint32_t number, const Partial& sum, const UpdateRule::Step& 
 
 void Shard::commit(const Event& event) {
   if (!settings_.commits) throw UsageError("these servers update the weights without a commit");
-  commits_.emplace(event.clock, StateBegin::Commit{event.clock, event.lr, event.factor, event.applies});
+  commits_.emplace(event.clock, StateBegin::Commit{event.clock, event.lr, event.factor, event.applies, event.notes});
   while (commits_.size() > kCommitsKept) commits_.erase(commits_.begin());
   for (const uint32_t piece : own_) advance(piece);
 }

@@ -101,7 +101,11 @@ class Shard {
   Held& held(uint32_t number) { return *held_[number]; }
   const Held& held(uint32_t number) const { return *held_[number]; }
   bool uses(const WorkerState& worker, uint32_t key) const;
-  int leaves_of(const WorkerState& worker, const Key& key) const;
+  /// (all leaves of a key's users) / (those that are in the round).
+  double missing_factor(uint32_t piece, const Round& round) const;
+  void tell_sums(uint32_t piece, Round& round);
+  bool is_gone(uint64_t clock) const;
+  Block committed(const Query& query) const;
   std::string describe(uint32_t worker) const;
   uint64_t slowest_clock() const;
 

@@ -17,14 +17,21 @@ constexpr uint64_t kRoundsAhead = 64;  // of the open one: a worker that never p
 std::vector<Partial> Shard::partials_of(const Event& event, Block data) const {
   const Piece& piece = piece_of(event.piece);
   const Key& key = table_.keys()[piece.key];
-  const int worker = static_cast<int>(event.worker);
   const auto wrong = [&](const std::string& what) {
     return UsageError(fmt::format("{} pushes {} to \"{}\"", describe(event.worker), what, key.name));
   };
+  if (event.partials.empty()) throw wrong("nothing");
+  for (const PartialSum& partial : event.partials) {
+    if (settings_.mode == Mode::kSynchronous && !is_branch(settings_.leaves(), partial.leaves)) {
+      throw wrong(fmt::format("leaves {} to {} of {}, which are no branch of the tree,", partial.leaves.first,
+                              partial.leaves.last, settings_.leaves()));
+    }
+  }
+  std::vector<Partial> all;
   if (key.row_width > 0) {
-    const size_t expected = event.num_rows * (sizeof(uint64_t) + key.row_width * sizeof(float));
-    if (event.packed || !event.partials.empty()) throw wrong("what is not rows");
-    if (data.num_bytes() != expected) {
+    const size_t values_bytes = event.num_rows * key.row_width * sizeof(float);
+    if (event.packed) throw wrong("what is not rows");
+    if (data.num_bytes() != event.num_rows * sizeof(uint64_t) + event.partials.size() * values_bytes) {
       throw wrong(fmt::format("{} bytes for {} rows of {}", data.num_bytes(), event.num_rows, key.row_width));
     }
     std::vector<uint64_t> rows(event.num_rows);
@@ -33,18 +40,16 @@ std::vector<Partial> Shard::partials_of(const Event& event, Block data) const {
       if (row >= piece.count / key.row_width) throw wrong(fmt::format("row {} outside its piece", row));
     }
     const float* values = data.floats() + 2 * rows.size();
-    return {sort_rows({worker, worker + 1}, rows, values, key.row_width)};
+    for (const PartialSum& partial : event.partials) {
+      all.push_back(sort_rows(partial.leaves, rows, values, key.row_width));
+      values += rows.size() * key.row_width;
+    }
+    return all;
   }
   if (event.num_rows != 0) throw wrong("rows, but it has none,");
-  if (event.partials.empty()) throw wrong("nothing");
-  std::vector<Partial> all;
   const size_t num_bytes = data.num_bytes();
   size_t at = 0;
   for (const PartialSum& partial : event.partials) {
-    if (settings_.mode == Mode::kSynchronous && !is_branch(settings_.leaves(), partial.leaves)) {
-      throw wrong(fmt::format("leaves {} to {} of {}, which are no branch of the tree,", partial.leaves.first,
-                              partial.leaves.last, settings_.leaves()));
-    }
     if (partial.num_bytes > num_bytes - at) throw wrong("less than it says");
     const size_t bytes = piece.count * sizeof(float);
     const std::span<const std::byte> part = data.bytes().subspan(at, partial.num_bytes);
@@ -54,7 +59,7 @@ std::vector<Partial> Shard::partials_of(const Event& event, Block data) const {
                                       [&](const Codec& c) { return settings_.codec != 0 && c.id == settings_.codec; });
       if (codec == codecs_.end()) throw wrong("packed gradients without a codec");
       out.values = Block(bytes);
-      codec->decode(part, {out.values.floats(), piece.count});
+      codec->decode({key.name, piece.first, event.clock}, part, {out.values.floats(), piece.count});
     } else if (partial.num_bytes != bytes) {
       throw wrong(fmt::format("{} bytes for {} elements", partial.num_bytes, piece.count));
     } else if (event.partials.size() == 1) {
@@ -135,8 +140,7 @@ Shard::Outcome Shard::push_to_round(const Event& event, std::vector<Partial> par
     }
   }
   if (found == h.rounds.end()) {
-    const int leaves = key.row_width > 0 ? settings_.num_workers : settings_.leaves();
-    found = h.rounds.emplace(event.clock, Round(leaves, key.row_width)).first;
+    found = h.rounds.emplace(event.clock, Round(settings_.leaves(), key.row_width)).first;
     found->second.pushed.resize(workers_.size());
     found->second.lr = event.lr;
     found->second.factor = event.factor;

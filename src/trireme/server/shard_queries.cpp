@@ -13,8 +13,10 @@ namespace trireme::server {
 
 Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   if (query.worker >= workers_.size()) throw UsageError(fmt::format("there is no worker {}", query.worker));
+  if (query.type == Type::kCommitted) return Readiness::kReady;
   if (query.type == Type::kSquares) {
     if (!settings_.commits) throw UsageError("these servers keep no squares of gradients", "switch commits on");
+    if (is_gone(query.clock)) return Readiness::kReady;
     for (const uint32_t number : own_) {
       const Held& h = held(number);
       if (!h.squares.empty() && h.squares_clock == query.clock) continue;
@@ -22,9 +24,6 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
         return uses(worker, table_.pieces()[number].key);
       });
       if (!is_used) continue;
-      if (!h.squares.empty() && h.squares_clock > query.clock) {
-        throw UsageError(fmt::format("the squares of clock {} are gone: {} is summed", query.clock, h.squares_clock));
-      }
       return Readiness::kWaits;
     }
     return Readiness::kReady;
@@ -63,10 +62,35 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   return Readiness::kReady;
 }
 
+/// Somebody was so late that the next round is summed already.
+bool Shard::is_gone(uint64_t clock) const {
+  return std::any_of(own_.begin(), own_.end(), [&](uint32_t number) {
+    return !held(number).squares.empty() && held(number).squares_clock > clock;
+  });
+}
+
+/// Nothing where nobody has committed the clock yet.
+Block Shard::committed(const Query& query) const {
+  const auto found = commits_.find(query.clock);
+  if (found == commits_.end()) {
+    const bool passed = !commits_.empty() && commits_.begin()->first > query.clock;
+    if (!passed) return {};
+    throw UsageError(fmt::format("{} asks for the end of clock {}, and servers remember {} clocks",
+                                 describe(query.worker), query.clock, commits_.size()),
+                     "it was too late by too much: give the job fewer or faster workers");
+  }
+  const StateBegin::Commit& commit = found->second;
+  std::vector<double> numbers = {commit.lr, commit.factor, commit.applies ? 1.0 : 0.0};
+  numbers.insert(numbers.end(), commit.notes.begin(), commit.notes.end());
+  return Block::copy_of(std::as_bytes(std::span(numbers)));
+}
+
 Block Shard::answer(const Query& query, const Block& rows) {
   ++stats_.num_pulls;
+  if (query.type == Type::kCommitted) return committed(query);
   if (query.type == Type::kSquares) {
     std::vector<double> all;
+    if (is_gone(query.clock)) return {};
     for (const uint32_t number : own_) {
       const std::vector<double>& squares = held(number).squares;  // none where nobody uses the key
       all.insert(all.end(), squares.begin(), squares.end());

@@ -91,7 +91,7 @@ void Shard::load(const WireFrame& frame) {
   const StateRound state = decode_state_round(frame.meta);
   const Piece& piece = piece_of(state.piece);
   const Key& key = table_.keys()[piece.key];
-  const int leaves = key.row_width > 0 ? settings_.num_workers : settings_.leaves();
+  const int leaves = settings_.leaves();
   const size_t row_bytes = state.num_rows * sizeof(uint64_t);
   const size_t values = key.row_width > 0 ? state.num_rows * key.row_width : piece.count;
   if (frame.data.num_bytes() != row_bytes + values * sizeof(float) || (key.row_width == 0 && state.num_rows > 0)) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "trireme/comm/reduce.h"
+#include "trireme/optimizer/kernels.h"
 
 namespace trireme::server {
 namespace {
@@ -76,6 +77,33 @@ Partial sort_rows(LeafRange leaves, const std::vector<uint64_t>& rows, const flo
     }
   }
   return out;
+}
+
+void append_row_squares(const Partial& sum, size_t row_width, size_t count, std::vector<double>& out) {
+  const size_t first = out.size();
+  out.resize(first + (count + kSquaresBlock - 1) / kSquaresBlock, 0.0);
+  std::vector<float> block(kSquaresBlock, 0.f);
+  std::vector<double> square;
+  size_t current = SIZE_MAX;
+  const auto flush = [&] {
+    if (current == SIZE_MAX) return;
+    square.clear();
+    append_block_squares(block.data(), std::min(kSquaresBlock, count - current * kSquaresBlock), square);
+    out[first + current] = square[0];
+    std::fill(block.begin(), block.end(), 0.f);
+  };
+  for (size_t i = 0; i < sum.rows.size(); ++i) {
+    const float* from = sum.values.floats() + i * row_width;
+    const size_t begin = sum.rows[i] * row_width, end = begin + row_width;
+    for (size_t at = begin; at < end;) {  // a row may lie over the edge of a block
+      if (at / kSquaresBlock != current) flush();
+      current = at / kSquaresBlock;
+      const size_t stop = std::min(end, (current + 1) * kSquaresBlock);
+      std::copy_n(from + (at - begin), stop - at, block.data() + at % kSquaresBlock);
+      at = stop;
+    }
+  }
+  flush();
 }
 
 bool TreeSum::overlaps(LeafRange leaves) const {

@@ -29,6 +29,9 @@ bool is_branch(int num_leaves, LeafRange leaves);
 /// Rows in any order, some perhaps twice, as Partial wants them; rows that are named twice are added in their order.
 Partial sort_rows(LeafRange leaves, const std::vector<uint64_t>& rows, const float* values, size_t row_width);
 
+/// As append_block_squares() of `count` elements, of which rows that are not in `sum` are zero.
+void append_row_squares(const Partial& sum, size_t row_width, size_t count, std::vector<double>& out);
+
 /// Owner: one thread. `row_width` 0: partial sums are whole.
 class TreeSum {
  public:

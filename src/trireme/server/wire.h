@@ -31,7 +31,7 @@
 namespace trireme::server {
 
 inline constexpr uint32_t kMagic = 0x53505254;  // "TRPS"
-inline constexpr uint16_t kVersion = 1;
+inline constexpr uint16_t kVersion = 2;
 inline constexpr size_t kHeaderBytes = 32;
 inline constexpr size_t kMaxMetaBytes = size_t{8} << 20;
 inline constexpr size_t kMaxDataBytes = size_t{1} << 30;
@@ -49,6 +49,7 @@ enum class Type : uint16_t {
   // Queries change nothing.
   kPull,
   kSquares,
+  kCommitted,
   // Answers of a server.
   kJoined,
   kNotPrimary,
@@ -91,7 +92,7 @@ struct WireFrame {
   Block data;
 };
 
-/// A sum over consecutive leaves, a branch of the tree. Of row keys: the sum of one worker, leaf number the worker's.
+/// A sum over consecutive leaves, a branch of the tree.
 struct PartialSum {
   LeafRange leaves;
   uint32_t num_bytes = 0;  ///< in the data, one after another
@@ -108,13 +109,15 @@ struct Event {
   Part part = Part::kWeights;
   bool applies = true;    ///< a commit: false skips the update
   bool packed = false;    ///< a push: by the codec
-  uint32_t num_rows = 0;  ///< a push of rows: that many u64 before the values
+  uint32_t num_rows = 0;  ///< a push of rows: that many u64 before the partial sums
   uint32_t slot = kNoSlot, slot_bytes = 0;
   std::vector<PartialSum> partials;
+  std::vector<double> notes;  ///< commit only: what the committer adds
   // Join only.
   uint64_t incarnation = 0;  ///< differs between processes that were this worker one after the other
   LeafRange leaves;
-  std::vector<uint32_t> uses;  ///< keys; empty: all
+  bool uses_all = true;
+  std::vector<uint32_t> uses;  ///< keys, unless all
   uint32_t pid = 0;
   std::string host;
 };

@@ -33,7 +33,9 @@ std::vector<std::byte> encode(const StateBegin& state) {
     w.u16(worker.presence).u64(worker.last_sequence).u64(worker.clock);
   }
   w.u32(static_cast<uint32_t>(state.commits.size()));
-  for (const auto& commit : state.commits) w.u64(commit.clock).f64(commit.lr).f64(commit.factor).flag(commit.applies);
+  for (const auto& commit : state.commits) {
+    write(w.u64(commit.clock).f64(commit.lr).f64(commit.factor).flag(commit.applies), commit.notes);
+  }
   return w.take();
 }
 
@@ -43,19 +45,20 @@ StateBegin decode_state_begin(std::span<const std::byte> meta) {
     read(reader, state.settings, state.num_servers, state.keys);
     state.epoch = reader.u64();
     state.lineage = reader.u64();
-    state.workers.resize(count_of(reader, 60));
+    state.workers.resize(count_of(reader, 62));
     for (auto& worker : state.workers) {
       worker.join = event_of(Type::kJoin, reader);
       worker.presence = reader.u16();
       worker.last_sequence = reader.u64();
       worker.clock = reader.u64();
     }
-    state.commits.resize(count_of(reader, 26));
+    state.commits.resize(count_of(reader, 30));
     for (auto& commit : state.commits) {
       commit.clock = reader.u64();
       commit.lr = f64(reader);
       commit.factor = f64(reader);
       commit.applies = flag(reader);
+      commit.notes = list_of_f64(reader);
     }
     return state;
   });

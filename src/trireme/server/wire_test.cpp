@@ -24,13 +24,14 @@ JoinRequest a_join() {
   join.event.worker = 3;
   join.event.incarnation = 77;
   join.event.leaves = {3, 4};
+  join.event.uses_all = false;
   join.event.uses = {0, 1};
   join.event.host = "a host";
   join.settings.num_workers = 4;
   join.settings.rule.kind = OptimizerKind::kAdamW;
   join.settings.rule.beta1 = 0.95;
   join.num_servers = 2;
-  join.keys = {{"a", 10, 0, true}, {"b", 20, 5, false}};
+  join.keys = {{"a", 10, 0, true}, {"b", 20, 5, false}, {"c", 2, 0, true, true}};
   return join;
 }
 
@@ -50,7 +51,7 @@ StateBegin a_state() {
   state.keys = a_join().keys;
   state.workers.resize(4);
   state.workers[3] = {a_join().event, 1, 5, 6};
-  state.commits = {{3, 0.1, 0.5, true}};
+  state.commits = {{3, 0.1, 0.5, true, {7, 8}}};
   return state;
 }
 
@@ -59,6 +60,7 @@ TEST(Wire, WhatIsWrittenCanBeRead) {
   EXPECT_EQ(join.settings, a_join().settings);
   EXPECT_EQ(join.keys, a_join().keys);
   EXPECT_EQ(join.event.uses, a_join().event.uses);
+  EXPECT_FALSE(join.event.uses_all);
   EXPECT_EQ(join.event.host, "a host");
   const Event push = decode_event(Type::kPush, encode(a_push()));
   EXPECT_EQ(push.sequence, 9u);
@@ -68,6 +70,11 @@ TEST(Wire, WhatIsWrittenCanBeRead) {
   EXPECT_EQ(state.workers[3].join.incarnation, 77u);
   EXPECT_EQ(state.workers[3].clock, 6u);
   EXPECT_EQ(state.commits[0].factor, 0.5);
+  EXPECT_EQ(state.commits[0].notes, (std::vector<double>{7, 8}));
+  Event commit;
+  commit.type = Type::kCommit;
+  commit.notes = {1, 2, 3};
+  EXPECT_EQ(decode_event(Type::kCommit, encode(commit)).notes, commit.notes);
 }
 
 /// Calls every decoder; none may do anything but return or throw ProtocolError.
@@ -78,7 +85,7 @@ void decode_all(const Bytes& bytes) {
     } catch (const control::ProtocolError&) {
     }
   };
-  for (const Type type : {Type::kJoin, Type::kPush}) attempt([&] { decode_event(type, bytes); });
+  for (const Type type : {Type::kJoin, Type::kPush, Type::kCommit}) attempt([&] { decode_event(type, bytes); });
   attempt([&] { decode_join(bytes); });
   attempt([&] { decode_joined(bytes); });
   attempt([&] { decode_query(Type::kPull, bytes); });

@@ -118,6 +118,14 @@ struct Worker::Impl {
     return key;
   }
 
+  void check_branch(LeafRange leaves) const {
+    const Settings& settings = options.settings;
+    if (settings.mode != Mode::kSynchronous || is_branch(settings.leaves(), leaves)) return;
+    throw UsageError(fmt::format("leaves {} to {} of {} are no branch of the tree of sums", leaves.first, leaves.last,
+                                 settings.leaves()),
+                     "push the partial sums that schedule_leaves() names, with push_partials()");
+  }
+
   uint32_t find_rows(const std::string& name, std::span<const int64_t> rows, size_t count, const char* doing) const {
     const uint32_t number = table.find(name);
     const Key& key = table.keys()[number];
@@ -158,6 +166,11 @@ Worker::Worker(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
   }
   impl_->table = KeyTable(own.keys, own.settings.piece_elements, static_cast<int>(own.servers.size()));
   impl_->leaves = own.leaves.last > own.leaves.first ? own.leaves : own.settings.share_of(own.worker);
+  if (impl_->leaves.first == impl_->leaves.last) {
+    throw UsageError(fmt::format("{} leaves for {} workers: worker {} would have none", own.settings.leaves(),
+                                 own.settings.num_workers, own.worker),
+                     "give a leaf or more for each worker, or say which leaves are whose");
+  }
   for (const Codec& codec : own.codecs) {
     if (own.settings.codec != 0 && codec.id == own.settings.codec) impl_->codec = &codec;
   }
@@ -165,9 +178,7 @@ Worker::Worker(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
     throw UsageError(fmt::format("worker {} was given no codec {}", own.worker, own.settings.codec),
                      "put it into WorkerOptions::codecs, and into ServerOptions::codecs");
   }
-  std::vector<uint32_t> uses;
-  for (const std::string& name : own.uses) uses.push_back(impl_->table.find(name));
-  impl_->loop = std::make_unique<WorkerLoop>(own, impl_->table, impl_->leaves, std::move(uses));
+  impl_->loop = std::make_unique<WorkerLoop>(own, impl_->table, impl_->leaves);
   impl_->loop->wait_until_joined(Deadline::after(own.timeout));
 }
 
@@ -205,23 +216,19 @@ Pending Worker::push_partials(const std::string& name, std::span<const PartialGr
   }
   for (const PartialGradient& partial : partials) {
     impl_->find(name, partial.values.size(), "push() of");
-    if (impl_->options.settings.mode == Mode::kSynchronous &&
-        !is_branch(impl_->options.settings.leaves(), partial.leaves)) {
-      throw UsageError(fmt::format("leaves {} to {} of {} are no branch of the tree of sums", partial.leaves.first,
-                                   partial.leaves.last, impl_->options.settings.leaves()),
-                       "push the partial sums that schedule_leaves() names, with push_partials()");
-    }
+    impl_->check_branch(partial.leaves);
   }
+  const Codec* const codec = impl_->table.keys()[key].is_value ? nullptr : impl_->codec;  // values travel as they are
   std::vector<Request> requests;
   const auto [first, last] = impl_->table.pieces_of(key);
   for (uint32_t piece = first; piece < last; ++piece) {
     const Piece& p = impl_->table.pieces()[piece];
     Request request = impl_->event(Type::kPush, piece, options);
-    request.event.packed = impl_->codec != nullptr;
+    request.event.packed = codec != nullptr;
     for (const PartialGradient& partial : partials) {
       const std::span<const float> values = partial.values.subspan(p.first, p.count);
-      request.data.push_back(impl_->codec != nullptr ? Block::copy_of(impl_->codec->encode(name, p.first, values))
-                                                     : Block::view(std::as_bytes(values)));
+      request.data.push_back(codec != nullptr ? Block::copy_of(codec->encode({name, p.first, options.clock}, values))
+                                              : Block::view(std::as_bytes(values)));
       request.event.partials.push_back({partial.leaves, static_cast<uint32_t>(request.data.back().num_bytes())});
     }
     requests.push_back(std::move(request));
@@ -232,7 +239,18 @@ Pending Worker::push_partials(const std::string& name, std::span<const PartialGr
 
 Pending Worker::push_rows(const std::string& name, std::span<const int64_t> rows, std::span<const float> values,
                           const PushOptions& options) {
-  const uint32_t key = impl_->find_rows(name, rows, values.size(), "push_rows() of");
+  const PartialGradient whole{impl_->leaves, values};
+  return push_rows(name, rows, std::span(&whole, 1), options);
+}
+
+Pending Worker::push_rows(const std::string& name, std::span<const int64_t> rows,
+                          std::span<const PartialGradient> partials, const PushOptions& options) {
+  if (partials.empty()) throw UsageError(fmt::format("a push of nothing to \"{}\"", name));
+  uint32_t key = 0;
+  for (const PartialGradient& partial : partials) {
+    key = impl_->find_rows(name, rows, partial.values.size(), "push_rows() of");
+    impl_->check_branch(partial.leaves);
+  }
   const size_t width = impl_->table.keys()[key].row_width;
   std::vector<Request> requests;
   const auto [first, last] = impl_->table.pieces_of(key);
@@ -242,11 +260,15 @@ Pending Worker::push_rows(const std::string& name, std::span<const int64_t> rows
     if (numbers.empty() && !rounds) continue;  // a round waits for everybody, even for those without rows
     Request request = impl_->event(Type::kPush, piece, options);
     request.event.num_rows = static_cast<uint32_t>(numbers.size());
-    Block data(numbers.size() * (sizeof(uint64_t) + width * sizeof(float)));
+    const size_t values_bytes = numbers.size() * width * sizeof(float);
+    Block data(numbers.size() * sizeof(uint64_t) + partials.size() * values_bytes);
     if (!numbers.empty()) std::memcpy(data.data(), numbers.data(), numbers.size() * sizeof(uint64_t));
     float* to = data.floats() + 2 * numbers.size();
-    for (size_t i = 0; i < positions.size(); ++i) {
-      std::copy_n(values.data() + positions[i] * width, width, to + i * width);
+    for (const PartialGradient& partial : partials) {
+      request.event.partials.push_back({partial.leaves, static_cast<uint32_t>(values_bytes)});
+      for (const size_t position : positions) {
+        to = std::copy_n(partial.values.data() + position * width, width, to);
+      }
     }
     if (!data.empty()) request.data = {std::move(data)};
     requests.push_back(std::move(request));
@@ -320,17 +342,19 @@ Pending Worker::finish_step(uint64_t clock) {
   return impl_->submit(impl_->make_state(fmt::format("end of clock {}", clock)), std::move(requests));
 }
 
-std::vector<double> Worker::squares(uint64_t clock) {
+RoundSums Worker::sums(uint64_t clock) {
   const auto& pieces = impl_->table.pieces();
   auto parts = std::make_shared<std::vector<std::vector<double>>>(pieces.size());
+  auto is_gone = std::make_shared<bool>(false);
   std::vector<Request> requests;
   for (int shard = 0; shard < impl_->table.num_servers(); ++shard) {
     Request request = impl_->query(0, {.clock = clock});
     request.shard = shard;
     request.query.type = Type::kSquares;
-    request.deliver = [this, shard, parts, &pieces](std::span<const std::byte> bytes) {
+    request.deliver = [this, shard, parts, is_gone, &pieces](std::span<const std::byte> bytes) {
       size_t at = 0;
-      for (uint32_t number = 0; number < pieces.size(); ++number) {
+      *is_gone |= bytes.empty();
+      for (uint32_t number = 0; number < pieces.size() && !bytes.empty(); ++number) {
         if (pieces[number].shard != shard) continue;
         std::vector<double>& part = (*parts)[number];
         part.resize(impl_->table.num_squares(number));
@@ -342,23 +366,47 @@ std::vector<double> Worker::squares(uint64_t clock) {
     requests.push_back(std::move(request));
   }
   impl_->submit(impl_->make_state(fmt::format("squares of clock {}", clock)), std::move(requests)).wait();
-  std::vector<double> sums;
+  RoundSums sums;
+  sums.is_gone = *is_gone;
+  if (sums.is_gone) return sums;
   for (uint32_t key = 0; key < impl_->table.keys().size(); ++key) {
     std::vector<double> blocks;
     const auto [first, last] = impl_->table.pieces_of(key);
     for (uint32_t piece = first; piece < last; ++piece) {
       blocks.insert(blocks.end(), (*parts)[piece].begin(), (*parts)[piece].end());
     }
-    sums.push_back(add_block_squares(blocks));
+    const bool is_value = impl_->table.keys()[key].is_value;
+    sums.squares.push_back(is_value ? 0 : add_block_squares(blocks));
+    sums.values.push_back(is_value ? std::move(blocks) : std::vector<double>());
   }
   return sums;
 }
 
-Pending Worker::commit(uint64_t clock, double lr, double factor, bool applies) {
+Pending Worker::commit(uint64_t clock, double lr, double factor, bool applies, std::vector<double> notes) {
   if (!impl_->options.settings.commits) throw UsageError("commit() without Settings::commits");
   std::vector<Request> requests = impl_->events_for_all(Type::kCommit, {.clock = clock, .lr = lr, .factor = factor});
-  for (Request& request : requests) request.event.applies = applies;
+  for (Request& request : requests) {
+    request.event.applies = applies;
+    request.event.notes = notes;
+  }
   return impl_->submit(impl_->make_state(fmt::format("commit of clock {}", clock)), std::move(requests));
+}
+
+std::optional<Committed> Worker::committed(uint64_t clock) {
+  auto numbers = std::make_shared<std::vector<double>>();
+  Request request = impl_->query(0, {.clock = clock});
+  request.shard = 0;
+  request.query.type = Type::kCommitted;
+  request.deliver = [numbers](std::span<const std::byte> bytes) {
+    if (bytes.size() % sizeof(double) != 0) throw Error("the server answers with another length");
+    numbers->resize(bytes.size() / sizeof(double));
+    if (!bytes.empty()) std::memcpy(numbers->data(), bytes.data(), bytes.size());
+  };
+  std::vector<Request> requests;
+  requests.push_back(std::move(request));
+  impl_->submit(impl_->make_state(fmt::format("the end of clock {}", clock)), std::move(requests)).wait();
+  if (numbers->size() < 3) return std::nullopt;
+  return Committed{(*numbers)[0], (*numbers)[1], (*numbers)[2] != 0, {numbers->begin() + 3, numbers->end()}};
 }
 
 void Worker::close() {

@@ -37,7 +37,7 @@ struct WorkerOptions {
   std::vector<Codec> codecs;
   /// Own leaves of the tree; empty: an equal share, in the order of workers.
   LeafRange leaves;
-  std::vector<std::string> uses;                         ///< keys that this worker pushes; empty: all
+  std::optional<std::vector<std::string>> uses;          ///< keys that this worker pushes; unset: all
   bool shared_memory = true;                             ///< with servers of this host
   Clock::duration timeout = std::chrono::seconds(60);    ///< of every wait
   Clock::duration reconnect = std::chrono::seconds(20);  ///< for a shard to be served again after its server died
@@ -91,6 +91,20 @@ struct PartialGradient {
   std::span<const float> values;
 };
 
+/// Of a round that is summed. Where some have been left out, as if they had been like the others.
+struct RoundSums {
+  bool is_gone = false;                     ///< the next round is summed already: who asks is late
+  std::vector<double> squares;              ///< Σ g² of each key, as sum_of_squares() gives it; 0 of values
+  std::vector<std::vector<double>> values;  ///< the sum, of keys that are values
+};
+
+/// How a round ended.
+struct Committed {
+  double lr = 0, factor = 1;
+  bool applies = true;
+  std::vector<double> notes;
+};
+
 class Worker {
  public:
   /// Connects to all servers. Throws UsageError for options that cannot be, Error where a server is not there in time.
@@ -113,6 +127,9 @@ class Worker {
   /// Rows of a key with a row width. Rows that nobody names keep their weights and their optimizer state.
   Pending push_rows(const std::string& name, std::span<const int64_t> rows, std::span<const float> values,
                     const PushOptions& options = {});
+  /// The same rows of several partial sums.
+  Pending push_rows(const std::string& name, std::span<const int64_t> rows, std::span<const PartialGradient> partials,
+                    const PushOptions& options = {});
   Pending pull(const std::string& name, std::span<float> into, const PullOptions& options = {});
   /// Several at once; the first is the most urgent.
   Pending pull(std::span<const std::string> names, std::span<const std::span<float>> into,
@@ -122,10 +139,13 @@ class Worker {
   /// All pushes of a step have been made: what the bounded mode counts. In other modes it does nothing.
   Pending finish_step(uint64_t clock);
 
-  /// With Settings::commits: Σ g² of each key of the summed gradients of a clock, as sum_of_squares() gives it, once
-  /// all have pushed; then one commit, the same on every worker, updates the weights or skips the update.
-  std::vector<double> squares(uint64_t clock);
-  Pending commit(uint64_t clock, double lr, double factor, bool applies = true);
+  /// With Settings::commits: what is known of the summed gradients of a clock, once all have pushed whom the round
+  /// waits for; then one commit, the same on every worker, updates the weights or skips the update. The first counts.
+  /// `notes` are for those who come late.
+  RoundSums sums(uint64_t clock);
+  Pending commit(uint64_t clock, double lr, double factor, bool applies = true, std::vector<double> notes = {});
+  /// What was committed for a clock; nothing where nobody has. Servers remember 4,096 clocks.
+  std::optional<Committed> committed(uint64_t clock);
 
   /// Waits for all that is under way, says goodbye and disconnects. Without it the servers take the worker for dead.
   void close();

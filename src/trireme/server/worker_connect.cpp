@@ -50,6 +50,7 @@ void WorkerLoop::dial(Link& link) {
   join.event.worker = static_cast<uint32_t>(options_.worker);
   join.event.incarnation = incarnation_;
   join.event.leaves = leaves_;
+  join.event.uses_all = !options_.uses;
   join.event.uses = uses_;
   join.event.pid = static_cast<uint32_t>(getpid());
   join.event.host = own_host();

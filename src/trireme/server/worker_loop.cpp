@@ -17,9 +17,9 @@ constexpr auto kServerSilence = 3s;
 
 }  // namespace
 
-WorkerLoop::WorkerLoop(const WorkerOptions& options, const KeyTable& table, LeafRange leaves,
-                       std::vector<uint32_t> uses)
-    : options_(options), leaves_(leaves), uses_(std::move(uses)), dialer_(poller_, options.credentials) {
+WorkerLoop::WorkerLoop(const WorkerOptions& options, const KeyTable& table, LeafRange leaves)
+    : options_(options), leaves_(leaves), dialer_(poller_, options.credentials) {
+  for (const std::string& name : options.uses.value_or(std::vector<std::string>())) uses_.push_back(table.find(name));
   fill_random(std::as_writable_bytes(std::span(&incarnation_, 1)));
   size_t largest = 0;
   for (const Piece& piece : table.pieces()) largest = std::max(largest, piece.count * sizeof(float));

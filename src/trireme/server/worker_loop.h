@@ -43,7 +43,7 @@ struct Request {
 
 class WorkerLoop {
  public:
-  WorkerLoop(const WorkerOptions& options, const KeyTable& table, LeafRange leaves, std::vector<uint32_t> uses);
+  WorkerLoop(const WorkerOptions& options, const KeyTable& table, LeafRange leaves);
   ~WorkerLoop();
 
   /// Until all shards are joined; throws Error at the deadline or the first failure.
@@ -99,7 +99,7 @@ class WorkerLoop {
 
   const WorkerOptions options_;
   const LeafRange leaves_;
-  const std::vector<uint32_t> uses_;
+  std::vector<uint32_t> uses_;
   uint64_t incarnation_ = 0;
   uint32_t slot_bytes_ = 0;
   control::Poller poller_;

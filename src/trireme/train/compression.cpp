@@ -26,15 +26,20 @@ CompressionOptions compression_options(const Config& config) {
   return options;
 }
 
+Combination combination_of(const Config& config) {
+  return {.method = method_named(config.compression.method),
+          .zero = static_cast<int>(config.parallel.zero),
+          .server = config.parallel.aggregation == "server",
+          .adam = config.optimizer.kind != "sgd",
+          .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
+          .clips_norm = config.train.clip > 0};
+}
+
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups) {
   const CompressionOptions options = compression_options(config);
-  if (options.method == Method::kNone || replicas == nullptr) return nullptr;
-  check(Combination{.method = options.method,
-                    .zero = static_cast<int>(config.parallel.zero),
-                    .adam = config.optimizer.kind != "sgd",
-                    .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
-                    .clips_norm = config.train.clip > 0});
+  if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == "server") return nullptr;
+  check(combination_of(config));
   if (options.method == Method::kOneBitAdam) return nullptr;
   return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups));
 }

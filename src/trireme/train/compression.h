@@ -6,14 +6,18 @@
 #include <vector>
 
 #include "trireme/compress/compressed_reducer.h"
+#include "trireme/compress/pairs.h"
 #include "trireme/config/config.h"
 
 namespace trireme {
 
 CompressionOptions compression_options(const Config& config);
 
-/// For an executor's groups. Null where gradients travel whole, or nowhere (MomentumExchange). Collective over the
-/// replicas, which may be null. Throws UsageError for what cannot go together.
+/// What of a config compression has to go with.
+Combination combination_of(const Config& config);
+
+/// For an executor's groups. Null where servers sum, where gradients travel whole, or nowhere (MomentumExchange).
+/// Collective over the replicas, which may be null. Throws UsageError for what cannot go together.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups);
 

@@ -53,12 +53,26 @@ class ModelPart {
     int entry = -1;  ///< in parameters(); -1: on another rank
   };
 
+  /// Where gradients of a parameter are.
+  struct Source {
+    size_t stage = 0, number = 0;  ///< of stages(), of its store
+  };
+  /// A second use of a weight: [Note: Shared weights].
+  struct Shared {
+    std::string name;                   ///< of the parameter
+    int use = -1, owner = -1;           ///< pipeline ranks
+    torch::Tensor leaf = {};            ///< where it is used here
+    Source of_owner = {}, of_use = {};  ///< where it is owned and used here
+  };
+
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
   ParameterStore& parameters() { return *parameters_; }
   const ParameterStore& parameters() const { return *parameters_; }
   const std::vector<StagePart>& stages() const { return stages_; }
   const std::vector<Weight>& weights() const { return weights_; }
+  /// Of the whole model.
+  const std::vector<Shared>& shared() const { return shared_; }
   int64_t num_parameters() const;
   const Partition& partition() const { return partition_; }
   bool is_first(const StagePart& stage) const { return stage.layers.first == 0; }
@@ -93,15 +107,6 @@ class ModelPart {
   size_t gradient_bytes() const;
 
  private:
-  struct Source {
-    size_t stage = 0, number = 0;  ///< of stages(), of its store
-  };
-  struct Shared {
-    std::string name;                   ///< of the parameter
-    int use = -1, owner = -1;           ///< pipeline ranks
-    torch::Tensor leaf = {};            ///< where it is used here
-    Source of_owner = {}, of_use = {};  ///< where it is owned and used here
-  };
   void place_parameters() const;
   void cut(const Config& config, const BatchPlan& plan);
   void list_weights();

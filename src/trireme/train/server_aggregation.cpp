@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <exception>
 
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launch_environment.h"
-#include "trireme/optimizer/kernels.h"
+#include "trireme/compress/pairs.h"
+#include "trireme/train/compression.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +19,7 @@ using server::Mode;
 using server::Part;
 
 constexpr auto kGoodbye = std::chrono::seconds(10);  // for the other workers to leave, before own servers end
+const char* const kValues = "values of the step";
 
 Mode mode_named(const std::string& name) {
   return name == "asynchronous" ? Mode::kAsynchronous : name == "bounded" ? Mode::kBounded : Mode::kSynchronous;
@@ -40,39 +41,55 @@ server::Settings settings_of(const Config& config, int num_workers) {
   settings.mode = mode_named(config.server.mode);
   settings.num_workers = num_workers;
   if (settings.mode == Mode::kBounded) settings.staleness_bound = config.server.staleness;
+  settings.backup_workers = static_cast<int>(config.server.backup_workers);
   settings.replicate = config.server.replicate;
   settings.commits = settings.mode == Mode::kSynchronous;
   settings.rule = update_rule(config.optimizer);
+  if (config.compression.method != "none") settings.codec = PushCodec::kId;
   return settings;
 }
 
-std::span<float> floats_of(const torch::Tensor& tensor) {
-  return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+std::unique_ptr<PushCodec> make_codec(const Config& config, const RankGroups& groups) {
+  const CompressionOptions options = compression_options(config);
+  if (options.method == Method::kNone) return nullptr;
+  check(combination_of(config));
+  return std::make_unique<PushCodec>(options, groups.replica, groups.dp);
 }
 
 }  // namespace
 
-ServerAggregation::ServerAggregation(World& world, const Config& config, const BatchPlan& plan, ModelPart& part)
+ServerAggregation::ServerAggregation(World& world, const Config& config, const BatchPlan& plan,
+                                     const RankGroups& groups, ModelPart& part, int64_t num_values)
     : world_(world),
       config_(config),
-      num_workers_(world.size()),
-      own_(world.rank()),
+      groups_(groups),
       part_(part),
-      settings_(settings_of(config, world.size())) {
-  list_parameters();
-  size_t most_uses = 1;
-  for (const Parameter& parameter : parameters_) most_uses = std::max(most_uses, parameter.sources.size());
-  const auto leaves = static_cast<int>(plan.leaves), share = leaves / num_workers_;
-  tree_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(leaves)));
-  settings_.num_leaves = tree_ << (most_uses - 1);
-  for (const LeafRange& partial : schedule_leaves(leaves, {own_ * share, (own_ + 1) * share}).partials) {
-    const auto size = std::bit_ceil(static_cast<unsigned>(partial.last - partial.first));
-    partials_.push_back({partial.first, partial.first + static_cast<int>(size)});
+      settings_(settings_of(config, world.size())),
+      served_(serve_model(config, part, groups)),
+      codec_(make_codec(config, groups)) {
+  if (has_backups()) {
+    values_key_ = served_.keys.size();
+    served_.keys.push_back({kValues, static_cast<size_t>(num_values), 0, false, true});
+  }
+  plan_sums(plan);
+  plan_layers();
+  const server::KeyTable table(served_.keys, settings_.piece_elements, static_cast<int>(config_.server.count));
+  for (size_t i = 0; i < served_.parameters.size(); ++i) {
+    const ServedParameter& parameter = served_.parameters[i];
+    if (parameter.by_rows) by_rows_ = i;
+    if (!codec_ || !pushes(parameter) || parameter.by_rows) continue;
+    // By the names that sums without servers save them under.
+    const std::string second = parameter.name + " (second use)";
+    std::vector<std::string> tensors;
+    for (const ServedParameter::Use& use : parameter.uses) tensors.push_back(use.number == 0 ? parameter.name : second);
+    codec_->add(table, parameter.key, std::move(tensors));
   }
   give_weights(0);
 }
 
 ServerAggregation::~ServerAggregation() {
+  part_.model().set_layer_hooks({});
+  if (num_late_ > 0) log_info("worker {} came late to {} steps, which ended without it", world_.rank(), num_late_);
   try {
     leave(std::uncaught_exceptions() == 0);
   } catch (const std::exception& error) {
@@ -80,56 +97,100 @@ ServerAggregation::~ServerAggregation() {
   }
 }
 
-void ServerAggregation::list_parameters() {
-  const auto& entries = part_.parameters().entries();
-  const auto& shares = part_.parameters().shares();
-  const auto& sources = part_.stages()[0].gradients->sources();
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const bool decays = config_.optimizer.decay == "all" || entries[i].is_matrix;
-    keys_.push_back({entries[i].name, static_cast<size_t>(entries[i].parameter.numel()), 0, decays});
-    Parameter& parameter = parameters_.emplace_back();
-    const auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& each) { return each.entry == i; });
-    parameter.share = static_cast<size_t>(share - shares.begin());
-    for (size_t source = 0; source < sources.size(); ++source) {  // a second use lies where the first does
-      if (sources[source].leaf.data_ptr() == entries[i].parameter.data_ptr()) parameter.sources.push_back(source);
-    }
+/// Which partial sums this worker has, and which leaves of the servers' tree they are.
+void ServerAggregation::plan_sums(const BatchPlan& plan) {
+  sums_own_ = codec_ || !is_synchronous();
+  const auto leaves = static_cast<int>(plan.leaves), share = leaves / groups_.dp, replica = groups_.replica;
+  const auto own = schedule_leaves(leaves, {replica * share, (replica + 1) * share}).partials;
+  num_slots_ = own.size();
+  tree_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sums_own_ ? groups_.dp : leaves)));
+  leaves_ = sums_own_ ? LeafRange{replica, replica + 1} : LeafRange{replica * share, (replica + 1) * share};
+  if (sums_own_) partials_.push_back(leaves_);
+  for (size_t i = 0; i < own.size() && !sums_own_; ++i) {
+    const auto size = std::bit_ceil(static_cast<unsigned>(own[i].last - own[i].first));
+    partials_.push_back({own[i].first, own[i].first + static_cast<int>(size)});
   }
+  settings_.num_leaves = tree_ << (served_.most_uses - 1);
 }
 
-std::span<float> ServerAggregation::master(size_t parameter) const {
-  return floats_of(part_.parameters().shares()[parameters_[parameter].share].master);
+/// Where the reducer's groups lie, and who waits for which weights.
+void ServerAggregation::plan_layers() {
+  for (size_t stage = 0; stage < part_.stages().size(); ++stage) {
+    const int groups = part_.stages()[stage].gradients->num_groups();
+    for (int group = 0; group <= groups; ++group) group_places_.emplace_back(stage, group);  // the last has values
+  }
+  for (const ModelPart::Shared& shared : part_.shared()) waits_at_once_ |= shared.use != shared.owner;
+  waits_at_once_ |= groups_.tp > 1;
+  pulls_.resize(served_.parameters.size());
+  if (waits_at_once_) return;
+  for (size_t i = 0; i < served_.parameters.size(); ++i) {
+    of_layer_[static_cast<size_t>(served_.parameters[i].layer)].push_back(i);
+  }
+  part_.model().set_layer_hooks({[this](size_t layer) {
+                                   const auto found = of_layer_.find(layer);
+                                   if (found == of_layer_.end()) return;
+                                   for (const size_t parameter : found->second) finish_pull(parameter);
+                                 },
+                                 {}});
 }
 
-/// Starts servers, and gives them masters and moments: rank 0 for all, who have the same.
+/// Of what all places have, the first speaks with the servers.
+bool ServerAggregation::pushes(const ServedParameter& parameter) const {
+  if (parameter.is_replicated && groups_.place > 0) return false;
+  return is_synchronous() || parameter.entry >= 0;  // without rounds the owner pushes the sum of all uses
+}
+
+bool ServerAggregation::pulls(const ServedParameter& parameter) const {
+  return parameter.entry >= 0 && !(parameter.is_replicated && groups_.place > 0);
+}
+
+std::span<float> ServerAggregation::master(const ServedParameter& parameter) const {
+  const torch::Tensor& master = part_.parameters().shares()[parameter.share].master;
+  return {master.data_ptr<float>(), static_cast<size_t>(master.numel())};
+}
+
+/// Starts servers, and gives them masters and moments: the workers of the first replica, for all, who have the same.
 void ServerAggregation::give_weights(int64_t step) {
-  // Where this throws, nothing was started.
-  const server::KeyTable table(keys_, settings_.piece_elements, static_cast<int>(config_.server.count));
+  clock_ = is_synchronous() ? static_cast<uint64_t>(step) : 0;
   server::ServerOptions options;
   options.bind = serving_address(world_);
   options.replicate = settings_.replicate;
+  if (codec_) options.codecs = {codec_->codec(static_cast<uint64_t>(step) - clock_)};
   servers_ = start_servers(world_.comm(), static_cast<int>(config_.server.count), options);
   server::WorkerOptions worker;
-  worker.worker = own_;
+  worker.worker = world_.rank();
   worker.settings = settings_;
-  worker.keys = keys_;
+  worker.keys = served_.keys;
   worker.servers = servers_.addresses;
   worker.credentials = servers_.credentials;
+  worker.codecs = options.codecs;
+  worker.leaves = leaves_;
+  worker.uses.emplace();
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (pushes(parameter)) worker.uses->push_back(served_.keys[parameter.key].name);
+  }
+  if (values_key_) worker.uses->push_back(kValues);
   worker_ = std::make_unique<server::Worker>(std::move(worker));
   forget_pushes();
-  clock_ = is_synchronous() ? static_cast<uint64_t>(step) : 0;
-  if (own_ == 0) {
-    // Without rounds servers count updates: one for each worker's step.
-    const auto updates = static_cast<uint64_t>(is_synchronous() ? step : step * num_workers_);
+  has_all_rows_ = true;
+  is_stale_ = false;
+  if (groups_.replica == 0) {
+    // Without rounds servers count updates: one for each replica's step.
+    const auto updates = static_cast<uint64_t>(is_synchronous() ? step : step * groups_.dp);
     std::vector<server::Pending> all;
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      const Optimizer::ShareState state = moments_ ? moments_->state_of(parameters_[i].share) : Optimizer::ShareState();
+    for (const ServedParameter& parameter : served_.parameters) {
+      if (!pulls(parameter)) continue;
+      const server::Key& key = served_.keys[parameter.key];
+      const Optimizer::ShareState state = moments_ ? moments_->state_of(parameter.share) : Optimizer::ShareState();
       const auto init = [&](const float* values, Part part) {
-        if (values) all.push_back(worker_->init(keys_[i].name, {values, keys_[i].count}, part, updates));
+        if (values) all.push_back(worker_->init(key.name, {values, key.count}, part, updates));
       };
       init(state.first, Part::kFirst);
       init(state.second, Part::kSecond);
-      init(master(i).data(), Part::kWeights);
+      init(master(parameter).data(), Part::kWeights);
     }
+    values_.assign(values_key_ ? served_.keys[*values_key_].count : 0, 0.f);
+    if (values_key_) all.push_back(worker_->init(kValues, values_, Part::kWeights, updates));
     for (server::Pending& each : all) each.wait();
   }
   world_.comm().barrier();
@@ -146,110 +207,18 @@ void ServerAggregation::leave(bool waits) {
 }
 
 void ServerAggregation::restart(int64_t step) {
+  finish_pulls();
   leave(/*waits=*/true);
   give_weights(step);
 }
 
-void ServerAggregation::push_group(int group) {
-  if (!is_synchronous()) return;  // the factor is not known before the norm
-  const GradientStore& store = *part_.stages()[0].gradients;
-  if (missing_.empty()) {
-    for (const Parameter& parameter : parameters_) missing_.push_back(static_cast<int>(parameter.sources.size()));
-  }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    for (const size_t source : parameters_[i].sources) {
-      if (store.group_of(source) == group && --missing_[i] == 0) push(i, 1, 0);
-    }
-  }
-}
-
-void ServerAggregation::push(size_t number, double factor, double lr) {
-  Parameter& parameter = parameters_[number];
-  const GradientStore& store = *part_.stages()[0].gradients;
-  std::vector<server::PartialGradient> partials;
-  for (size_t use = 0; use < parameter.sources.size(); ++use) {
-    const int first = use == 0 ? 0 : tree_ << (use - 1);
-    for (size_t slot = 0; slot < partials_.size(); ++slot) {
-      const LeafRange leaves{first + partials_[slot].first, first + partials_[slot].last};
-      partials.push_back({leaves, floats_of(store.gradient(static_cast<int>(slot), parameter.sources[use]))});
-    }
-  }
-  pushes_.push_back(
-      worker_->push_partials(keys_[number].name, partials,
-                             {.clock = clock_, .lr = lr, .factor = factor, .priority = static_cast<uint32_t>(number)}));
-  parameter.pushed = true;
-}
-
-void ServerAggregation::push_rest(double factor, double lr) {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].pushed) push(i, factor, lr);
-  }
-}
-
-void ServerAggregation::forget_pushes() {
-  pushes_.clear();
-  missing_.clear();
-  for (Parameter& parameter : parameters_) parameter.pushed = false;
-}
-
-/// Of this worker's gradients, each summed over its uses and slots as the servers do it.
-std::vector<double> ServerAggregation::own_squares() const {
-  const GradientStore& store = *part_.stages()[0].gradients;
-  std::vector<double> squares;
-  for (const Parameter& parameter : parameters_) {
-    torch::Tensor sum;
-    for (const size_t source : parameter.sources) {
-      for (size_t slot = 0; slot < partials_.size(); ++slot) {
-        const torch::Tensor gradient = store.gradient(static_cast<int>(slot), source);
-        sum = sum.defined() ? sum + gradient : gradient;
-      }
-    }
-    squares.push_back(sum_of_squares(sum.const_data_ptr<float>(), static_cast<size_t>(sum.numel())));
-  }
-  return squares;
-}
-
-std::vector<double> ServerAggregation::squares() {
-  const torch::NoGradGuard no_grad;
-  moments_.reset();
-  if (is_synchronous()) {
-    push_rest(1, 0);
-    return worker_->squares(clock_);
-  }
-  std::vector<double> squares = own_squares();
-  world_.comm().all_reduce(squares);
-  for (double& square : squares) square *= num_workers_;
-  return squares;
-}
-
-void ServerAggregation::pull_weights() {
-  std::vector<std::string> names;
-  std::vector<std::span<float>> into;
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    names.push_back(keys_[i].name);
-    into.push_back(master(i));
-  }
-  worker_->pull(names, into, {.clock = clock_}).wait();
-  part_.parameters().publish();
-}
-
-void ServerAggregation::update(double factor, double lr, bool applies) {
-  if (is_synchronous()) {
-    worker_->commit(clock_, lr, factor, applies).wait();
-  } else if (applies) {
-    push_rest(factor * num_workers_, lr / num_workers_);
-  }
-  for (server::Pending& each : pushes_) each.wait();
-  forget_pushes();
-  worker_->finish_step(clock_).wait();
-  ++clock_;
-  if (applies) pull_weights();
-}
-
 void ServerAggregation::refresh() {
-  if (is_synchronous()) return;
+  finish_pulls();
+  if (!may_run_ahead()) return;
   world_.comm().barrier();  // all have waited for what they pushed
-  pull_weights();
+  has_all_rows_ = true;     // as of now
+  start_pulls();
+  finish_pulls();
   world_.comm().barrier();  // and nobody pushes before all have pulled
 }
 
@@ -258,17 +227,27 @@ std::vector<Optimizer::Kind> ServerAggregation::state() {
   refresh();
   moments_ = std::make_unique<Optimizer>(config_.optimizer, part_.parameters());
   std::vector<server::Pending> all;
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    const Optimizer::ShareState state = moments_->state_of(parameters_[i].share);
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (parameter.entry < 0) continue;
+    const server::Key& key = served_.keys[parameter.key];
+    const Optimizer::ShareState state = moments_->state_of(parameter.share);
     const auto pull = [&](float* into, Part part) {
-      if (into) all.push_back(worker_->pull(keys_[i].name, {into, keys_[i].count}, {.clock = clock_, .part = part}));
+      if (into) all.push_back(worker_->pull(key.name, {into, key.count}, {.clock = clock_, .part = part}));
     };
     pull(state.first, Part::kFirst);
     pull(state.second, Part::kSecond);
   }
   for (server::Pending& each : all) each.wait();
-  if (!is_synchronous()) world_.comm().barrier();
+  if (may_run_ahead()) world_.comm().barrier();
   return moments_->state();
+}
+
+void ServerAggregation::load_pieces(const std::vector<StatePieces>& by_replica) {
+  if (codec_) codec_->load(by_replica);
+}
+
+int ServerAggregation::num_on_their_way() const {
+  return static_cast<int>(std::count_if(pulls_.begin(), pulls_.end(), [](const auto& pull) { return pull.valid(); }));
 }
 
 std::vector<server::ServerStats> ServerAggregation::stats() const {

@@ -3,23 +3,33 @@
 // [Note: Trees on servers]
 // Servers sum along one tree for all keys, with holes where nobody pushes. Its leaves are those of the step, filled up
 // to a power of two, P, which changes no sum. A weight with two uses has two such trees under one node, as training
-// without servers adds the uses only after each is summed:
+// without servers adds the uses only after each is summed; with a pipeline, two workers may push them:
 //
 //   2 P ─┬─ 0 … P − 1      first use; of all other weights, the whole sum
 //        └─ P … 2 P − 1    second use
 //
 // In the synchronous mode weights, moments, norms and losses are bit-equal to those without servers. In the other modes
-// a worker's gradient is the average over its own micro-batches and moves the weights by 1 / dp of the learning rate:
-// a step of all workers goes as far as a synchronous one.
+// a replica's gradient is the average over its own micro-batches and moves the weights by 1 / dp of the learning rate:
+// a step of all replicas goes as far as a synchronous one. Compressed gradients are summed by each worker first, so
+// their tree has a leaf for each replica.
+//
+// [Note: Weights on their way]
+// A step ends when the servers know what to do. Weights are pulled while the next one computes: before a layer begins,
+// its own have arrived, and those of the first layers are sent first. Where other workers wait for what one has pulled
+// (tensor parallelism, a weight that two stages share), all are waited for at once.
 //
 // Owner: the trainer. Threads: one calls; servers and messages have threads of their own. Collective: the constructor,
-// restart(), state() and refresh(). Blocking: as the workers of servers, with their timeout. Fails with UsageError for
-// servers that cannot be, with Error that names the server and who is missing.
+// restart(), state() and refresh(); along a model also squares(), update() and begin_step(). Blocking: as the workers
+// of servers, with their timeout. Fails with UsageError for servers that cannot be, with Error that names the server
+// and who is missing.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "trireme/comm/world.h"
@@ -29,68 +39,123 @@
 #include "trireme/server/worker.h"
 #include "trireme/train/model_part.h"
 #include "trireme/train/optimizer.h"
+#include "trireme/train/push_codec.h"
+#include "trireme/train/rank_groups.h"
+#include "trireme/train/served_model.h"
 
 namespace trireme {
 
 class ServerAggregation {
  public:
-  /// Servers begin with the weights of `part`, which must outlive this.
-  ServerAggregation(World& world, const Config& config, const BatchPlan& plan, ModelPart& part);
+  /// Servers begin with the weights of `part`, which must outlive this. With backup workers, `num_values` numbers of a
+  /// step are summed by the servers, too.
+  ServerAggregation(World& world, const Config& config, const BatchPlan& plan, const RankGroups& groups,
+                    ModelPart& part, int64_t num_values);
   ~ServerAggregation();
   ServerAggregation(const ServerAggregation&) = delete;
 
-  /// In the backward pass: all gradients of a group are there. Groups that nobody names are pushed with the norm.
+  /// Before a step computes on these tokens: their rows are there, where rows travel.
+  void begin_step(const std::vector<torch::Tensor>& tokens);
+  bool needs_tokens() const { return by_rows_.has_value(); }
+  /// In the backward pass: all gradients of a group of the executor's reducer are there. Groups that nobody names are
+  /// pushed with the norm.
   void push_group(int group);
-  /// Σ g² of each entry's summed gradient. In modes without rounds, dp times the mean of the workers' own, which gives
-  /// the norm of a typical worker's average.
+  /// Σ g² of each entry's summed gradient. In modes without rounds, dp times the mean of the replicas' own, which gives
+  /// the norm of a typical one's average.
   std::vector<double> squares();
-  /// After squares(): the servers update, or do not where a step is skipped, and the new weights are in the masters.
+  /// After squares(): the servers update, or do not where a step is skipped, and new weights are on their way.
   void update(double factor, double lr, bool applies);
+
+  // With backup workers a step ends for all when enough have pushed: in place of squares() and update().
+  bool has_backups() const { return settings_.backup_workers > 0; }
+  /// How a step ended, the same for all workers.
+  struct RoundEnd {
+    double loss = 0, norm = 0;
+    bool stop = false, applies = true;
+    double factor = 1;
+  };
+  /// This worker's sums of the step's values, one tensor for each partial sum.
+  void push_values(const std::vector<torch::Tensor>& slots);
+  /// The current step's, where it has ended without this worker: then skip_step().
+  std::optional<RoundEnd> ended();
+  void skip_step();
+  /// `decide` is given the squares of the entries and the values, unless this worker is late.
+  using Decide = std::function<RoundEnd(const std::vector<double>& squares, const std::vector<double>& values)>;
+  RoundEnd end_round(double lr, const Decide& decide);
+  /// Steps whose end did not wait for this worker.
+  int64_t num_late() const { return num_late_; }
 
   /// The optimizer's state, as Optimizer::state(), in memory that stays until the next step; and the newest weights in
   /// the masters.
   std::vector<Optimizer::Kind> state();
   /// Takes what all workers have sent so far into the masters.
   void refresh();
+  /// All weights are there, of the step that this worker has reached. Not collective.
+  void finish_pulls();
+  /// Parameters whose newest weights nobody has waited for yet.
+  int num_on_their_way() const;
   /// New servers, with the masters and what was filled into state(), for step `step`.
   void restart(int64_t step);
+  /// What compression has not sent yet.
+  StatePieces pieces() const { return codec_ ? codec_->save() : StatePieces(); }
+  void load_pieces(const std::vector<StatePieces>& by_replica);
 
   /// Of the servers on this rank.
   std::vector<server::ServerStats> stats() const;
   server::WorkerStats worker_stats() const { return worker_->stats(); }
 
  private:
-  /// A parameter of the servers.
-  struct Parameter {
-    size_t share = 0;
-    std::vector<size_t> sources;  ///< of the gradient store: one for each use
-    bool pushed = false;
-  };
   bool is_synchronous() const { return settings_.mode == server::Mode::kSynchronous; }
-  void list_parameters();
+  /// Somebody may have finished a step that this worker has not.
+  bool may_run_ahead() const { return !is_synchronous() || has_backups(); }
+  void plan_sums(const BatchPlan& plan);
+  void plan_layers();
   void give_weights(int64_t step);
+  bool pushes(const ServedParameter& parameter) const;
+  bool pulls(const ServedParameter& parameter) const;
   void push(size_t parameter, double factor, double lr);
+  void push_rows(const ServedParameter& parameter, const server::PushOptions& options);
   void push_rest(double factor, double lr);
   void forget_pushes();
-  void pull_weights();
-  std::span<float> master(size_t parameter) const;
+  void finish_step(bool pulls);
+  void start_pulls();
+  void finish_pull(size_t parameter);
+  void pull_rows();
+  void share_replicated();
+  void publish(const ServedParameter& parameter) const;
+  std::span<float> master(const ServedParameter& parameter) const;
+  torch::Tensor gradient(const ServedParameter::Use& use, size_t slot) const;
+  std::vector<double> by_entry(const std::vector<double>& by_key) const;
   std::vector<double> own_squares() const;
   void leave(bool waits);
 
   World& world_;
   const Config& config_;
-  const int num_workers_;
-  const int own_;
+  const RankGroups& groups_;
   ModelPart& part_;
   server::Settings settings_;
-  std::vector<server::Key> keys_;      ///< of the entries, in their order
-  std::vector<Parameter> parameters_;  ///< the same
-  std::vector<LeafRange> partials_;    ///< of this worker, by slot, as branches of the servers' tree
-  int tree_ = 1;                       ///< leaves of a use, filled up
-  uint64_t clock_ = 0;                 ///< of the next step
-  std::vector<int> missing_;           ///< of each parameter: groups that are not there yet
-  std::vector<server::Pending> pushes_;
+  ServedModel served_;
+  LeafRange leaves_;                 ///< of this worker, in the servers' tree
+  std::vector<LeafRange> partials_;  ///< of this worker, by slot, as branches of the servers' tree
+  size_t num_slots_ = 1;             ///< with partial sums
+  bool sums_own_ = false;            ///< this worker's partial sums and uses are added before they leave
+  int tree_ = 1;                     ///< leaves of a use, filled up
+  std::optional<size_t> by_rows_;    ///< the parameter whose rows travel
+  std::optional<size_t> values_key_;
+  std::vector<float> values_;
+  std::vector<int64_t> rows_;                         ///< of the step's tokens
+  bool has_all_rows_ = true;                          ///< those of other tokens are the newest, too
+  std::vector<std::pair<size_t, int>> group_places_;  ///< of the reducer's groups: stage, group
+  std::map<size_t, std::vector<size_t>> of_layer_;    ///< parameters
+  bool waits_at_once_ = false;                        ///< for all pulls: [Note: Weights on their way]
+  bool is_stale_ = false;                             ///< the masters are those of an earlier step
+  uint64_t clock_ = 0;                                ///< of the next step
+  int64_t num_late_ = 0;
+  std::vector<int> missing_;  ///< of each parameter: groups that are not there yet
+  std::vector<bool> pushed_;  ///< parameters
+  std::vector<server::Pending> pushes_, pulls_;
   std::unique_ptr<Optimizer> moments_;  ///< while somebody looks at them
+  std::unique_ptr<PushCodec> codec_;    ///< null: gradients travel whole
   server::ServersOfJob servers_;
   std::unique_ptr<server::Worker> worker_;
 };

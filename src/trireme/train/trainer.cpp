@@ -13,6 +13,7 @@
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/share_result.h"
+#include "trireme/train/step_values.h"
 
 namespace trireme {
 namespace {
@@ -72,8 +73,11 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
                                                          .overlap = config.parallel.overlap});
   executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts()));
   if (config.parallel.aggregation == "server") {
-    server_ = std::make_unique<ServerAggregation>(world, config_, plan_, *part_);
+    server_ = std::make_unique<ServerAggregation>(world, config_, plan_, groups_, *part_, kNumValues);
     executor_->reducer().set_sink([this](int group) { server_->push_group(group); });
+    if (server_->has_backups()) {
+      executor_->reducer().set_value_sink([this](const auto& slots) { server_->push_values(slots); });
+    }
   } else {
     optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
     momentum_ = MomentumExchange::make(config_, groups_.replicas(), part_->parameters(), *optimizer_);
@@ -209,11 +213,14 @@ StepReport Trainer::step(bool stop) {
   }
   report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
   if (inputs_) report.data_s = inputs_->next();
-  if (num_updates() > 1) {
+  if (server_ && skip_late_step(report)) {
+    // The others have ended it.
+  } else if (num_updates() > 1) {
     run_updates(report);
   } else if (device_.is_cuda()) {
     run_on_device(report);
   } else {
+    if (server_) server_->begin_step(own_tokens());
     run_on_host(report);
   }
   ++steps_here_;
@@ -288,6 +295,7 @@ void Trainer::collect_gradients() {
 }
 
 void Trainer::apply_gradients(StepReport& report) {
+  if (server_ && server_->has_backups()) return apply_with_backups(report);
   collect_gradients();
   const double factor = sends_momentum_ ? 1 : gradient_factor_ / loss_scale_.scale;
   const Totals totals = this->totals(values_of(part_->stages().back()).const_data_ptr<float>()[kLoss]);
@@ -351,6 +359,7 @@ void Trainer::update_statistics(const ModelPart::StagePart& stage) {
 torch::Tensor Trainer::run_forward(const torch::Tensor& input, int64_t seq) {
   const torch::NoGradGuard no_grad;
   const Autocast autocast(device_, compute_type_);
+  if (server_) server_->finish_pulls();
   part_->model().eval();
   return part_->predict(input, seq);
 }

@@ -177,6 +177,10 @@ class Trainer {
   void collect_gradients();
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
+  void apply_with_backups(StepReport& report);
+  bool skip_late_step(StepReport& report);
+  void take_end(StepReport& report, const ServerAggregation::RoundEnd& end);
+  std::vector<torch::Tensor> own_tokens() const;
   void run_updates(StepReport& report);
   void update_stage(int number, const StepReport& report);
   void finish_updates(StepReport& report);

@@ -97,6 +97,7 @@ size_t Trainer::bytes_reduced() const {
 }
 
 StatePieces Trainer::pieces() const {
+  if (server_) return server_->pieces();
   if (local_) return local_->save();
   if (momentum_) return momentum_->save();
   CompressedReducer* const compressor = executor_->reducer().compressor();
@@ -106,6 +107,7 @@ StatePieces Trainer::pieces() const {
 void Trainer::load_pieces(const std::vector<StatePieces>& by_replica) {
   if (local_) local_->load(by_replica);
   if (momentum_) momentum_->load(by_replica);
+  if (server_) server_->load_pieces(by_replica);
   if (CompressedReducer* const compressor = executor_->reducer().compressor()) compressor->load(by_replica);
 }
 
@@ -130,6 +132,7 @@ torch::Tensor Trainer::gradient(size_t weight) const {
 }
 
 torch::Tensor Trainer::weight(size_t weight) const {
+  if (server_) server_->finish_pulls();
   const int entry = part_->weights()[weight].entry;
   if (entry < 0) return from_owner(weight, {});
   return from_owner(weight, parameters().gather_entry(static_cast<size_t>(entry), [this](size_t share) {

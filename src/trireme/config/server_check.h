@@ -1,0 +1,11 @@
+// Which configurations parameter servers cannot train. Inside of config/.
+#pragma once
+
+#include "trireme/config/config.h"
+
+namespace trireme {
+
+/// Throws UsageError; nothing where there are no servers. `dp`: replicas.
+void check_servers(const Config& config, int64_t dp);
+
+}  // namespace trireme
