@@ -49,6 +49,10 @@ inline std::vector<Composed> all_composed() {
   return all;
 }
 
+/// How near to the dense loss one with compression must end, in percent. On its way to servers the largest of each
+/// tensor are chosen, not of a whole bucket: in so few steps less is learnt from as many bytes.
+inline int bound_of(const Composed& each) { return each.aggregation == "server" && each.compression == "topk" ? 4 : 3; }
+
 /// "equal", "within 3 %", or why it is refused.
 inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>& references) {
   constexpr int kSteps = 10;
@@ -66,8 +70,9 @@ inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>&
     expect_equal(outcome, expected, each.to_string());
     return "equal";
   }
-  EXPECT_NEAR(outcome.losses.back(), expected.losses.back(), 0.03 * expected.losses.back()) << each.to_string();
-  return "within 3 %";
+  const int bound = bound_of(each);
+  EXPECT_NEAR(outcome.losses.back(), expected.losses.back(), 0.01 * bound * expected.losses.back()) << each.to_string();
+  return fmt::format("within {} %", bound);
 }
 
 }  // namespace trireme

@@ -106,7 +106,7 @@ TEST(BackupWorkers, WhoIsLateDoesNotCount) {
 }
 
 TEST(BackupWorkers, WithEverybodyInTimeAStepStillEnds) {
-  const Words words = {"--train.steps=30", "--optimizer.lr=0.003", "--train.clip=0.5"};
+  const Words words = {"--train.steps=30", "--optimizer.lr=0.003"};
   const Outcome all = train(served("mlp", words, 2), 3, 30);
   const Outcome some = train(served("mlp", words + Words{"--server.backup_workers=1"}, 2), 3, 30);
   const auto end = [](const std::vector<double>& losses) {
