@@ -78,7 +78,7 @@ class Layouts(unittest.TestCase):
         done = run(["train", *GPT, *COMMON, f"--train.device={device}", f"--precision.compute={compute}",
                     "--model.layers=4", "--model.tied=false", "--parallel.dp=1", "--parallel.pp=3",
                     f"--parallel.schedule={schedule}", "--train.clip=0", "--train.steps=6", "--train.log_every=1",
-                    "--train.target_loss=0", "--optimizer.warmup_steps=0",
+                    "--train.target_loss=0", "--optimizer.warmup_steps=0", "--optimizer.lr=5e-4",
                     "--observe.run_dir=" + os.path.join(folder, "run")])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(os.path.join(folder, "run", "events.jsonl")) as events:
