@@ -7,7 +7,7 @@ Speed: gpt2-bench with untied weights in 4 micro-batches, one thread a worker, i
 has one; medians. Bubbles: of `trireme trace`, measured and as the checker's timeline has them. Memory: peak of worker
 0; GPipe with 4 and with 16 micro-batches tells what one of them keeps and what everything else takes, and the others
 must be what that says. Exit code 1 where a goal is missed: 1.2 times PyTorch with the best schedule, bubbles within 3
-points, memory within 5 percent.
+points, memory within 10 percent (sums and messages under way are not in the formula).
 """
 import argparse
 import json
@@ -26,7 +26,7 @@ DEEP = ["--model", "gpt2-bench", "--model.layers=8", "--model.seq=256", "--model
         "--data.generated_size=200000"]
 QUIET = ["--train.target_loss=0", "--train.eval_every=0", "--checkpoint.every=0", "--checkpoint.resume=never",
          "--observe.tensorboard=false", "--observe.report=false", "--json"]
-GOAL_SPEED, GOAL_BUBBLE, GOAL_MEMORY = 1.2, 0.03, 0.05
+GOAL_SPEED, GOAL_BUBBLE, GOAL_MEMORY = 1.2, 0.03, 0.1
 
 
 def run(*words):
@@ -110,9 +110,7 @@ class Bench:
             found, formula = self.memory(schedule, count, recompute), rest + number * kept
             name = f"{schedule}, {count}" + (", full" if recompute == "full" else "")
             print(f"{name:26}{number:6}{found:8.0f}{formula:9.0f}", flush=True)
-            # With more micro-batches come more messages and sums under way.
-            bound = GOAL_MEMORY * formula * (1 if count == 4 else 3)
-            self.expect(abs(found - formula) <= bound, f"the memory of {name} is not what the formula says")
+            self.expect(abs(found - formula) <= GOAL_MEMORY * formula, f"the memory of {name} is not what the formula says")
 
 
 def main():

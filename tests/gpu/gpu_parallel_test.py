@@ -76,7 +76,7 @@ class Layouts(unittest.TestCase):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         done = run(["train", *GPT, *COMMON, "--train.clip=0", "--train.steps=6", "--train.log_every=1",
-                    "--train.target_loss=0", "--optimizer.warmup_steps=0",
+                    "--train.target_loss=0", "--optimizer.warmup_steps=0", "--optimizer.lr=5e-4",
                     "--observe.run_dir=" + os.path.join(folder, "run"), *arguments])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         with open(os.path.join(folder, "run", "events.jsonl")) as events:
