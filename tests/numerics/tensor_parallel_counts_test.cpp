@@ -24,6 +24,7 @@ MovementCounts difference(const MovementCounts& later, const MovementCounts& ear
   }
   result.inner_calls -= earlier.inner_calls;
   result.inner_bytes -= earlier.inner_bytes;
+  result.started -= earlier.started;
   return result;
 }
 
@@ -83,6 +84,59 @@ TEST_P(Block, WithSequencesCostsTwoPairsEachWay) {
     EXPECT_EQ(counts.calls_of(Movement::kAllToAll), 0);
     EXPECT_EQ(counts.inner_calls, 0);
   }
+}
+
+/// The gradients of the inputs of attention and MLP: [Note: In flight].
+TEST_P(Block, SumsOfTheBackwardGoOnBesideProducts) {
+  for (const bool sequence : {false, true}) {
+    const Moved added = block(GetParam(), sequence);
+    EXPECT_EQ(added.backward.started, 2);
+    EXPECT_EQ(added.forward.started, 0);
+  }
+}
+
+/// Rank 1 begins the backward of a layer only when rank 0 has the gradient of the weight, while its sum waits for rank
+/// 1. Results are those of the steps one by one.
+TEST(ColumnLinear, SumsItsInputsGradientMeanwhile) {
+  run_as_threads(kRanks, [&](World& world) {
+    at::set_num_threads(1);
+    const auto mesh = DeviceMesh::make(world.comm(), Mesh({{"tp", kRanks}}));
+    torch::manual_seed(5);
+    const auto values = torch::randn({2, 6, 16}), weights = torch::randn({10, 16}), biases = torch::randn({10});
+    const auto factors = torch::randn({2, 6, 10});
+    for (const Placement& lies : {Placement::replicate(), Placement::shard(1)}) {
+      const auto make = [&](const torch::Tensor& whole, const Placement& placement) {
+        return distribute(whole, mesh, {placement}).requires_grad_(true);
+      };
+      const auto x = make(values, lies), w = make(weights, Placement::shard(0)), b = make(biases, Placement::shard(0));
+      const auto factor = distribute(factors, mesh, {Placement::shard(2)});
+      const auto input = x * 2;
+      const auto y = ops::linear(input, w, b);
+      std::vector<int64_t> token = {1};
+      y.register_hook([&](const torch::Tensor& gradient) {
+        if (world.rank() == 1) world.comm().recv(token, 0);
+        return gradient;
+      });
+      w.register_hook([&](const torch::Tensor& gradient) {
+        if (world.rank() == 0) world.comm().send(token, 1);
+        return gradient;
+      });
+      const MovementCounts before = mesh->counts();
+      (y * factor).sum().backward();
+      EXPECT_EQ(difference(mesh->counts(), before).started, 1);
+
+      const auto x2 = make(values, lies), w2 = make(weights, Placement::shard(0));
+      const auto b2 = make(biases, Placement::shard(0));
+      const auto gathered = local(redistribute(x2 * 2, {Placement::replicate()}), {Placement::partial()});
+      const auto part = ops::linear(gathered, local(w2), local(b2));
+      (from_local(part, mesh, {Placement::shard(2)}, {2, 6, 10}) * factor).sum().backward();
+      EXPECT_TRUE(torch::equal(local_part(y), part));
+      for (const auto& [a, c] : {std::pair(x, x2), std::pair(w, w2), std::pair(b, b2)}) {
+        EXPECT_EQ(placements_of(a.grad()), placements_of(a));
+        EXPECT_TRUE(torch::equal(local_part(a.grad()), local_part(redistribute(c.grad(), placements_of(a)))));
+      }
+    }
+  });
 }
 
 TEST_P(Block, TheLossMovesThreeNumbersAToken) {

@@ -48,10 +48,13 @@ inline Config config_of(const std::string& model, const Words& more = {}) {
   return resolve(sources);
 }
 
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+
 struct Outcome {
   std::vector<double> losses, norms;
   std::vector<bool> skipped;
-  std::vector<std::pair<std::string, torch::Tensor>> state;
+  NamedTensors state;
+  std::vector<NamedTensors> gradients;  ///< of each step, where they were wanted
   Evaluation evaluation;
   size_t bytes_reduced = 0, bytes_gathered = 0;
   int64_t steps_skipped = 0;
@@ -70,7 +73,8 @@ inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 /// What all ranks have: tensors that several hold are compared, and are listed by name.
-inline Outcome train(const Config& config, int workers, int steps = 3, bool evaluates = false) {
+inline Outcome train(const Config& config, int workers, int steps = 3, bool evaluates = false,
+                     bool keeps_gradients = false) {
   const OpenedData data = open_data(data_options_of(config));
   std::vector<Outcome> outcomes(static_cast<size_t>(workers));
   run_as_threads(workers, [&](World& world) {
@@ -81,6 +85,11 @@ inline Outcome train(const Config& config, int workers, int steps = 3, bool eval
       outcome.losses.push_back(report.loss);
       outcome.norms.push_back(report.gradient_norm);
       outcome.skipped.push_back(report.skipped);
+      if (!keeps_gradients) continue;
+      outcome.gradients.emplace_back();
+      for (size_t i = 0; i < trainer.part().weights().size(); ++i) {
+        outcome.gradients.back().emplace_back(trainer.part().weights()[i].name, trainer.gradient(i).clone());
+      }
     }
     if (evaluates) outcome.evaluation = trainer.evaluate(2);
     for (const Trainer::NamedTensor& item : trainer.state()) {
@@ -122,6 +131,18 @@ inline double largest_difference(const Outcome& a, const Outcome& b) {
     const torch::Tensor x = a.state[i].second.to(torch::kFloat64), y = b.state[i].second.to(torch::kFloat64);
     const double scale = std::max(1e-6, x.abs().max().item<double>());
     largest = std::max(largest, (x - y).abs().max().item<double>() / scale);
+  }
+  return largest;
+}
+
+/// The largest difference of two gradients, in units in the last place of the largest element of that tensor of `a`.
+inline double ulps_apart(const NamedTensors& a, const NamedTensors& b) {
+  double largest = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const torch::Tensor x = a[i].second.to(torch::kFloat64), y = b[i].second.to(torch::kFloat64);
+    const double most = x.abs().max().item<double>(), difference = (x - y).abs().max().item<double>();
+    if (difference == 0) continue;
+    largest = std::max(largest, difference / std::ldexp(1.0, std::ilogb(most) - 23));
   }
   return largest;
 }

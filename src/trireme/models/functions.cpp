@@ -77,8 +77,6 @@ at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
   return on_mesh::serves({qkv}) ? on_mesh::by_heads(qkv, heads, kv_heads, f) : f(qkv, heads, kv_heads);
 }
 
-at::Tensor whole(const at::Tensor& x) { return on_mesh::serves({x}) ? on_mesh::whole(x) : x; }
-
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions) {
   if (on_mesh::serves({table})) return on_mesh::embedding(tokens, table, positions);
   if (on_gpu::serves(table)) return on_gpu::embedding(tokens, table, positions);

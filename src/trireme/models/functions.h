@@ -9,12 +9,23 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <vector>
 
 namespace trireme::ops {
+
+struct NormParameters {
+  at::Tensor scale, shift;
+  double eps = 1e-5;
+};
+struct LinearParameters {
+  at::Tensor weight, bias;
+};
 
 /// x · weightᵀ + bias; weight is [out, in], the bias may be undefined. With our kernels, the bits of a row of the
 /// result do not depend on the other rows.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+/// Several of one input, which on a mesh is gathered once, and whose gradient is summed once.
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearParameters>& layers);
 /// With the approximation by tanh, as GPT-2 has it.
 at::Tensor gelu(const at::Tensor& x);
 /// silu(gate) · up.
@@ -32,8 +43,6 @@ at::Tensor causal_attention(const at::Tensor& qkv, int64_t heads, int64_t kv_hea
 /// rank computes some heads: f then gets plain tensors and fewer heads.
 at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
                     const std::function<at::Tensor(const at::Tensor& qkv, int64_t heads, int64_t kv_heads)>& f);
-/// x, whole on every rank: for an input of several products, which would each gather it. Plain tensors are whole.
-at::Tensor whole(const at::Tensor& x);
 /// Rotary positions of x [batch, seq, heads, head_dim]: dim i turns with dim i + head_dim / 2, the convention of
 /// Hugging Face. `cosine` and `sine` are [seq, 1, head_dim / 2].
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
@@ -47,13 +56,6 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, c
 /// defined.
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions = {});
 
-struct NormParameters {
-  at::Tensor scale, shift;
-  double eps = 1e-5;
-};
-struct LinearParameters {
-  at::Tensor weight, bias;
-};
 // The two halves of a GPT-2 block, each one node of the graph on a GPU.
 /// x + output(causal_attention(qkv(layer_norm(x)))).
 at::Tensor attention_block(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,

@@ -20,6 +20,13 @@ bool is_deterministic();
 /// Whether autograd will want a backward through a function of these.
 bool wants_gradient(std::initializer_list<at::Tensor> tensors);
 
+/// Whether linear() takes our matrix products for these, and its gradients, each made by itself. `dy` and `x` are
+/// contiguous, and so is `weight`.
+bool linear_is_ours(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight, bool ours);
+at::Tensor linear_weight_gradient(const at::Tensor& dy, const at::Tensor& x, bool ours);
+at::Tensor linear_bias_gradient(const at::Tensor& dy, bool ours);
+
 /// Our backwards compute on plain memory: throws Error where autograd asks for a graph of them (create_graph).
 void demand_first_order(std::string_view name);
 

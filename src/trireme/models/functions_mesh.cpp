@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/models/functions_inside.h"
 #include "trireme/models/functions_plain.h"
@@ -127,10 +129,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const int last = static_cast<int>(x.dim()) - 1;
   const Placement cut = placement(weight);
   const auto sizes = with_last(x, weight.size(0));
-  if (cut.is_shard(0)) {
-    const auto y = ops::linear(part(x, kReplicate, kPartial), part(weight, cut), part(bias, cut));
-    return from_local(y, mesh, {cut.with_dim(last)}, sizes);
-  }
+  if (cut.is_shard(0)) return column_linears(x, {{weight, bias}})[0];
   if (cut.is_shard(1)) {
     const auto y = from_local(ops::linear(part(x, cut.with_dim(last)), part(weight, cut)), mesh, {kPartial}, sizes);
     const auto sum = redistribute(y, {home_of_sums(*mesh, y)});
@@ -138,6 +137,17 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   }
   const Placement rows = with_whole_rows(x);
   return from_local(ops::linear(part(x, rows), common(weight, rows), common(bias, rows)), mesh, {rows}, sizes);
+}
+
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearParameters>& layers) {
+  const auto& mesh = mesh_among(layers[0].weight, x);
+  const bool cut_by_outputs = std::all_of(layers.begin(), layers.end(), [](const LinearParameters& layer) {
+    return layer.weight.dim() == 2 && placement(layer.weight).is_shard(0);
+  });
+  if (mesh->num_axes() == 1 && cut_by_outputs && x.dim() > 0) return column_linears(x, layers);
+  std::vector<at::Tensor> results;
+  for (const LinearParameters& layer : layers) results.push_back(linear(x, layer.weight, layer.bias));
+  return results;
 }
 
 at::Tensor gelu(const at::Tensor& x) {
@@ -187,8 +197,6 @@ at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
                 heads / ranks, 1));
 }
 
-at::Tensor whole(const at::Tensor& x) { return redistribute(x, std::vector<Placement>(placements_of(x).size())); }
-
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target) {
   const Placement cut = placement(logits);
   const auto& mesh = mesh_of(logits);
@@ -204,8 +212,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, c
   const Placement cut = placement(weight);
   if (mesh->num_axes() != 1 || cut.is_shard(1)) return ops::cross_entropy(ops::linear(x, weight), target);
   if (cut.is_shard(0)) {
-    const auto logits = ops::linear(part(x, kReplicate, kPartial), part(weight, cut));
-    return loss_of_parts(logits, target, mesh, cut, weight.size(0));
+    const auto logits = column_linears(x, {{weight, {}}})[0];
+    return loss_of_parts(part(logits, placement(logits)), target, mesh, cut, weight.size(0));
   }
   const auto loss = ops::linear_cross_entropy(part(x, kReplicate), part(weight, kReplicate), local_part(target));
   return from_local(loss, mesh, {kReplicate});

@@ -21,6 +21,11 @@ inline bool serves(std::initializer_list<at::Tensor> tensors) {
 /// Weights cut by outputs (column): the input is gathered where it was cut, the result is cut. Cut by inputs (row): the
 /// parts of the result are summed, to every rank or along the sequence. Whole: as the input lies.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+/// Several of one input.
+std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<LinearParameters>& layers);
+/// Those whose weights are cut by outputs, on a mesh of one axis. The sum of the input's gradient over the ranks goes
+/// on while the gradients of the weights are made: [Note: In flight].
+std::vector<at::Tensor> column_linears(const at::Tensor& x, const std::vector<LinearParameters>& layers);
 /// Nothing moves in these but sums that were not finished.
 at::Tensor gelu(const at::Tensor& x);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
@@ -30,8 +35,6 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// moves.
 at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
                     const std::function<at::Tensor(const at::Tensor&, int64_t, int64_t)>& f);
-/// Gathers what is cut.
-at::Tensor whole(const at::Tensor& x);
 /// With the classes cut, three numbers a row are exchanged.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target);
 at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& target);

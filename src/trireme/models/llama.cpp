@@ -95,8 +95,8 @@ class FeedForward : public torch::nn::Module {
         up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, false))),
         down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, false))) {}
   torch::Tensor forward(const torch::Tensor& x) const {
-    const auto whole = ops::whole(x);
-    return down_->forward(ops::swiglu(gate_->forward(whole), up_->forward(whole)));
+    const auto both = ops::linears(x, {gate_->operands(), up_->operands()});
+    return down_->forward(ops::swiglu(both[0], both[1]));
   }
 
  private:

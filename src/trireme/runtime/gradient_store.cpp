@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/finish_gradients.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/redistribute.h"
 #include "trireme/tensor/shared_tensor.h"
@@ -69,7 +70,8 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
       throw UsageError(fmt::format("{} has no gradient of its own", source.name),
                        "give the parameters themselves, with requires_grad set");
     }
-    if (!source.again && torch::autograd::impl::post_acc_grad_hooks(source.leaf) != nullptr) {
+    if (!source.again && !finishes_gradient(source.leaf) &&
+        torch::autograd::impl::post_acc_grad_hooks(source.leaf) != nullptr) {
       throw UsageError(fmt::format("the gradient of {} goes elsewhere already", source.name),
                        "give each parameter once, and end the earlier DataParallel or trainer first");
     }

@@ -21,8 +21,10 @@ namespace {
 
 /// Beside the stand-in on Meta: which value of which recorder it is.
 struct CapturedSpec : MeshSpec {
-  Recorder* recorder = nullptr;
-  int value = -1;
+  CapturedSpec(at::Tensor stand_in, const MeshLayout* lies, Recorder* by, int number)
+      : MeshSpec(std::move(stand_in), nullptr, lies), recorder(by), value(number) {}
+  Recorder* recorder;
+  int value;
 };
 
 const CapturedSpec* captured_spec(const at::Tensor& tensor) {
@@ -59,12 +61,7 @@ class Recorder {
                                                      meta.dtype());
     impl->set_sizes_and_strides(meta.sizes(), meta.strides());
     impl->set_storage_offset(meta.storage_offset());
-    auto spec = c10::make_intrusive<CapturedSpec>();
-    spec->local = std::move(meta);
-    spec->layout = no_layout();
-    spec->recorder = this;
-    spec->value = value;
-    impl->set_backend_meta(std::move(spec));
+    impl->set_backend_meta(c10::make_intrusive<CapturedSpec>(std::move(meta), no_layout(), this, value));
     return at::Tensor(std::move(impl));
   }
 
@@ -159,7 +156,7 @@ class Recorder {
     const at::NoGradGuard no_grad;
     try {
       with([](const at::Tensor& tensor) {
-        return captured_spec(tensor) ? captured_spec(tensor)->local : on_meta(tensor.detach());
+        return captured_spec(tensor) ? captured_spec(tensor)->local() : on_meta(tensor.detach());
       });
     } catch (const c10::NotImplementedError&) {
       if (info.changes_in_place) throw;

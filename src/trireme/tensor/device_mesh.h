@@ -36,6 +36,10 @@ struct MovementCounts {
   /// Small sums of executions that are cut inside (softmax, losses).
   int64_t inner_calls = 0;
   int64_t inner_bytes = 0;
+  /// Of the calls, those that went on in the background: [Note: In flight].
+  int64_t started = 0;
+  int64_t came_before = 0;  ///< of them, how many had ended when their result was needed
+  double waited_s = 0;      ///< for those that had not
 };
 
 class DecisionCache;

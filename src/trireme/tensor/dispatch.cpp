@@ -40,8 +40,8 @@ Common survey(const OperatorInfo& info, Arguments arguments) {
 /// In place operators that change sizes: the outer tensor follows its local one.
 void refresh(const at::Tensor& outer) {
   const MeshSpec* spec = mesh_spec(outer);
-  if (!spec || outer.sizes() == spec->local.sizes()) return;
-  outer.unsafeGetTensorImpl()->set_sizes_and_strides(spec->local.sizes(), spec->local.strides());
+  if (!spec || outer.sizes() == spec->local().sizes()) return;
+  outer.unsafeGetTensorImpl()->set_sizes_and_strides(spec->local().sizes(), spec->local().strides());
 }
 
 /// The arguments as the caller gave them, where they are needed after the call.
@@ -171,7 +171,7 @@ void call_sharded(const c10::OperatorHandle& op, const OperatorInfo& info, const
       const MeshLayout* wanted = decision.inputs[number++];
       const MeshSpec* spec = mesh_spec(tensor);
       const MeshLayout* now = spec ? spec->layout : mesh->replicated();
-      const at::Tensor& part = spec ? spec->local : tensor;
+      const at::Tensor& part = spec ? spec->local() : tensor;
       return now == wanted ? part : redistribute_local(part, *mesh, *now, *wanted, tensor.sizes());
     });
   }

@@ -48,6 +48,28 @@ std::vector<int64_t> outer_strides(const at::Tensor& local, c10::IntArrayRef siz
   return outer;
 }
 
+at::Tensor wrap(StartedPart started, const std::shared_ptr<DeviceMesh>& mesh, const MeshLayout* layout,
+                c10::IntArrayRef sizes, bool same_strides) {
+  const at::Tensor& local = started.part;
+  if (!local.defined()) return local;
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(empty_storage(local.device())),
+                                                   local.key_set().add(c10::DispatchKey::Fake), local.dtype());
+  if (!same_strides) {
+    impl->set_sizes_contiguous(sizes);
+  } else if (sizes == local.sizes()) {
+    impl->set_sizes_and_strides(sizes, local.strides());
+    // Autograd finds a view that was changed in place in its base by their offsets.
+    impl->set_storage_offset(local.storage_offset());
+  } else if (local.is_contiguous()) {
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, outer_strides(local, sizes));
+  }
+  impl->set_backend_meta(
+      c10::make_intrusive<MeshSpec>(std::move(started.part), mesh, layout, std::move(started.flight)));
+  return at::Tensor(std::move(impl));
+}
+
 const MeshSpec& spec_of(const at::Tensor& tensor) {
   const MeshSpec* spec = tensor.defined() ? mesh_spec(tensor) : nullptr;
   if (!spec)
@@ -76,35 +98,39 @@ struct LayoutHolder : torch::CustomClassHolder {
   std::vector<int64_t> sizes;
 };
 
-at::Tensor moved(const at::Tensor& tensor, const MeshLayout* to) {
-  const MeshSpec& spec = spec_of(tensor);
-  return wrap_local(redistribute_local(spec.local, *spec.mesh, *spec.layout, *to, tensor.sizes()), spec.mesh, to,
-                    tensor.sizes());
+/// This rank's part of a mesh tensor, or of a plain one (then replicated), in a layout.
+at::Tensor part_in(const at::Tensor& tensor, const LayoutHolder& holder, const MeshLayout* layout) {
+  const MeshSpec* spec = mesh_spec(tensor);
+  return redistribute_local(local_part(tensor), *holder.mesh, spec ? *spec->layout : *holder.mesh->replicated(),
+                            *layout, holder.sizes);
 }
 
-/// A gradient, mesh tensor or plain (then replicated), in a layout.
-at::Tensor gradient_in(const at::Tensor& gradient, const LayoutHolder& holder, const MeshLayout* layout) {
-  const MeshSpec* spec = mesh_spec(gradient);
-  return redistribute_local(spec ? spec->local : gradient, *holder.mesh,
-                            spec ? *spec->layout : *holder.mesh->replicated(), *layout, holder.sizes);
+/// The whole of it, in the holder's layout.
+at::Tensor moved(const at::Tensor& tensor, const LayoutHolder& to, bool in_background) {
+  if (!in_background) return wrap_local(part_in(tensor, to, to.layout), to.mesh, to.layout, to.sizes);
+  const MeshSpec* spec = mesh_spec(tensor);
+  return wrap_started(start_redistribute_local(local_part(tensor), *to.mesh,
+                                               spec ? *spec->layout : *to.mesh->replicated(), *to.layout, to.sizes),
+                      to.mesh, to.layout, to.sizes);
 }
 
 class Redistribute : public torch::autograd::Function<Redistribute> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, c10::intrusive_ptr<LayoutHolder> to) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, c10::intrusive_ptr<LayoutHolder> to,
+                            bool in_background) {
     auto from = c10::make_intrusive<LayoutHolder>();
     const MeshSpec& spec = spec_of(tensor);
     from->mesh = spec.mesh;
     from->sizes = tensor.sizes().vec();
     from->layout = spec.mesh->layout(without_partials(spec.layout->placements), from->sizes);
     context->saved_data["from"] = c10::IValue::make_capsule(from);
-    return moved(tensor, to->layout);
+    context->saved_data["in_background"] = in_background;
+    return moved(tensor, *to, in_background);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto from = c10::static_intrusive_pointer_cast<LayoutHolder>(context->saved_data["from"].toCapsule());
-    if (!gradients[0].defined()) return {at::Tensor(), at::Tensor()};
-    return {wrap_local(gradient_in(gradients[0], *from, from->layout), from->mesh, from->layout, from->sizes),
-            at::Tensor()};
+    if (!gradients[0].defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
+    return {moved(gradients[0], *from, context->saved_data["in_background"].toBool()), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -112,7 +138,7 @@ class Local : public torch::autograd::Function<Local> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor, c10::intrusive_ptr<LayoutHolder> back) {
     context->saved_data["back"] = c10::IValue::make_capsule(back);
-    return spec_of(tensor).local.detach();
+    return spec_of(tensor).local().detach();
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto back = c10::static_intrusive_pointer_cast<LayoutHolder>(context->saved_data["back"].toCapsule());
@@ -132,7 +158,7 @@ class FromLocal : public torch::autograd::Function<FromLocal> {
     const auto holder = c10::static_intrusive_pointer_cast<LayoutHolder>(context->saved_data["holder"].toCapsule());
     if (!gradients[0].defined()) return {at::Tensor(), at::Tensor()};
     const MeshLayout* finished = holder->mesh->layout(without_partials(holder->layout->placements), holder->sizes);
-    return {gradient_in(gradients[0], *holder, finished), at::Tensor()};
+    return {part_in(gradients[0], *holder, finished), at::Tensor()};
   }
 };
 
@@ -143,6 +169,13 @@ c10::intrusive_ptr<LayoutHolder> hold(const std::shared_ptr<DeviceMesh>& mesh, c
   holder->layout = layout;
   holder->sizes = std::move(sizes);
   return holder;
+}
+
+at::Tensor redistributed(const at::Tensor& tensor, const std::vector<Placement>& placements, bool in_background) {
+  const MeshSpec& spec = spec_of(tensor);
+  const MeshLayout* layout = spec.mesh->layout(placements, tensor.sizes().vec());
+  if (layout == spec.layout) return tensor;
+  return Redistribute::apply(tensor, hold(spec.mesh, layout, tensor.sizes().vec()), in_background);
 }
 
 }  // namespace
@@ -165,28 +198,20 @@ at::Tensor wrap_local(at::Tensor local, const std::shared_ptr<DeviceMesh>& mesh,
   return wrap_local(std::move(local), mesh, layout, sizes, even);
 }
 
+at::Tensor wrap_started(StartedPart started, const std::shared_ptr<DeviceMesh>& mesh, const MeshLayout* layout,
+                        c10::IntArrayRef sizes) {
+  const bool even = is_even(*layout, *mesh, sizes);
+  return wrap(std::move(started), mesh, layout, sizes, even);
+}
+
 at::Tensor wrap_local(at::Tensor local, const std::shared_ptr<DeviceMesh>& mesh, const MeshLayout* layout,
                       c10::IntArrayRef sizes, bool same_strides) {
-  if (!local.defined()) return local;
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(empty_storage(local.device())),
-                                                   local.key_set().add(c10::DispatchKey::Fake), local.dtype());
-  if (!same_strides) {
-    impl->set_sizes_contiguous(sizes);
-  } else if (sizes == local.sizes()) {
-    impl->set_sizes_and_strides(sizes, local.strides());
-    // Autograd finds a view that was changed in place in its base by their offsets.
-    impl->set_storage_offset(local.storage_offset());
-  } else if (local.is_contiguous()) {
-    impl->set_sizes_contiguous(sizes);
-  } else {
-    impl->set_sizes_and_strides(sizes, outer_strides(local, sizes));
-  }
-  auto spec = c10::make_intrusive<MeshSpec>();
-  spec->local = std::move(local);
-  spec->mesh = mesh;
-  spec->layout = layout;
-  impl->set_backend_meta(std::move(spec));
-  return at::Tensor(std::move(impl));
+  return wrap({std::move(local), nullptr}, mesh, layout, sizes, same_strides);
+}
+
+void MeshSpec::land() const {
+  flight_->land();
+  flight_.reset();
 }
 
 at::Tensor distribute(const at::Tensor& tensor, const std::shared_ptr<DeviceMesh>& mesh,
@@ -220,16 +245,16 @@ at::Tensor from_local(const at::Tensor& local, const std::shared_ptr<DeviceMesh>
 }
 
 at::Tensor redistribute(const at::Tensor& tensor, const std::vector<Placement>& placements) {
-  const MeshSpec& spec = spec_of(tensor);
-  const MeshLayout* layout = spec.mesh->layout(placements, tensor.sizes().vec());
-  if (layout == spec.layout) return tensor;
-  return Redistribute::apply(tensor, hold(spec.mesh, layout, tensor.sizes().vec()));
+  return redistributed(tensor, placements, false);
+}
+at::Tensor start_redistribute(const at::Tensor& tensor, const std::vector<Placement>& placements) {
+  return redistributed(tensor, placements, true);
 }
 
 at::Tensor local(const at::Tensor& tensor, const std::vector<Placement>& gradient) {
   const MeshSpec* spec = mesh_spec(tensor);
   if (!spec) return tensor;
-  if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return spec->local;
+  if (!tensor.requires_grad() || !at::GradMode::is_enabled()) return spec->local();
   std::vector<int64_t> sizes = tensor.sizes().vec();
   const MeshLayout* layout =
       spec->mesh->layout(gradient.empty() ? without_partials(spec->layout->placements) : gradient, sizes);
@@ -248,10 +273,10 @@ const std::shared_ptr<DeviceMesh>& mesh_of(const at::Tensor& tensor) { return sp
 std::string to_string(const at::Tensor& tensor) {
   const MeshSpec& spec = spec_of(tensor);
   std::ostringstream values;
-  values << spec.local.detach();
+  values << spec.local().detach();
   return fmt::format("mesh tensor {} {} on {}; rank {} holds {}\n{}", sizes_text(tensor.sizes()),
                      c10::toString(tensor.scalar_type()), spec.layout->text, spec.mesh->rank(),
-                     sizes_text(spec.local.sizes()), values.str());
+                     sizes_text(spec.local().sizes()), values.str());
 }
 
 std::string describe_shards(const at::Tensor& tensor) {

@@ -20,14 +20,31 @@
 #include <vector>
 
 #include "trireme/tensor/device_mesh.h"
+#include "trireme/tensor/in_flight.h"
 
 namespace trireme {
 
 /// What a mesh tensor is made of.
 struct MeshSpec : c10::BackendMeta {
-  at::Tensor local;
-  std::shared_ptr<DeviceMesh> mesh;
-  const MeshLayout* layout = nullptr;
+  MeshSpec(at::Tensor local, std::shared_ptr<DeviceMesh> on, const MeshLayout* lies,
+           std::shared_ptr<InFlight> under_way = nullptr)
+      : mesh(std::move(on)), layout(lies), local_(std::move(local)), flight_(std::move(under_way)) {}
+
+  /// This rank's part. Waits where a collective is still filling it.
+  const at::Tensor& local() const {
+    if (flight_) [[unlikely]]
+      land();
+    return local_;
+  }
+
+  const std::shared_ptr<DeviceMesh> mesh;
+  const MeshLayout* const layout;
+
+ private:
+  void land() const;
+
+  const at::Tensor local_;
+  mutable std::shared_ptr<InFlight> flight_;  ///< null: it is there
 };
 
 /// Null for a plain tensor.
@@ -48,6 +65,9 @@ at::Tensor from_local(const at::Tensor& local, const std::shared_ptr<DeviceMesh>
 /// The same values in another layout. Differentiable: the gradient goes back to the layout of the input, or stays
 /// where that was partial.
 at::Tensor redistribute(const at::Tensor& tensor, const std::vector<Placement>& placements);
+/// The same, but what moves last goes on in the background until somebody needs this rank's part: [Note: In flight].
+/// The gradient comes back in the same way.
+at::Tensor start_redistribute(const at::Tensor& tensor, const std::vector<Placement>& placements);
 /// The whole tensor, on every rank, as a plain one. Differentiable.
 at::Tensor full(const at::Tensor& tensor);
 /// This rank's part, as a plain tensor that shares its memory; a plain tensor is its own part. Differentiable:
@@ -57,7 +77,7 @@ at::Tensor local(const at::Tensor& tensor, const std::vector<Placement>& gradien
 /// The same without a graph, and without the cost of one.
 inline const at::Tensor& local_part(const at::Tensor& tensor) {
   const MeshSpec* spec = mesh_spec(tensor);
-  return spec ? spec->local : tensor;
+  return spec ? spec->local() : tensor;
 }
 
 /// Throws UsageError for a plain tensor.
@@ -74,6 +94,9 @@ at::Tensor wrap_local(at::Tensor local, const std::shared_ptr<DeviceMesh>& mesh,
 /// For callers who know whether all ranks have the same strides.
 at::Tensor wrap_local(at::Tensor local, const std::shared_ptr<DeviceMesh>& mesh, const MeshLayout* layout,
                       c10::IntArrayRef sizes, bool same_strides);
+/// Around a part that may be on its way.
+at::Tensor wrap_started(StartedPart started, const std::shared_ptr<DeviceMesh>& mesh, const MeshLayout* layout,
+                        c10::IntArrayRef sizes);
 /// All ranks hold as much of a tensor of `sizes`.
 bool is_even(const MeshLayout& layout, const DeviceMesh& mesh, c10::IntArrayRef sizes);
 

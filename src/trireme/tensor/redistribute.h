@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "trireme/tensor/device_mesh.h"
+#include "trireme/tensor/in_flight.h"
 
 namespace trireme {
 
@@ -14,8 +14,10 @@ namespace trireme {
 /// changes. Blocking on a CPU; on a GPU the current stream waits.
 at::Tensor redistribute_local(at::Tensor local, DeviceMesh& mesh, const MeshLayout& from, const MeshLayout& to,
                               c10::IntArrayRef sizes);
-at::Tensor run_step(const at::Tensor& local, DeviceMesh& mesh, const RedistributionStep& step,
-                    const std::vector<int64_t>& sizes_at_axis);
+/// The same, but the last step goes on in the background where it is a collective. `local` may be written by nobody
+/// until it has landed.
+StartedPart start_redistribute_local(const at::Tensor& local, DeviceMesh& mesh, const MeshLayout& from,
+                                     const MeshLayout& to, c10::IntArrayRef sizes);
 
 /// Reduces in place over the ranks of an axis; counted as an inner call.
 void reduce_over_axis(at::Tensor& values, DeviceMesh& mesh, int axis, ReduceOp op);

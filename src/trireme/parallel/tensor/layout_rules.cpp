@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/tensor/finish_gradients.h"
 
 namespace trireme {
 namespace {
@@ -98,7 +99,10 @@ void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMe
       throw UsageError(fmt::format("{}: {}", name, error.what()));
     }
   };
-  for (const auto& item : parameters) place(item.key(), item.value());
+  for (const auto& item : parameters) {
+    place(item.key(), item.value());
+    if (item.value().requires_grad() && !finishes_gradient(item.value())) finish_gradient(item.value());
+  }
   for (const auto& item : buffers) place(item.key(), item.value());
 }
 

@@ -44,6 +44,7 @@ LayoutRules rules_by_dims(const std::vector<std::pair<std::string, std::string>>
 std::vector<Placement> placements_for(const std::string& name, const LayoutRules& rules, const Mesh& mesh);
 
 /// Every parameter and buffer becomes a mesh tensor by its rule, in place: members that refer to it see it, too.
+/// Gradients will lie as their parameters do, sums finished during the backward pass (tensor/finish_gradients.h).
 /// Throws UsageError that names the parameter for a cut that does not fit, and for a rule that matches nothing.
 void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMesh>& mesh, const LayoutRules& rules);
 
