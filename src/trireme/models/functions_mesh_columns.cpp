@@ -4,6 +4,7 @@
 //   backward   dx = Σ dy · W ──────▶ summed over the ranks ──────▶ needed by the layer before
 //              dW = dyᵀ · x                 meanwhile
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/models/functions_inside.h"
@@ -21,11 +22,13 @@ struct Facts : torch::CustomClassHolder {
   std::shared_ptr<DeviceMesh> mesh;
   std::vector<int64_t> x_sizes;
   const MeshLayout* x_home = nullptr;  ///< where the gradient of x is to lie
+  at::ScalarType x_type = at::kFloat;
   bool x_is_plain = false;
   bool ours = false;  ///< the products are
   struct Layer {
     const MeshLayout *weight = nullptr, *y = nullptr;
     std::vector<int64_t> weight_sizes, y_sizes;
+    at::ScalarType weight_type = at::kFloat;
     bool has_bias = false;
   };
   std::vector<Layer> layers;
@@ -36,17 +39,24 @@ at::Tensor part_in(const at::Tensor& tensor, DeviceMesh& mesh, const MeshLayout&
   return redistribute_local(local_part(tensor), mesh, spec ? *spec->layout : *mesh.replicated(), layout, sizes);
 }
 
+/// As the product takes it: autocast does not reach what a Function saves.
+at::Tensor as_computed(const at::Tensor& tensor) {
+  const auto device = tensor.device().type();
+  const bool casts = tensor.is_floating_point() && at::autocast::is_autocast_enabled(device);
+  return casts ? tensor.to(at::autocast::get_autocast_dtype(device)) : tensor;
+}
+
 class ColumnLinears : public torch::autograd::Function<ColumnLinears> {
  public:
   /// `parameters`: weight, or weight and bias, of one layer after another.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList parameters,
                                c10::intrusive_ptr<Facts> facts) {
-    const auto whole = part_in(x, *facts->mesh, *facts->mesh->replicated(), x.sizes()).contiguous();
+    const auto whole = as_computed(part_in(x, *facts->mesh, *facts->mesh->replicated(), x.sizes())).contiguous();
     variable_list saved = {whole}, results;
     size_t at = 0;
     for (const Facts::Layer& layer : facts->layers) {
-      const auto weight = local_part(parameters[at++]).contiguous();
-      const auto bias = layer.has_bias ? local_part(parameters[at++]) : at::Tensor();
+      const auto weight = as_computed(local_part(parameters[at++])).contiguous();
+      const auto bias = layer.has_bias ? as_computed(local_part(parameters[at++])) : at::Tensor();
       facts->ours = linear_is_ours(whole, weight, bias);
       results.push_back(wrap_local(ops::linear(whole, weight, bias), facts->mesh, layer.y, layer.y_sizes));
       saved.push_back(weight);
@@ -73,7 +83,8 @@ class ColumnLinears : public torch::autograd::Function<ColumnLinears> {
     for (size_t i = 0; i < dys.size(); ++i) {
       const Facts::Layer& layer = facts->layers[i];
       const auto give = [&](const at::Tensor& part, c10::IntArrayRef sizes) {
-        result.push_back(wrap_local(part, facts->mesh, layer.weight, sizes));
+        result.push_back(
+            wrap_local(part.defined() ? part.to(layer.weight_type) : part, facts->mesh, layer.weight, sizes));
       };
       const auto wanted = [&] { return context->needs_input_grad(edge++) && dys[i].defined(); };
       give(wanted() ? linear_weight_gradient(dys[i], saved[0], facts->ours) : at::Tensor(), layer.weight_sizes);
@@ -90,7 +101,7 @@ class ColumnLinears : public torch::autograd::Function<ColumnLinears> {
     at::Tensor dx;
     for (size_t i = 0; i < dys.size(); ++i) {
       if (!dys[i].defined()) continue;
-      const auto part = linear_input_gradient(dys[i], saved[i + 1], facts.ours);
+      const auto part = linear_input_gradient(dys[i], saved[i + 1], facts.ours).to(facts.x_type);
       dx = dx.defined() ? dx.add_(part) : part;
     }
     if (!dx.defined()) return dx;
@@ -108,6 +119,7 @@ std::vector<at::Tensor> column_linears(const at::Tensor& x, const std::vector<Li
   const MeshSpec* spec = mesh_spec(x);
   facts->mesh = mesh_of(layers[0].weight);
   facts->x_sizes = x.sizes().vec();
+  facts->x_type = x.scalar_type();
   facts->x_is_plain = spec == nullptr;
   const bool keeps_layout = spec && spec->layout->placements[0].is_shard();
   facts->x_home = keeps_layout ? spec->layout : facts->mesh->replicated();
@@ -116,6 +128,7 @@ std::vector<at::Tensor> column_linears(const at::Tensor& x, const std::vector<Li
     Facts::Layer layer;
     layer.weight = mesh_spec(each.weight)->layout;
     layer.weight_sizes = each.weight.sizes().vec();
+    layer.weight_type = each.weight.scalar_type();
     layer.y_sizes = facts->x_sizes;
     layer.y_sizes.back() = each.weight.size(0);
     const int last = static_cast<int>(x.dim()) - 1;
