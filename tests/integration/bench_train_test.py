@@ -91,7 +91,9 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(mixed["sent_bytes_per_step"] / full["sent_bytes_per_step"], 1, 1)
 
     def test_a_calibration_makes_a_cluster_that_simulates_and_corrects_itself(self):
-        file = os.path.join(FOLDER, "mine.json")
+        folder = tempfile.mkdtemp(prefix="trireme-calibration-")
+        self.addCleanup(shutil.rmtree, folder)
+        file = os.path.join(folder, "mine.json")
         Path(file).write_text(json.dumps({"version": 1, "host": "x", "cores": 1, "date": "2026-01-01", "transports": [
             {"transport": "shared memory", "ranks": 2, "latency_us": 2.0, "us_per_byte": 1e-4,
              "reduce_us_per_byte": 1e-4, "barrier_us": 1.0, "copy_us_per_byte": 1e-4}]}))
@@ -108,7 +110,7 @@ class Report(unittest.TestCase):
         self.assertGreater(written["device"]["peak_tflops"]["float32"], 0.001)
 
         def trireme(*arguments):
-            return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=100, cwd=FOLDER,
+            return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=100, cwd=folder,
                                   env=ENVIRONMENT)
         simulated = trireme("simulate", "--cluster", file, "--gpus", "4", "--json", "--model", "gpt2-bench",
                             "--train.micro_batch", "4")
@@ -119,17 +121,17 @@ class Report(unittest.TestCase):
                           "--train.steps=5", "--train.target_loss=0", "--train.micro_batch=1",
                           "--train.global_batch=4", "--json")
         self.assertEqual(trained.returncode, 0, trained.stderr)
-        folder = json.loads(trained.stdout)["run_dir"]
-        fixed = os.path.join(FOLDER, "corrected.json")
-        compared = trireme("simulate", "--run", folder, "--cluster", file, "--write-cluster", fixed, "--json")
+        ran = os.path.join(folder, json.loads(trained.stdout)["run_dir"])
+        fixed = os.path.join(folder, "corrected.json")
+        compared = trireme("simulate", "--run", ran, "--cluster", file, "--write-cluster", fixed, "--json")
         self.assertEqual(compared.returncode, 0, compared.stderr)
         both = json.loads(compared.stdout)
         self.assertAlmostEqual(both["before"]["steps"][0]["step_ms"], json.loads(trained.stdout)["step_ms"], places=3)
         self.assertLessEqual(both["after"]["time_error"], both["before"]["time_error"] + 1e-6)
         self.assertLess(both["after"]["memory_error"], 0.05)
-        again = trireme("simulate", "--run", folder, "--cluster", fixed, "--json")
+        again = trireme("simulate", "--run", ran, "--cluster", fixed, "--json")
         self.assertAlmostEqual(json.loads(again.stdout)["before"]["time_error"], both["after"]["time_error"], places=2)
-        for mistake, words in [(["--run", FOLDER], "no run folder"), (["--write-cluster"], "give --run FOLDER")]:
+        for mistake, words in [(["--run", folder], "no run folder"), (["--write-cluster"], "give --run FOLDER")]:
             refused = trireme("simulate", *mistake, "--cluster", file)
             self.assertEqual(refused.returncode, 2, mistake)
             self.assertIn(words, refused.stderr)
