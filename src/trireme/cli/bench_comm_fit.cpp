@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/units.h"
-#include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_comm_measure.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_predict.h"
 #include "trireme/cli/bench_comm_report.h"
 #include "trireme/cli/probe.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/comm/mpi_backend.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
@@ -131,9 +131,7 @@ double median_error(std::span<const std::pair<double, double>> predicted_and_mea
 Fit fit_cluster(const BenchCommOptions& options, Guardian& guardian) {
   Fit fit;
   fit.path = *options.write_cluster;
-  ClusterFile file;
-  std::error_code ignored;
-  if (std::filesystem::exists(fit.path, ignored)) file = ClusterFile::load(fit.path);
+  load_cluster_file(fit.path);  // a file that cannot be read is told now, not after minutes
 
   std::vector<std::string> transports = {"threads", "auto", "tcp"};
   if (mpi_backend_installed() && !find_in_path("mpirun").empty()) transports.push_back("mpi");
@@ -160,14 +158,9 @@ Fit fit_cluster(const BenchCommOptions& options, Guardian& guardian) {
   progress.finish();
   if (fit.transports.empty()) throw Error("no transport could be measured", fit.left_out.at(0));
 
-  const Machine machine = this_machine();
   ClusterFile measured;
-  measured.host = machine.host;
-  measured.cores = machine.cores;
-  measured.date = machine.date;
   for (const FittedTransport& fitted : fit.transports) measured.transports.push_back(fitted.cost);
-  file.merge(measured);
-  file.save(fit.path);
+  keep_in_cluster_file(fit.path, measured);
   return fit;
 }
 

@@ -9,10 +9,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_comm_report.h"
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/probe.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/progress.h"
 #include "trireme/observe/style.h"
@@ -120,19 +120,6 @@ std::vector<TransportCost> links_of(const BenchCommOptions& options, const Measu
   return links;
 }
 
-void write(const BenchCommOptions& options, const Measured& measured) {
-  ClusterFile file, newer;
-  std::error_code ignored;
-  if (std::filesystem::exists(*options.write_cluster, ignored)) file = ClusterFile::load(*options.write_cluster);
-  const Machine machine = this_machine();
-  newer.host = machine.host;
-  newer.cores = machine.cores;
-  newer.date = machine.date;
-  newer.transports = links_of(options, measured);
-  file.merge(newer);
-  file.save(*options.write_cluster);
-}
-
 }  // namespace
 
 void run_bench_comm_gpu(const BenchCommOptions& options, bool colour) {
@@ -151,7 +138,11 @@ void run_bench_comm_gpu(const BenchCommOptions& options, bool colour) {
   }
   progress.finish();
   if (measured.points.empty()) throw Error("no backend could be measured on this GPU", measured.notes.at(0));
-  if (options.write_cluster) write(options, measured);
+  if (options.write_cluster) {
+    ClusterFile links;
+    links.transports = links_of(options, measured);
+    keep_in_cluster_file(*options.write_cluster, links);
+  }
   if (options.json) {
     Json list = Json::array();
     for (const Point& p : measured.points) {

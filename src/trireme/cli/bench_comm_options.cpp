@@ -1,7 +1,6 @@
 #include "trireme/cli/bench_comm_options.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,7 +11,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/probe.h"
-#include "trireme/mesh/cluster_file.h"
+#include "trireme/cli/written_files.h"
 
 namespace trireme::cli {
 namespace {
@@ -98,11 +97,7 @@ std::string check_plot(const std::string& path) {
   if (!path.ends_with(".svg") && !path.ends_with(".html")) {
     throw UsageError("--plot " + path + ": the name must end in .svg (one chart) or .html (all of them)");
   }
-  // Better now than after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw UsageError(fmt::format("--plot {}: cannot write to the folder {}", path, folder.string()));
-  }
+  check_writable("--plot", path);
   return path;
 }
 
@@ -191,13 +186,7 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
     throw UsageError("--explain shows Trireme's own algorithms side by side, without peers",
                      "leave out --explain to measure against them, or --compare to explain");
   }
-  if (flags.write_cluster) {
-    options.write_cluster =
-        flags.cluster_file.empty() ? ClusterFile::default_path() : std::filesystem::path(flags.cluster_file);
-    if (options.write_cluster->empty()) {
-      throw UsageError("--write-cluster: there is no home folder for the cluster file", "give it a FILE");
-    }
-  }
+  if (flags.write_cluster) options.write_cluster = cluster_path(flags.cluster_file);
   options.plot = check_plot(flags.plot);
   if (!flags.seconds_per_point.empty()) options.seconds_per_point = parse_seconds(flags.seconds_per_point);
   check_memory(options);

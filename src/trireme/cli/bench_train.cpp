@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,10 +15,9 @@
 #include "trireme/cli/bench_train_calibrate.h"
 #include "trireme/cli/bench_train_defaults.h"
 #include "trireme/cli/bench_train_report.h"
-#include "trireme/cli/bench_train_tokens.h"
 #include "trireme/cli/probe.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/config/resolve.h"
-#include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/style.h"
 #include "trireme/simulate/cluster.h"
 
@@ -36,11 +34,7 @@ void check_flags(const BenchTrainFlags& flags) {
   }
   if (flags.plot.empty()) return;
   if (!flags.plot.ends_with(".svg")) throw UsageError("--plot " + flags.plot + ": the name must end in .svg");
-  // Better now than after minutes of measuring.
-  const std::filesystem::path folder = std::filesystem::absolute(flags.plot).parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw UsageError(fmt::format("--plot {}: cannot write to the folder {}", flags.plot, folder.string()));
-  }
+  check_writable("--plot", flags.plot);
 }
 
 /// What is measured where, once the config is known.
@@ -57,34 +51,19 @@ void check_device(const BenchTrainFlags& flags, const Config& config) {
 }
 
 /// What --write-cluster has measured, of all workers' GPUs together; 0 where it has not.
-double peak_in_cluster_file(const Config& config) {
-  const std::filesystem::path path = ClusterFile::default_path();
-  std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return 0;
-  const Cluster cluster = find_cluster(path.string());
-  if (cluster.shared_cores > 0) return 0;  // of the CPU
-  const auto gpus = std::min<int64_t>(std::max<int64_t>(1, config.parallel.dp), cluster.devices_per_host);
-  return cluster.device.peak(number_type(config.precision.compute)) / 1e12 * static_cast<double>(gpus);
+double measured_peak_tflops(const Config& config) {
+  const std::optional<Cluster> cluster = measured_cluster(/*of_cores=*/false);
+  if (!cluster) return 0;
+  const auto gpus = std::min<int64_t>(std::max<int64_t>(1, config.parallel.dp), cluster->devices_per_host);
+  return cluster->device.peak(number_type(config.precision.compute)) / 1e12 * static_cast<double>(gpus);
 }
 
 void write_cluster(const BenchTrainFlags& flags) {
-  std::filesystem::path path = *flags.write_cluster;
-  if (path.empty()) path = ClusterFile::default_path();
-  if (path.empty()) {
-    throw UsageError("--write-cluster: there is no home folder for the cluster file", "give it a FILE");
-  }
   if (!flags.layouts.empty() || !flags.compare.empty() || !flags.plot.empty() || flags.precision_table) {
     throw UsageError("--write-cluster measures trainings of its own",
                      "leave out --layouts, --compare, --plot and --precision-table");
   }
-  // Better now than after minutes of measuring.
-  std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  std::error_code ignored;
-  while (folder.has_relative_path() && !std::filesystem::exists(folder, ignored)) folder = folder.parent_path();
-  if (access(folder.c_str(), W_OK) != 0) {
-    throw UsageError(fmt::format("--write-cluster {}: cannot write to the folder {}", path.string(), folder.string()));
-  }
-  const Calibration calibration = calibrate(flags, path);
+  const Calibration calibration = calibrate(flags, cluster_path(*flags.write_cluster));
   if (flags.json) {
     fmt::print("{}\n", calibration_json(calibration).dump(2));
   } else {
@@ -101,13 +80,8 @@ void run(BenchTrainFlags& flags, const CLI::App& command) {
   const Config config = resolve(flags.config.sources());
   check_device(flags, config);
   if (flags.write_cluster) return write_cluster(asked);
-  std::optional<RandomTokenFile> tokens;
-  if (const int64_t count = num_random_tokens(config, flags.warmup + flags.steps); count > 0) {
-    tokens.emplace(config.model.vocab, count);
-    flags.config.words.push_back("--data.path=" + tokens->path().string());
-    flags.config.words.push_back("--data.kind=tokens");
-  }
-  if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = peak_in_cluster_file(config);
+  const auto tokens = add_random_tokens(flags);
+  if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = measured_peak_tflops(config);
   const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
   if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
   if (flags.json) {
@@ -143,7 +117,8 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   command->add_flag(
       "--precision-table", flags->precision_table,
       "float32 beside bfloat16: memory, bytes reduced, speed (on CPUs also where precision.compute is another)");
-  CLI::Option* cluster = add("--write-cluster", flags->cluster_file, "[FILE]",
+  const auto cluster_file = std::make_shared<std::string>();
+  CLI::Option* cluster = add("--write-cluster", *cluster_file, "[FILE]",
                              "fits the simulator's constants to trainings of its own on this device, and keeps them")
                              ->expected(0, 1);
   add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
@@ -161,8 +136,8 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "  trireme bench train --write-cluster\n"
       "\n"
       "Peers need a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");
-  command->callback([flags, command, cluster, &exit_code] {
-    if (cluster->count() > 0) flags->write_cluster = flags->cluster_file;
+  command->callback([flags, command, cluster, cluster_file, &exit_code] {
+    if (cluster->count() > 0) flags->write_cluster = *cluster_file;
     try {
       run(*flags, *command);
     } catch (const Interrupted& interrupted) {

@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "trireme/base/error.h"
-#include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_train_defaults.h"
 #include "trireme/cli/bench_train_job.h"
-#include "trireme/cli/bench_train_tokens.h"
+#include "trireme/cli/bench_train_report.h"
 #include "trireme/cli/fitted_steps.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/config/resolve.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/progress.h"
@@ -72,13 +71,7 @@ BenchTrainFlags flags_of(const BenchTrainFlags& asked, const Size& size, bool on
 }
 
 MeasuredStep measure(BenchTrainFlags flags, const Size& size) {
-  const Config config = resolve(flags.config.sources());
-  std::optional<RandomTokenFile> tokens;
-  if (const int64_t count = num_random_tokens(config, flags.warmup + flags.steps); count > 0) {
-    tokens.emplace(config.model.vocab, count);
-    flags.config.words.push_back("--data.path=" + tokens->path().string());
-    flags.config.words.push_back("--data.kind=tokens");
-  }
+  const auto tokens = add_random_tokens(flags);
   const BenchTrainPlan plan = plan_bench_train(flags);
   const BenchTrainCase& training = plan.cases.at(plan.main);
   const nlohmann::json said = run_ours(training, flags.warmup);
@@ -125,23 +118,16 @@ Cluster start_of(const ClusterFile& file, const nlohmann::json& probed, bool on_
   return cluster;
 }
 
-void write(const Calibration& calibration, ClusterFile file, bool on_gpu) {
-  const Machine machine = this_machine();
+void write(const Calibration& calibration, bool on_gpu) {
   ClusterFile measured;
-  measured.host = machine.host;
-  measured.cores = machine.cores;
-  measured.date = machine.date;
   measured.others = device_keys(calibration.fit.cluster, preset_of(on_gpu));
   Json products = Json::array();
   for (const ProbedProduct& p : calibration.products) {
     products.push_back({{"type", p.type}, {"m", p.m}, {"n", p.n}, {"k", p.k}, {"tflops", p.tflops}});
   }
   measured.others["products"] = products.dump();
-  file.merge(measured);
-  file.save(calibration.path);
+  keep_in_cluster_file(calibration.path, measured);
 }
-
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace
 
@@ -158,10 +144,7 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
   calibration.path = path;
   const nlohmann::json probed =
       run_tensor_program({"probe-device", "--device", on_gpu ? "cuda" : "cpu"}, 1, {{"OMP_NUM_THREADS", "1"}});
-  ClusterFile file;
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) file = ClusterFile::load(path);
-  const Cluster start = start_of(file, probed, on_gpu, calibration.products);
+  const Cluster start = start_of(load_cluster_file(path), probed, on_gpu, calibration.products);
   calibration.launch_us = probed.at("launch_seconds").get<double>() * 1e6;
   // All cores at work, as in a training: they share the memory.
   const int num_workers = on_gpu ? 1 : start.shared_cores;
@@ -179,7 +162,7 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
   progress.update(done, "fit");
   calibration.fit = fit_device(start, calibration.steps);
   progress.finish();
-  write(calibration, file, on_gpu);
+  write(calibration, on_gpu);
   return calibration;
 }
 

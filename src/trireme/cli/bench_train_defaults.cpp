@@ -66,4 +66,14 @@ int64_t num_random_tokens(const Config& config, int64_t steps) {
   return std::max(2 * a_step, std::min(kMostTokens, (steps + 2) * a_step)) + 1;
 }
 
+std::unique_ptr<RandomTokenFile> add_random_tokens(BenchTrainFlags& flags) {
+  const Config config = resolve(flags.config.sources());
+  const int64_t count = num_random_tokens(config, flags.warmup + flags.steps);
+  if (count == 0) return nullptr;
+  auto tokens = std::make_unique<RandomTokenFile>(config.model.vocab, count);
+  flags.config.words.push_back("--data.path=" + tokens->path().string());
+  flags.config.words.push_back("--data.kind=tokens");
+  return tokens;
+}
+
 }  // namespace trireme::cli

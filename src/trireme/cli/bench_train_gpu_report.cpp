@@ -18,8 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kNone = "–";
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
 /// Of the model's own arithmetic; 0 where it is not counted.
 double tflops(const BenchTrainCase& measured, double step_ms) {
   return step_ms > 0 ? model_flops(measured.config.model, measured.samples_per_step) / step_ms * 1e-9 : 0;

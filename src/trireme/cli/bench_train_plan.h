@@ -20,8 +20,7 @@ struct BenchTrainFlags {
   std::string compare;     ///< "ddp" (CPU), "torch" (GPU), or empty
   std::string layouts;     ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
   std::string plot;
-  std::string cluster_file;                  ///< of --write-cluster; empty: the file that every command reads
-  std::optional<std::string> write_cluster;  ///< that file, where the flag is given
+  std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
   bool precision_table = false, json = false;
 };
 

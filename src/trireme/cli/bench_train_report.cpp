@@ -120,6 +120,8 @@ Json result_json(const BenchTrainRun& run, size_t i) {
 }  // namespace
 
 std::string ms_text(double ms) { return ms < 10 ? fmt::format("{:.2f}", ms) : fmt::format("{:.1f}", ms); }
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
 std::string per_second_text(double rate) {
   return rate < 100 ? fmt::format("{:.1f}", rate) : format_count(std::llround(rate));
 }

@@ -12,6 +12,8 @@ namespace trireme::cli {
 /// "9.87", "104.4"; "4,980", "31.2".
 std::string ms_text(double ms);
 std::string per_second_text(double rate);
+/// "3.1 %".
+std::string percent(double share);
 
 /// Speed of the main layout, by that of its workers if each were as fast as the base alone. The base is the first
 /// layout with fewer workers; nothing where there is none.

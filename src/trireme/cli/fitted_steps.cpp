@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/units.h"
+#include "trireme/cli/bench_train_report.h"
 #include "trireme/observe/table.h"
 
 namespace trireme::cli {
 namespace {
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 std::string off_by(double predicted, double measured) {
   return fmt::format("{:+.1f} %", 100 * (predicted / measured - 1));
 }

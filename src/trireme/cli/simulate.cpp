@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "trireme/base/error.h"
@@ -15,6 +16,15 @@
 
 namespace trireme::cli {
 namespace {
+
+/// The file that measurements of this machine are in. Throws UsageError where there is none.
+std::string home_cluster() {
+  const std::string path = ClusterFile::default_path().string();
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return path;
+  throw UsageError("--run: no cluster is named, and this machine is not measured",
+                   "give --cluster NAME, or measure it: trireme bench train --write-cluster");
+}
 
 int compare(const SimulateFlags& flags) {
   const RunComparison comparison = compare_runs(flags.runs, flags.cluster, flags.write_cluster);
@@ -76,8 +86,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
                    "what a finished run measured, beside what the cluster predicts for it; may be repeated")
       ->type_name("FOLDER")
       ->expected(1);
+  const auto cluster_file = std::make_shared<std::string>();
   CLI::Option* file =
-      command->add_option("--write-cluster", flags->cluster_file, "corrects the cluster's constants by the runs")
+      command->add_option("--write-cluster", *cluster_file, "corrects the cluster's constants by the runs")
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->add_option("--svg", flags->svg, "writes the timeline as a picture")->type_name("FILE");
@@ -99,9 +110,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory\n"
       "  trireme simulate --run runs/default-1 --cluster laptop --write-cluster mine.json",
       join(preset_names(), ", ")));
-  command->callback([command, flags, cluster, file, &exit_code] {
-    if (file->count() > 0) flags->write_cluster = flags->cluster_file;
-    if (!flags->runs.empty() && cluster->count() == 0) flags->cluster = ClusterFile::default_path().string();
+  command->callback([command, flags, cluster, file, cluster_file, &exit_code] {
+    if (file->count() > 0) flags->write_cluster = *cluster_file;
+    if (!flags->runs.empty() && cluster->count() == 0) flags->cluster = home_cluster();
     flags->config.take(*command);
     exit_code = run(*flags);
   });

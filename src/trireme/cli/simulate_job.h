@@ -16,8 +16,7 @@ struct SimulateFlags {
   std::string attention = "auto";  ///< auto, flash, unfused
   std::string svg, html, trace;
   std::vector<std::string> runs;             ///< folders of runs to compare with
-  std::string cluster_file;                  ///< of --write-cluster; empty: the file that every command reads
-  std::optional<std::string> write_cluster;  ///< that file, where the flag is given
+  std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
   int64_t gpus = 0;                          ///< 0: the product of the degrees
   int64_t experts = 1, active_experts = 1;
   double tokens = 0;

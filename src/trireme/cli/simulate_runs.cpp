@@ -10,6 +10,7 @@
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/config_arguments.h"
 #include "trireme/cli/fitted_steps.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/config/check.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/event_log.h"
@@ -86,9 +87,8 @@ RunComparison compare_runs(const std::vector<std::string>& folders, const std::s
   ClusterFile file = file_of(cluster), measured;
   measured.date = this_machine().date;
   measured.others = device_keys(comparison.after->cluster, preset_in(file));
-  if (preset_in(file).empty()) measured.others.erase("preset");
   file.merge(measured);
-  comparison.path = write_cluster->empty() ? ClusterFile::default_path().string() : *write_cluster;
+  comparison.path = cluster_path(*write_cluster).string();
   file.save(comparison.path);
   return comparison;
 }

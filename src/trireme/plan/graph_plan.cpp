@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/mesh/cluster_file.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/cluster_layers.h"
 #include "trireme/plan/inter_op.h"
@@ -234,14 +232,8 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
 
 Cluster cluster_at_hand(const std::string& otherwise) {
   if (const char* named = std::getenv("TRIREME_CLUSTER")) return find_clusters(named).front();
-  const std::string path = ClusterFile::default_path().string();
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return find_cluster(otherwise);
-  // A file of `bench comm` alone says nothing about devices, one of this machine's cores nothing about its GPUs.
-  const ClusterFile file = ClusterFile::load(path);
-  if (!file.others.contains("device")) return find_cluster(otherwise);
-  const Cluster measured = find_cluster(path);
-  return (measured.shared_cores > 0) == (otherwise == "laptop") ? measured : find_cluster(otherwise);
+  const std::optional<Cluster> measured = measured_cluster(otherwise == "laptop");
+  return measured ? *measured : find_cluster(otherwise);
 }
 
 }  // namespace trireme

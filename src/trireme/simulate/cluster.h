@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,6 +89,9 @@ const std::vector<Cluster>& cluster_presets();
 std::vector<std::string> preset_names();
 /// A preset by name, or a cluster file by path. Throws UsageError, SystemError.
 Cluster find_cluster(const std::string& name_or_path);
+/// What `trireme bench train --write-cluster` has measured of this machine's cores, or of its GPUs; nothing where it
+/// has not, as where the file has links alone. Throws as find_cluster() for a file with mistakes.
+std::optional<Cluster> measured_cluster(bool of_cores);
 /// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
 std::vector<Cluster> find_clusters(const std::string& names);
 /// `name` stands for the file in messages. Keys: "preset" (where the rest comes from), "device", "inside", "between",
@@ -95,7 +99,7 @@ std::vector<Cluster> find_clusters(const std::string& names);
 /// where "inside" and "between" are not given. Throws UsageError that names what is missing.
 Cluster cluster_from_json(std::string_view text, const std::string& name);
 /// The keys of such a file that describe devices and software (all but links, which stay with those who measured
-/// them), with their values as JSON: for ClusterFile::others.
+/// them), with their values as JSON: for ClusterFile::others. An empty preset is left out.
 std::map<std::string, std::string> device_keys(const Cluster& cluster, const std::string& preset);
 
 }  // namespace trireme

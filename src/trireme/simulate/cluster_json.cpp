@@ -239,12 +239,13 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                            {"parameter_bytes", rounded(stack.parameter_bytes)},
                            {"loss_gb", rounded(stack.loss_bytes / kGiga)},
                            {"fixed_gb", rounded(stack.fixed_bytes / kGiga)}};
-  return {{"preset", Json(preset).dump()},
-          {"device", device_json.dump()},
-          {"stack", stack_json.dump()},
-          {"devices_per_host", std::to_string(cluster.devices_per_host)},
-          {"hosts", std::to_string(cluster.num_hosts)},
-          {"shared_cores", std::to_string(cluster.shared_cores)}};
+  std::map<std::string, std::string> keys = {{"device", device_json.dump()},
+                                             {"stack", stack_json.dump()},
+                                             {"devices_per_host", std::to_string(cluster.devices_per_host)},
+                                             {"hosts", std::to_string(cluster.num_hosts)},
+                                             {"shared_cores", std::to_string(cluster.shared_cores)}};
+  if (!preset.empty()) keys["preset"] = Json(preset).dump();
+  return keys;
 }
 
 }  // namespace trireme

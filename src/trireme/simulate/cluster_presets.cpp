@@ -6,6 +6,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
+#include "trireme/mesh/cluster_file.h"
 #include "trireme/simulate/cluster.h"
 
 namespace trireme {
@@ -145,6 +146,15 @@ Cluster find_cluster(const std::string& name_or_path) {
   const auto meant = nearest(name_or_path, names);
   throw UsageError(fmt::format("{} is neither a known cluster nor a file", name_or_path),
                    meant ? fmt::format("did you mean {}?", *meant) : "known: " + join(names, ", "));
+}
+
+std::optional<Cluster> measured_cluster(bool of_cores) {
+  const std::string path = ClusterFile::default_path().string();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
+  if (!ClusterFile::load(path).others.contains("device")) return std::nullopt;
+  Cluster cluster = find_cluster(path);
+  return (cluster.shared_cores > 0) == of_cores ? std::optional(std::move(cluster)) : std::nullopt;
 }
 
 std::vector<Cluster> find_clusters(const std::string& names) {
