@@ -1,7 +1,11 @@
 // Small trainings with parameter servers, for the tests of them.
 #pragma once
 
+#include <filesystem>
+#include <functional>
+
 #include "numerics/training.h"
+#include "trireme/train/trainer_checkpoints.h"
 
 namespace trireme {
 
@@ -24,6 +28,34 @@ inline const Words kPlainSgd = {"--optimizer.kind=sgd", "--optimizer.momentum=0"
 inline Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+/// From step `first`, of the newest checkpoint in the folder where it is not 0, to step `last`, which is saved; then
+/// the weights. What is to be looked at or done on every rank before and after the save may be given.
+inline std::vector<torch::Tensor> train_between(const Config& config, int workers, const std::filesystem::path& folder,
+                                                int first, int last,
+                                                const std::function<void(Trainer&)>& before_save = {},
+                                                const std::function<void(Trainer&)>& after_save = {}) {
+  const OpenedData data = open_data(data_options_of(config));
+  std::vector<torch::Tensor> weights;
+  run_as_threads(workers, [&](World& world) {
+    Trainer trainer(world, config, data);
+    TrainerCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
+    if (first > 0) {
+      ASSERT_TRUE(checkpoints.load_newest());
+    }
+    EXPECT_EQ(trainer.steps_done(), first);
+    while (trainer.steps_done() < last) trainer.step();
+    if (before_save) before_save(trainer);
+    EXPECT_TRUE(checkpoints.save());
+    EXPECT_TRUE(checkpoints.finish());
+    if (after_save) after_save(trainer);
+    for (size_t i = 0; i < trainer.part().weights().size(); ++i) {
+      const torch::Tensor weight = trainer.weight(i).clone();
+      if (world.rank() == 0) weights.push_back(weight);
+    }
+  });
+  return weights;
 }
 
 }  // namespace trireme

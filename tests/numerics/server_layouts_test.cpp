@@ -8,7 +8,6 @@
 #include "numerics/server_cases.h"
 #include "trireme/server/keys.h"
 #include "trireme/train/push_codec.h"
-#include "trireme/train/trainer_checkpoints.h"
 
 namespace trireme {
 namespace {
@@ -143,29 +142,13 @@ TEST(ServerCompression, GoesWithTensorParallelismAndPipelines) {
 TEST(ServerCompression, ResidualsAreInTheCheckpoint) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "trireme_server_layouts_test";
   const auto run = [&](const Config& config, int workers, int first, int last) {
-    const OpenedData data = open_data(data_options_of(config));
-    std::vector<torch::Tensor> weights;
-    run_as_threads(workers, [&](World& world) {
-      Trainer trainer(world, config, data);
-      TrainerCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
-      if (first > 0) {
-        ASSERT_TRUE(checkpoints.load_newest());
-      }
-      EXPECT_EQ(trainer.steps_done(), first);
-      while (trainer.steps_done() < last) trainer.step();
+    return train_between(config, workers, folder, first, last, [](Trainer& trainer) {
       double kept = 0;
       for (const StatePiece& piece : trainer.pieces()) {
         for (const float value : piece.values) kept += std::abs(value);
       }
       EXPECT_GT(kept, 0);
-      EXPECT_TRUE(checkpoints.save());
-      EXPECT_TRUE(checkpoints.finish());
-      for (size_t i = 0; i < trainer.part().weights().size(); ++i) {
-        const torch::Tensor weight = trainer.weight(i).clone();
-        if (world.rank() == 0) weights.push_back(weight);
-      }
     });
-    return weights;
   };
   const Words topk = {"--compression.method=topk", "--compression.density=0.05"};
   for (const Words& words : {topk, topk + layout(2, 1)}) {

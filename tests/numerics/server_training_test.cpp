@@ -8,7 +8,6 @@
 #include "numerics/server_cases.h"
 #include "trireme/base/error.h"
 #include "trireme/train/server_aggregation.h"
-#include "trireme/train/trainer_checkpoints.h"
 
 namespace trireme {
 namespace {
@@ -75,23 +74,7 @@ TEST(ServerTraining, WorkersHoldNoOptimizerState) {
 TEST(ServerTraining, CheckpointsGoBothWays) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "trireme_server_training_test";
   const auto run = [&](const Config& config, int first, int last) {
-    const OpenedData data = open_data(data_options_of(config));
-    std::vector<torch::Tensor> weights;
-    run_as_threads(2, [&](World& world) {
-      Trainer trainer(world, config, data);
-      TrainerCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
-      if (first > 0) {
-        ASSERT_TRUE(checkpoints.load_newest());
-      }
-      EXPECT_EQ(trainer.steps_done(), first);
-      while (trainer.steps_done() < last) trainer.step();
-      EXPECT_TRUE(checkpoints.save());
-      EXPECT_TRUE(checkpoints.finish());
-      trainer.step();  // goes on after a save
-      if (world.rank() > 0) return;
-      for (size_t i = 0; i < trainer.part().weights().size(); ++i) weights.push_back(trainer.weight(i).clone());
-    });
-    return weights;
+    return train_between(config, 2, folder, first, last, {}, [](Trainer& trainer) { trainer.step(); });
   };
   const Config reduced = served("gpt2", {"--train.clip=0.5"}, 0),
                with_servers = served("gpt2", {"--train.clip=0.5"}, 2);

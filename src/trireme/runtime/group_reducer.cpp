@@ -2,9 +2,13 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
+#include "trireme/base/deadline.h"
+#include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme {
@@ -22,19 +26,33 @@ torch::Tensor part_of(const torch::Tensor& whole, const SharedSum& shared) {
   return whole.narrow(0, (*shared.cuts)[own], (*shared.cuts)[own + 1] - (*shared.cuts)[own]);
 }
 
+/// That of a group, made when it is first asked for.
+template <typename Make>
+torch::Tensor buffer_of(std::vector<torch::Tensor>& buffers, int group, Make make) {
+  const auto index = static_cast<size_t>(group);
+  if (buffers.size() <= index) buffers.resize(index + 1);
+  if (!buffers[index].defined()) buffers[index] = make();
+  return buffers[index];
+}
+
+constexpr auto kCopyTimeout = std::chrono::minutes(10);
+
+/// Returns when the GPU has come to the event.
+void await(const c10::Event& event) {
+  const Deadline deadline = Deadline::after(kCopyTimeout);
+  while (!event.query()) {
+    if (deadline.expired()) {
+      throw Error(fmt::format("gradients have not come from the GPU in {} minutes", kCopyTimeout.count()),
+                  "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 }  // namespace
 
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
     : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
-
-torch::Tensor GroupReducer::travel_buffer(int group, const torch::Tensor& values) {
-  const auto index = static_cast<size_t>(group);
-  if (travel_buffers_.size() <= index) travel_buffers_.resize(index + 1);
-  if (!travel_buffers_[index].defined()) {
-    travel_buffers_[index] = shared_zeros(comm_, values.numel(), values.options().dtype(travel_type_));
-  }
-  return travel_buffers_[index];
-}
 
 void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten, SharedSum shared) {
   torch::NoGradGuard no_grad;
@@ -67,28 +85,25 @@ void GroupReducer::start_compressed(int group, Pending& pending) {
   if (values.is_cuda()) {
     const c10::impl::VirtualGuardImpl guard(values.device().type());
     const torch::Tensor on_gpu = values;
-    values = pending.travelling = pinned_buffer(group, on_gpu).copy_(on_gpu, /*non_blocking=*/true);
+    const auto pinned = torch::TensorOptions().dtype(on_gpu.scalar_type()).pinned_memory(true);
+    values = buffer_of(pinned_buffers_, group, [&] { return torch::empty(on_gpu.sizes(), pinned); });
+    pending.travelling = values.copy_(on_gpu, /*non_blocking=*/true);
     const auto copied = std::make_shared<c10::Event>(on_gpu.device().type());
     copied->record(guard.getStream(on_gpu.device()));
-    ready = [copied] { copied->synchronize(); };
+    ready = [copied] { await(*copied); };
   }
   compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_, std::move(ready));
-}
-
-torch::Tensor GroupReducer::pinned_buffer(int group, const torch::Tensor& values) {
-  const auto index = static_cast<size_t>(group);
-  if (pinned_buffers_.size() <= index) pinned_buffers_.resize(index + 1);
-  torch::Tensor& buffer = pinned_buffers_[index];
-  if (!buffer.defined()) {
-    buffer = torch::empty(values.sizes(), torch::TensorOptions().dtype(values.scalar_type()).pinned_memory(true));
-  }
-  return buffer;
 }
 
 Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten) {
   torch::Tensor values = pending.slots[0];
   const bool shortened = may_shorten && values.scalar_type() == torch::kFloat32 && travel_type_ != torch::kFloat32;
-  if (shortened) values = pending.travelling = travel_buffer(group, values).copy_(values);
+  if (shortened) {
+    const auto shorter = values.options().dtype(travel_type_);
+    const torch::Tensor buffer =
+        buffer_of(travel_buffers_, group, [&] { return shared_zeros(comm_, values.numel(), shorter); });
+    values = pending.travelling = buffer.copy_(values);
+  }
   CallOptions options = call_options(values.device());
   options.ordered = ordered_;
   bytes_ += values.nbytes();

@@ -75,10 +75,8 @@ class GroupReducer {
     SharedSum shared = {};
   };
   void start_compressed(int group, Pending& pending);
-  torch::Tensor pinned_buffer(int group, const torch::Tensor& values);
   Handle start_direct(int group, Pending& pending, bool may_shorten);
   void complete(Pending& pending);
-  torch::Tensor travel_buffer(int group, const torch::Tensor& values);
   void add_own_partials(std::vector<torch::Tensor>& slots) const;
   void sum_partials(Pending& pending);
 

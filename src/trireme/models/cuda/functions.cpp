@@ -86,27 +86,21 @@ class SwigluFunction : public torch::autograd::Function<SwigluFunction> {
 class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const gpu::DropoutMask& mask) {
-    const auto number = [](uint64_t value) { return static_cast<int64_t>(value); };
-    context->saved_data["numbers"] =
-        std::vector<int64_t>{number(mask.key[0]), number(mask.key[1]), number(mask.step), number(mask.first)};
-    context->saved_data["p"] = static_cast<double>(mask.p);
-    context->saved_data["kept"] = static_cast<double>(mask.kept);
+    auto kept = c10::make_intrusive<Kept>();
+    kept->mask = mask;
+    context->saved_data["kept"] = c10::IValue::make_capsule(std::move(kept));
     return masked(x, mask);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     demand_first_order("dropout");
-    const auto numbers = context->saved_data["numbers"].toIntVector();
-    gpu::DropoutMask mask;
-    mask.key[0] = static_cast<uint32_t>(numbers[0]);
-    mask.key[1] = static_cast<uint32_t>(numbers[1]);
-    mask.step = static_cast<uint64_t>(numbers[2]);
-    mask.first = static_cast<uint64_t>(numbers[3]);
-    mask.p = static_cast<float>(context->saved_data["p"].toDouble());
-    mask.kept = static_cast<float>(context->saved_data["kept"].toDouble());
-    return {masked(packed(gradients[0]), mask), {}};
+    const auto kept = c10::static_intrusive_pointer_cast<Kept>(context->saved_data["kept"].toCapsule());
+    return {masked(packed(gradients[0]), kept->mask), {}};
   }
 
  private:
+  struct Kept : torch::CustomClassHolder {
+    gpu::DropoutMask mask;
+  };
   static at::Tensor masked(const at::Tensor& x, const gpu::DropoutMask& mask) {
     const auto y = at::empty_like(x);
     gpu::dropout(x.const_data_ptr(), y.mutable_data_ptr(), x.numel(), mask, type_of(x), current_stream());
