@@ -88,7 +88,7 @@ void add_choices(const Kernels& kernels) {
       return [=, &kernels] { benchmark::DoNotOptimize(select_largest(kernels, gradients(), k)); };
     });
     measure(name + "/select_and_encode", [=, &kernels] {
-      return [=, &kernels, wire = std::vector<uint8_t>()]() mutable {
+      return [=, &kernels, wire = std::vector<uint8_t>(sparse_bytes(kCount, k))]() mutable {
         const std::vector<uint32_t> indices = select_largest(kernels, gradients(), k);
         std::vector<float> chosen(k);
         for (size_t i = 0; i < k; ++i) chosen[i] = gradients()[indices[i]];
@@ -96,7 +96,7 @@ void add_choices(const Kernels& kernels) {
       };
     });
     measure(name + "/add", [=] {
-      std::vector<uint8_t> wire;
+      std::vector<uint8_t> wire(sparse_bytes(kCount, k));
       encode_sparse(kCount, select_largest(gradients(), k), std::vector<float>(k), wire);
       return [=, out = std::vector<float>(kCount)]() mutable { add_sparse(wire, out); };
     });

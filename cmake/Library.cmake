@@ -34,11 +34,15 @@ endif()
 # Everything for GPUs that needs no libtorch: kernels, matrix products, communicators. A CPU build has only the answer
 # that there is no GPU.
 file(GLOB_RECURSE trireme_gpu_sources CONFIGURE_DEPENDS src/trireme/gpu/*.cpp src/trireme/gpu/*.cu
-  src/trireme/comm/cuda/*.cpp src/trireme/comm/cuda/*.cu)
+  src/trireme/comm/cuda/*.cpp src/trireme/comm/cuda/*.cu
+  src/trireme/compress/cuda/*.cpp src/trireme/compress/cuda/*.cu)
 list(FILTER trireme_gpu_sources EXCLUDE REGEX "_(test|program)\\.cpp$|/no_cuda\\.cpp$")
 if(TRIREME_CUDA)
   add_library(trireme_gpu SHARED ${trireme_gpu_sources})
   target_link_libraries(trireme_gpu PUBLIC trireme trireme_inside PRIVATE trireme_cuda_parts)
+  # Its coding of elements is the host's, by functions that are constexpr.
+  set_source_files_properties(src/trireme/compress/cuda/block_kernels.cu PROPERTIES
+    COMPILE_OPTIONS --expt-relaxed-constexpr)
   set_target_properties(trireme_gpu PROPERTIES INSTALL_RPATH "$ORIGIN;${TRIREME_CUDA_DIRS}")
 else()
   add_library(trireme_gpu STATIC src/trireme/gpu/no_cuda.cpp)

@@ -50,10 +50,10 @@ inline Half half_of(float value) {
 }
 
 /// Exact, and the bits of a NaN stay.
-inline float float_of(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+constexpr float float_of(BFloat16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
 
 /// Rounds to nearest even. A NaN becomes quiet and keeps the top of its payload.
-inline BFloat16 bfloat16_of(float value) {
+constexpr BFloat16 bfloat16_of(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   const uint32_t rounded = nan ? bits | 0x00400000u : bits + 0x7fffu + ((bits >> 16) & 1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/message_encoders.h"
 
 namespace trireme {

@@ -7,7 +7,8 @@
 namespace trireme {
 
 CompressedReducer::CompressedReducer(Communicator& comm, const CompressionOptions& options,
-                                     std::vector<GroupLayout> groups) {
+                                     std::vector<GroupLayout> groups, std::unique_ptr<Processor> processor)
+    : own_processor_(std::move(processor)), processor_(own_processor_ ? own_processor_.get() : &host_processor()) {
   check(options);
   size_t total = 0;
   for (GroupLayout& group : groups) {
@@ -18,7 +19,7 @@ CompressedReducer::CompressedReducer(Communicator& comm, const CompressionOption
   for (GroupLayout& group : groups) {
     counts_.push_back(group.count);
     const double share = total == 0 ? 1 : static_cast<double>(group.count) / static_cast<double>(total);
-    exchanges_.push_back(make_exchange(*comm_, options, std::move(group), share));
+    exchanges_.push_back(make_exchange(*comm_, options, std::move(group), share, *processor_));
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -46,6 +47,7 @@ void CompressedReducer::run() {
     try {
       if (job.ready) job.ready();
       exchanges_[job.group]->sum(job.values, job.step);
+      processor_->finish();
     } catch (...) {
       error = std::current_exception();
     }

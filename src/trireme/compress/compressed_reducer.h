@@ -29,15 +29,17 @@ struct WireReport {
 
 class CompressedReducer {
  public:
-  /// Collective. `groups` in the order of their numbers. Throws UsageError for settings that cannot be.
-  CompressedReducer(Communicator& comm, const CompressionOptions& options, std::vector<GroupLayout> groups);
+  /// Collective. `groups` in the order of their numbers, whose values lie in the processor's memory; null: the host's.
+  /// Throws UsageError for settings that cannot be.
+  CompressedReducer(Communicator& comm, const CompressionOptions& options, std::vector<GroupLayout> groups,
+                    std::unique_ptr<Processor> processor = nullptr);
   ~CompressedReducer();
   CompressedReducer(const CompressedReducer&) = delete;
 
   /// Begins the sum of a group, which must stay untouched until finish(). `values` are this rank's gradient, and will
   /// be the sum of all ranks', at least in its share where the layout has shares. `step` names the random numbers and
-  /// the place in the warm-up. `ready`, where set, returns when the values are there: a copy from a GPU may be under
-  /// way.
+  /// the place in the warm-up. `ready`, where set, is called first, on the reducer's thread: it returns when the values
+  /// are there, or when the processor knows what to wait for (Processor::after).
   void start(int group, std::span<float> values, uint64_t step, std::function<void()> ready = {});
   /// Returns when all that was started is summed.
   void finish();
@@ -50,6 +52,7 @@ class CompressedReducer {
   /// Multiplies what is kept of past gradients: when the loss scale has changed by this factor.
   void rescale(float factor);
   WireReport report() const;
+  Processor& processor() { return *processor_; }
 
  private:
   struct Job {
@@ -60,6 +63,8 @@ class CompressedReducer {
   };
   void run();
 
+  std::unique_ptr<Processor> own_processor_;  ///< null: the host's
+  Processor* processor_;
   std::unique_ptr<Communicator> comm_;
   std::vector<size_t> counts_;
   std::vector<std::unique_ptr<Exchange>> exchanges_;

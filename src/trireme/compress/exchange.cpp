@@ -8,24 +8,25 @@ namespace {
 
 class DenseExchange : public Exchange {
  public:
-  explicit DenseExchange(Communicator& comm) : comm_(comm) {}
+  DenseExchange(Communicator& comm, Processor& processor) : comm_(comm), processor_(processor) {}
 
   void sum(std::span<float> values, uint64_t) override {
-    comm_.all_reduce(values);
+    comm_.all_reduce(processor_.data_of(values), ReduceOp::kSum, processor_.call_options());
     bytes_sent_ += dense_sum_bytes(values.size_bytes(), comm_.size());
   }
   uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
   Communicator& comm_;
+  Processor& processor_;
   uint64_t bytes_sent_ = 0;
 };
 
 /// Dense for the first steps, then something else.
 class WarmExchange : public Exchange {
  public:
-  WarmExchange(Communicator& comm, std::unique_ptr<Exchange> later, uint64_t steps)
-      : dense_(comm), later_(std::move(later)), steps_(steps) {}
+  WarmExchange(Communicator& comm, Processor& processor, std::unique_ptr<Exchange> later, uint64_t steps)
+      : dense_(comm, processor), later_(std::move(later)), steps_(steps) {}
 
   void sum(std::span<float> values, uint64_t step) override {
     step < steps_ ? dense_.sum(values, step) : later_->sum(values, step);
@@ -42,20 +43,20 @@ class WarmExchange : public Exchange {
 };
 
 std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                              double share) {
+                                              double share, Processor& processor) {
   switch (options.method) {
     case Method::kNone:
-      return std::make_unique<DenseExchange>(comm);
+      return std::make_unique<DenseExchange>(comm, processor);
     case Method::kTopK:
     case Method::kThreshold:
     case Method::kDgc:
-      return make_gather_exchange(comm, options, std::move(layout), share);
+      return make_gather_exchange(comm, options, std::move(layout), share, processor);
     case Method::kRandomK:
       return make_random_exchange(comm, options, std::move(layout));
     case Method::kPowerSgd:
       return make_low_rank_exchange(comm, options, std::move(layout));
     default:
-      return make_block_exchange(comm, options, std::move(layout));
+      return make_block_exchange(comm, options, std::move(layout), processor);
   }
 }
 
@@ -67,12 +68,25 @@ uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks) {
 }
 
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                        double share) {
+                                        double share, Processor& processor) {
   check(options);
   layout = checked(std::move(layout));
-  std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share);
+  std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share, processor);
   if (options.warmup_steps == 0 || options.method == Method::kDgc) return exchange;
-  return std::make_unique<WarmExchange>(comm, std::move(exchange), options.warmup_steps);
+  return std::make_unique<WarmExchange>(comm, processor, std::move(exchange), options.warmup_steps);
+}
+
+bool works_on_gpus(const CompressionOptions& options) {
+  switch (options.method) {
+    case Method::kRandomK:
+    case Method::kPowerSgd:
+    case Method::kOneBitAdam:
+      return false;
+    case Method::kTernGrad:
+      return options.clip_deviations == 0;
+    default:
+      return true;
+  }
 }
 
 }  // namespace trireme

@@ -15,6 +15,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/group_layout.h"
 #include "trireme/compress/method.h"
+#include "trireme/compress/processor.h"
 #include "trireme/compress/state.h"
 
 namespace trireme {
@@ -37,9 +38,13 @@ class Exchange {
   virtual uint64_t bytes_sent() const = 0;
 };
 
-/// `share` is the part of the whole gradient's elements that this group has: what dgc allots of its norm.
+/// `share` is the part of the whole gradient's elements that this group has: what dgc allots of its norm. `values` of
+/// sums, and what is kept, lie in the processor's memory.
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                        double share = 1);
+                                        double share = 1, Processor& processor = host_processor());
+
+/// Whether a GPU can do all of it; else gradients go to the host and back.
+bool works_on_gpus(const CompressionOptions& options);
 
 /// What a dense sum of so many bytes makes a rank send.
 uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks);

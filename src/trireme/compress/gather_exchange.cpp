@@ -2,32 +2,33 @@
 #include <algorithm>
 
 #include "trireme/compress/exchange_families.h"
-#include "trireme/compress/message.h"
+#include "trireme/compress/message_encoders.h"
 
 namespace trireme {
 namespace {
 
 class GatherExchange : public Exchange {
  public:
-  GatherExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, double share)
+  GatherExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, double share,
+                 Processor& processor)
       : comm_(comm),
-        options_(options),
-        group_(layout.name),
-        encoder_(make_message_encoder(options, std::move(layout), comm.rank(), comm.size(), share)) {}
+        processor_(processor),
+        encoder_(make_sparse_encoder(options, std::move(layout), comm.rank(), comm.size(), share, processor)) {}
 
   void sum(std::span<float> values, uint64_t step) override {
-    encoder_->encode(values, step, out_);
-    const std::vector<size_t> counts = message_sizes();
+    const std::span<uint8_t> own = encoder_->encode(values, step);
+    const std::vector<size_t> counts = message_sizes(own.size());
     size_t total = 0;
     for (const size_t count : counts) total += count;
-    in_.resize(total);
-    comm_.all_gather_v(out_, in_, counts);
-    bytes_sent_ += out_.size() * (counts.size() - 1);
+    if (gathered_.num_bytes() < total) gathered_ = processor_.allocate(total);
+    const std::span<uint8_t> all(static_cast<uint8_t*>(gathered_.data()), total);
+    comm_.all_gather_v(processor_.data_of(own), processor_.data_of(all), counts, processor_.call_options());
+    bytes_sent_ += own.size() * (counts.size() - 1);
 
-    std::fill(values.begin(), values.end(), 0.f);
+    processor_.clear(values);
     size_t at = 0;
     for (const size_t count : counts) {
-      add_message(options_, group_, step, std::span(in_).subspan(at, count), values);
+      processor_.add_sparse(all.subspan(at, count), values);
       at += count;
     }
   }
@@ -38,11 +39,11 @@ class GatherExchange : public Exchange {
 
  private:
   /// Of all ranks, in bytes.
-  std::vector<size_t> message_sizes() {
+  std::vector<size_t> message_sizes(size_t own_bytes) {
     const auto ranks = static_cast<size_t>(comm_.size());
-    std::vector<size_t> counts(ranks, out_.size());
+    std::vector<size_t> counts(ranks, own_bytes);
     if (encoder_->same_size_everywhere()) return counts;
-    const std::vector<int64_t> own = {static_cast<int64_t>(out_.size())};
+    const std::vector<int64_t> own = {static_cast<int64_t>(own_bytes)};
     std::vector<int64_t> all(ranks);
     comm_.all_gather(own, all);
     bytes_sent_ += sizeof(int64_t) * (ranks - 1);
@@ -51,18 +52,18 @@ class GatherExchange : public Exchange {
   }
 
   Communicator& comm_;
-  CompressionOptions options_;
-  std::string group_;
-  std::unique_ptr<MessageEncoder> encoder_;
-  std::vector<uint8_t> out_, in_;
+  Processor& processor_;
+  std::unique_ptr<SparseEncoder> encoder_;
+  Buffer gathered_;
   uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout, double share) {
-  return std::make_unique<GatherExchange>(comm, options, std::move(layout), share);
+                                               GroupLayout layout, double share, Processor& processor) {
+  check_choosable(layout);
+  return std::make_unique<GatherExchange>(comm, options, std::move(layout), share, processor);
 }
 
 }  // namespace trireme

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <limits>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/reduce.h"
@@ -49,13 +48,14 @@ class WarmEncoder : public MessageEncoder {
 };
 
 std::unique_ptr<MessageEncoder> make_without_warmup(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                    int size) {
+                                                    int size, double share) {
   switch (options.method) {
     case Method::kNone:
       return std::make_unique<DenseEncoder>();
     case Method::kTopK:
     case Method::kThreshold:
-      return make_sparse_encoder(options, std::move(layout), rank, size);
+    case Method::kDgc:
+      return make_sparse_messages(options, std::move(layout), rank, size, share);
     case Method::kRandomK:
       return make_random_encoder(options, std::move(layout), rank, size);
     case Method::kPowerSgd:
@@ -73,13 +73,9 @@ std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& o
                                                      int size, double share) {
   check(options);
   layout = checked(std::move(layout));
-  if (layout.count > std::numeric_limits<uint32_t>::max()) {
-    throw UsageError(fmt::format("group {} has {} elements, too many to choose from", layout.name, layout.count),
-                     "make groups of less than 4,294,967,296 elements");
-  }
-  if (options.method == Method::kDgc) return make_dgc_encoder(options, std::move(layout), rank, size, share);
-  std::unique_ptr<MessageEncoder> encoder = make_without_warmup(options, std::move(layout), rank, size);
-  if (options.warmup_steps == 0) return encoder;
+  check_choosable(layout);
+  std::unique_ptr<MessageEncoder> encoder = make_without_warmup(options, std::move(layout), rank, size, share);
+  if (options.warmup_steps == 0 || options.method == Method::kDgc) return encoder;
   return std::make_unique<WarmEncoder>(std::move(encoder), options.warmup_steps);
 }
 

@@ -34,10 +34,48 @@ class ResidualEncoder : public MessageEncoder {
 
 std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
                                                    int size);
-std::unique_ptr<MessageEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                    int size);
-std::unique_ptr<MessageEncoder> make_dgc_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                 int size, double share);
+/// Throws UsageError for a group that is too large for indices of 32 bits.
+void check_choosable(const GroupLayout& layout);
+/// Top-k, threshold and dgc, whose messages hold chosen elements.
+std::unique_ptr<MessageEncoder> make_sparse_messages(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                     int size, double share);
+/// The same in a processor's memory.
+class SparseEncoder {
+ public:
+  virtual ~SparseEncoder() = default;
+  /// A message, which stays there until the next one. May change `values`.
+  virtual std::span<uint8_t> encode(std::span<float> values, uint64_t step) = 0;
+
+  // As of a MessageEncoder.
+  virtual bool same_size_everywhere() const { return true; }
+  virtual void save(StatePieces& pieces) const { residual_.save(layout_, pieces); }
+  virtual void load(std::span<const StatePieces> by_rank) { residual_.load(layout_, by_rank, rank_, size_); }
+  virtual void rescale(float factor) { residual_.rescale(factor); }
+
+ protected:
+  SparseEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, Processor& processor)
+      : processor_(processor),
+        options_(options),
+        layout_(std::move(layout)),
+        rank_(rank),
+        size_(size),
+        residual_(layout_.count, "residual/", keeps_residual(options), processor) {}
+  std::span<uint8_t> take(std::span<float> from, const Choice& choice, std::span<float> also = {}) {
+    const size_t num_bytes = processor_.take(from, choice, message_, also);
+    return {static_cast<uint8_t*>(message_.data()), num_bytes};
+  }
+
+  Processor& processor_;
+  CompressionOptions options_;
+  GroupLayout layout_;
+  int rank_, size_;
+  Residual residual_;
+
+ private:
+  Buffer message_;
+};
+std::unique_ptr<SparseEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                   int size, double share, Processor& processor);
 /// Only values: step and name of the group tell which elements they are.
 std::unique_ptr<MessageEncoder> make_random_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
                                                     int size);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/message_encoders.h"
 
 namespace trireme {

@@ -90,7 +90,7 @@ TEST(SparseFormat, KeepsEveryBitAndHasThePromisedSize) {
       const std::vector<uint32_t> indices = select_largest(values, kept_elements(count, density));
       std::vector<float> chosen, expected(count, 0.f), out(count, 0.f);
       for (const uint32_t index : indices) chosen.push_back(expected[index] = values[index]);
-      std::vector<uint8_t> wire;
+      std::vector<uint8_t> wire(sparse_bytes(count, indices.size()));
       encode_sparse(count, indices, chosen, wire);
       EXPECT_EQ(wire.size(), 4 * ((count + 65535) / 65536) + 6 * indices.size());
       add_sparse(wire, out);
@@ -101,7 +101,7 @@ TEST(SparseFormat, KeepsEveryBitAndHasThePromisedSize) {
 
 TEST(SparseFormat, RefusesWhatDoesNotFit) {
   std::vector<float> out(70000);
-  std::vector<uint8_t> wire;
+  std::vector<uint8_t> wire(sparse_bytes(70000, 2));
   encode_sparse(70000, std::vector<uint32_t>{1, 65999}, std::vector<float>{1, 2}, wire);
   for (size_t cut = 0; cut < wire.size(); ++cut) {
     EXPECT_THROW(add_sparse(std::span(wire).first(cut), out), Error) << cut;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <vector>
 
 #include "trireme/base/error.h"
 
@@ -22,9 +23,8 @@ size_t num_reaches(size_t count) { return (count + kReach - 1) / kReach; }
 size_t sparse_bytes(size_t count, size_t k) { return 4 * num_reaches(count) + 6 * k; }
 
 void encode_sparse(size_t count, std::span<const uint32_t> indices, std::span<const float> values,
-                   std::vector<uint8_t>& out) {
+                   std::span<uint8_t> out) {
   const size_t k = indices.size(), reaches = num_reaches(count);
-  out.resize(sparse_bytes(count, k));
   std::vector<uint32_t> counts(reaches);
   std::vector<uint16_t> places(k);
   for (size_t i = 0; i < k; ++i) {

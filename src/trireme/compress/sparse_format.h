@@ -11,16 +11,15 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 namespace trireme {
 
 /// Bytes of k elements of an array of `count`.
 size_t sparse_bytes(size_t count, size_t k);
 
-/// `indices` ascend.
+/// `indices` ascend; `out` has sparse_bytes().
 void encode_sparse(size_t count, std::span<const uint32_t> indices, std::span<const float> values,
-                   std::vector<uint8_t>& out);
+                   std::span<uint8_t> out);
 /// out[index] += value for all of them.
 void add_sparse(std::span<const uint8_t> in, std::span<float> out);
 

@@ -1,71 +1,59 @@
 // Messages of chosen elements: the largest, those over a threshold, and Deep Gradient Compression.
-#include <cmath>
+#include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
+#include "trireme/base/error.h"
 #include "trireme/compress/message_encoders.h"
-#include "trireme/compress/sparse_format.h"
 
 namespace trireme {
 namespace {
 
-/// The chosen values, which are taken out of `from`. What is not finite does not stay.
-std::vector<float> take(std::span<float> from, std::span<const uint32_t> indices) {
-  std::vector<float> chosen(indices.size());
-  for (size_t i = 0; i < indices.size(); ++i) {
-    chosen[i] = from[indices[i]];
-    from[indices[i]] = 0;
-  }
-  if (!all_finite(chosen)) clear_not_finite(from);  // the largest are chosen first, so they show it
-  return chosen;
-}
-
-class SparseEncoder : public ResidualEncoder {
+class LargestEncoder : public SparseEncoder {
  public:
-  using ResidualEncoder::ResidualEncoder;
+  LargestEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, Processor& processor)
+      : SparseEncoder(options, std::move(layout), rank, size, processor) {}
 
-  void encode(std::span<float> values, uint64_t, std::vector<uint8_t>& out) override {
+  std::span<uint8_t> encode(std::span<float> values, uint64_t) override {
     const std::span<float> from = residual_.with(values);
-    const std::vector<uint32_t> indices = options_.method == Method::kTopK
-                                              ? select_largest(from, kept_elements(from.size(), options_.density))
-                                              : select_over(from, options_.threshold);
-    encode_sparse(from.size(), indices, take(from, indices), out);
+    const bool by_number = options_.method == Method::kTopK;
+    return take(from, {.k = by_number ? kept_elements(from.size(), options_.density) : 0,
+                       .threshold = options_.threshold});
   }
   bool same_size_everywhere() const override { return options_.method == Method::kTopK; }
 };
 
 /// Momentum is applied before the choice, so that what waits gathers velocity, not only gradient; both are cleared
 /// where an element is sent. Clipping is local, so that what accumulates on a rank is bounded.
-class DgcEncoder : public ResidualEncoder {
+class DgcEncoder : public SparseEncoder {
  public:
-  DgcEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, double share)
-      : ResidualEncoder(options, std::move(layout), rank, size),
+  DgcEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, double share,
+             Processor& processor)
+      : SparseEncoder(options, std::move(layout), rank, size, processor),
         limit_(options.clip_norm * std::sqrt(share / size)),
-        velocity_(layout_.count, "velocity/", true) {}
+        velocity_(layout_.count, "velocity/", true, processor) {}
 
-  void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
+  std::span<uint8_t> encode(std::span<float> values, uint64_t step) override {
     if (limit_ > 0) {
-      const double norm = std::sqrt(dot_product(values, values));
-      if (norm > limit_ && std::isfinite(norm)) scale_by(values, static_cast<float>(limit_ / norm));
+      const double norm = std::sqrt(processor_.dot_product(values, values));
+      if (norm > limit_ && std::isfinite(norm)) processor_.scale_by(values, static_cast<float>(limit_ / norm));
     }
     velocity_.rescale(options_.momentum);
     const std::span<float> velocity = velocity_.with(values);
     const std::span<float> from = residual_.with(velocity);
-    const size_t k = kept_elements(from.size(), dgc_density(options_, step));
-    const std::vector<uint32_t> indices = select_largest(from, k);
-    const std::vector<float> chosen = take(from, indices);
-    for (const uint32_t index : indices) velocity[index] = 0;
-    if (!all_finite(chosen)) clear_not_finite(velocity);
-    encode_sparse(from.size(), indices, chosen, out);
+    return take(from, {.k = kept_elements(from.size(), dgc_density(options_, step))}, velocity);
   }
   void save(StatePieces& pieces) const override {
-    ResidualEncoder::save(pieces);
+    SparseEncoder::save(pieces);
     velocity_.save(layout_, pieces);
   }
   void load(std::span<const StatePieces> by_rank) override {
-    ResidualEncoder::load(by_rank);
+    SparseEncoder::load(by_rank);
     velocity_.load(layout_, by_rank, rank_, size_);
   }
   void rescale(float factor) override {
-    ResidualEncoder::rescale(factor);
+    SparseEncoder::rescale(factor);
     velocity_.rescale(factor);
   }
 
@@ -74,16 +62,44 @@ class DgcEncoder : public ResidualEncoder {
   Residual velocity_;
 };
 
+/// For a server.
+class SparseMessages : public MessageEncoder {
+ public:
+  explicit SparseMessages(std::unique_ptr<SparseEncoder> encoder) : encoder_(std::move(encoder)) {}
+
+  void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
+    const std::span<uint8_t> message = encoder_->encode(values, step);
+    out.assign(message.begin(), message.end());
+  }
+  bool same_size_everywhere() const override { return encoder_->same_size_everywhere(); }
+  void save(StatePieces& pieces) const override { encoder_->save(pieces); }
+  void load(std::span<const StatePieces> by_rank) override { encoder_->load(by_rank); }
+  void rescale(float factor) override { encoder_->rescale(factor); }
+
+ private:
+  std::unique_ptr<SparseEncoder> encoder_;
+};
+
 }  // namespace
 
-std::unique_ptr<MessageEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                    int size) {
-  return std::make_unique<SparseEncoder>(options, std::move(layout), rank, size);
+void check_choosable(const GroupLayout& layout) {
+  if (layout.count <= std::numeric_limits<uint32_t>::max()) return;
+  throw UsageError(fmt::format("group {} has {} elements, too many to choose from", layout.name, layout.count),
+                   "make groups of less than 4,294,967,296 elements");
 }
 
-std::unique_ptr<MessageEncoder> make_dgc_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                 int size, double share) {
-  return std::make_unique<DgcEncoder>(options, std::move(layout), rank, size, share);
+std::unique_ptr<SparseEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                   int size, double share, Processor& processor) {
+  if (options.method != Method::kDgc) {
+    return std::make_unique<LargestEncoder>(options, std::move(layout), rank, size, processor);
+  }
+  return std::make_unique<DgcEncoder>(options, std::move(layout), rank, size, share, processor);
+}
+
+std::unique_ptr<MessageEncoder> make_sparse_messages(const CompressionOptions& options, GroupLayout layout, int rank,
+                                                     int size, double share) {
+  return std::make_unique<SparseMessages>(
+      make_sparse_encoder(options, std::move(layout), rank, size, share, host_processor()));
 }
 
 }  // namespace trireme

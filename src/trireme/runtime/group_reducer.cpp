@@ -77,12 +77,14 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
   pending_.push_back(std::move(pending));
 }
 
-/// Compressors work in the host's memory. From a GPU values go there and back by copies that the GPU makes in its turn:
-/// this thread does not wait for them, but the compressor's does.
+/// Where the compressor works in the host's memory, values of a GPU go there and back by copies that the GPU makes in
+/// its turn: this thread does not wait for them, but the compressor's does.
 void GroupReducer::start_compressed(int group, Pending& pending) {
   torch::Tensor values = pending.slots[0];
   std::function<void()> ready;
-  if (values.is_cuda()) {
+  if (compressor_->processor().place() == Place::kGpu) {
+    ready = compressor_->processor().after(current_stream(values.device()));
+  } else if (values.is_cuda()) {
     const c10::impl::VirtualGuardImpl guard(values.device().type());
     const torch::Tensor on_gpu = values;
     const auto pinned = torch::TensorOptions().dtype(on_gpu.scalar_type()).pinned_memory(true);

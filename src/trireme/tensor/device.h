@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
+#include "trireme/compress/processor.h"
 
 namespace trireme {
 
@@ -25,6 +26,9 @@ void* current_stream(const torch::Device& device);
 /// Returns when all that was started on the current stream is done. Throws Error where a kernel failed, or where ten
 /// minutes were not enough.
 void synchronize(const torch::Device& device);
+
+/// Compresses arrays on the device; null for the CPU.
+std::unique_ptr<Processor> make_processor(const torch::Device& device);
 
 /// to.copy_(from), for contiguous tensors of one shape; conversions of type on a GPU run at the speed of its memory.
 void copy_into(const torch::Tensor& to, const torch::Tensor& from);

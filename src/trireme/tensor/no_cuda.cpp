@@ -16,6 +16,7 @@ torch::Device open_device(const std::string& name, int local_rank) {
 void attach_device(Communicator&, const torch::Device&) {}
 void* current_stream(const torch::Device&) { return nullptr; }
 void synchronize(const torch::Device&) {}
+std::unique_ptr<Processor> make_processor(const torch::Device&) { return nullptr; }
 void copy_into(const torch::Tensor& to, const torch::Tensor& from) { to.copy_(from); }
 DeviceMemory device_memory(const torch::Device&) { return {}; }
 

@@ -7,6 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/compress/pairs.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -36,12 +37,13 @@ Combination combination_of(const Config& config) {
 }
 
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
-                                                   std::vector<GroupLayout> groups) {
+                                                   std::vector<GroupLayout> groups, const torch::Device& device) {
   const CompressionOptions options = compression_options(config);
   if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == "server") return nullptr;
   check(combination_of(config));
   if (options.method == Method::kOneBitAdam) return nullptr;
-  return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups));
+  return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups),
+                                             works_on_gpus(options) ? make_processor(device) : nullptr);
 }
 
 std::string PieceName::to_string() const {

@@ -71,7 +71,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
                                                          .device = device_,
                                                          .travel_type = part_->travel_type(),
                                                          .overlap = config.parallel.overlap});
-  executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts()));
+  executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts(), device_));
   if (config.parallel.aggregation == "server") {
     server_ = std::make_unique<ServerAggregation>(world, config_, plan_, groups_, *part_, kNumValues);
     executor_->reducer().set_sink([this](int group) { server_->push_group(group); });

@@ -13,6 +13,7 @@
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/cuda/gpu_communicator.h"
+#include "trireme/compress/cuda/gpu_processor.h"
 #include "trireme/gpu/device.h"
 #include "trireme/gpu/kernels/pointwise.h"
 #include "trireme/gpu/matmul.h"
@@ -46,6 +47,10 @@ void attach_device(Communicator& comm, const torch::Device& device) {
 
 void* current_stream(const torch::Device& device) {
   return device.is_cuda() ? at::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
+}
+
+std::unique_ptr<Processor> make_processor(const torch::Device& device) {
+  return device.is_cuda() ? make_gpu_processor(device.index()) : nullptr;
 }
 
 void synchronize(const torch::Device& device) {

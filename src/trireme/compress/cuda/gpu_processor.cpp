@@ -1,0 +1,170 @@
+#include "trireme/compress/cuda/gpu_processor.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <bit>
+#include <thread>
+
+#include "trireme/base/deadline.h"
+#include "trireme/base/error.h"
+#include "trireme/comm/cuda/cuda_objects.h"
+#include "trireme/compress/cuda/array_kernels.h"
+#include "trireme/compress/cuda/block_kernels.h"
+#include "trireme/compress/cuda/sparse_kernels.h"
+#include "trireme/compress/sparse_format.h"
+
+namespace trireme {
+namespace {
+
+constexpr auto kTimeout = std::chrono::minutes(10);
+
+class GpuProcessor : public Processor {
+ public:
+  explicit GpuProcessor(int device) : device_(device), events_(std::make_shared<EventPool>(device)) {
+    const DeviceGuard guard(device_);
+    gpu::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    state_ = allocate(sizeof(gpu::SelectState));
+  }
+  ~GpuProcessor() override {
+    const DeviceGuard guard(device_);
+    cudaStreamDestroy(stream_);
+  }
+
+  Place place() const override { return Place::kGpu; }
+  CallOptions call_options() const override {
+    CallOptions options;
+    options.stream = stream_;
+    return options;
+  }
+  Buffer allocate(size_t num_bytes) override {
+    if (num_bytes == 0) return {};
+    const DeviceGuard guard(device_);
+    void* memory = nullptr;
+    gpu::check(cudaMalloc(&memory, num_bytes), "cudaMalloc");
+    std::shared_ptr<void> owner(memory, [](void* freed) { cudaFree(freed); });
+    gpu::check(cudaMemsetAsync(memory, 0, num_bytes, stream_), "cudaMemset");
+    return {std::move(owner), num_bytes};
+  }
+  Buffer allocate_for(Communicator& comm, size_t num_bytes) override { return comm.allocate_gpu(num_bytes); }
+
+  std::function<void()> after(void* stream) override {
+    const DeviceGuard guard(device_);
+    const auto event = std::make_shared<EventPool::Event>(events_->take());
+    gpu::check(cudaEventRecord(event->get(), static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+    return [this, event] {
+      gpu::check(cudaSetDevice(device_), "cudaSetDevice");
+      gpu::check(cudaStreamWaitEvent(stream_, event->get(), 0), "cudaStreamWaitEvent");
+    };
+  }
+  void finish() override {
+    const EventPool::Event event = events_->take();
+    gpu::check(cudaEventRecord(event.get(), stream_), "cudaEventRecord");
+    const Deadline deadline = Deadline::after(kTimeout);
+    for (;;) {
+      const cudaError_t state = cudaEventQuery(event.get());
+      if (state != cudaErrorNotReady) return gpu::check(state, "compression on the GPU");
+      if (deadline.expired()) {
+        throw Error(fmt::format("the GPU has not compressed gradients in {} minutes", kTimeout.count()),
+                    "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
+      }
+      std::this_thread::yield();
+    }
+  }
+
+  void to_host(std::span<const float> from, std::span<float> to) override {
+    move(from.data(), to.data(), from.size_bytes(), cudaMemcpyDeviceToHost);
+    finish();
+  }
+  void from_host(std::span<const float> from, std::span<float> to) override {
+    move(from.data(), to.data(), from.size_bytes(), cudaMemcpyHostToDevice);
+    finish();
+  }
+  void copy(std::span<const float> from, std::span<float> to) override {
+    move(from.data(), to.data(), from.size_bytes(), cudaMemcpyDeviceToDevice);
+  }
+  void clear(std::span<float> values) override {
+    gpu::check(cudaMemsetAsync(values.data(), 0, values.size_bytes(), stream_), "cudaMemset");
+  }
+  void add_into(std::span<float> into, std::span<const float> from) override {
+    gpu::add_into(into.data(), from.data(), into.size(), stream_);
+  }
+  void scale_by(std::span<float> values, float factor) override {
+    gpu::scale_by(values.data(), values.size(), factor, stream_);
+  }
+  double dot_product(std::span<const float> a, std::span<const float> b) override {
+    const Buffer sums = allocate(gpu::kDotSums * sizeof(double));
+    gpu::dot_product(a.data(), b.data(), a.size(), static_cast<double*>(sums.data()), stream_);
+    std::vector<double> parts(gpu::kDotSums);
+    move(sums.data(), parts.data(), sums.num_bytes(), cudaMemcpyDeviceToHost);
+    finish();
+    double sum = 0;
+    for (const double part : parts) sum += part;
+    return sum;
+  }
+
+  void encode(BlockFormat format, std::span<const float> values, std::span<uint8_t> out, const RandomKey& random,
+              uint64_t first) override {
+    gpu::encode_blocks(format, const_cast<float*>(values.data()), values.size(), out.data(), random, first, false,
+                       stream_);
+  }
+  void encode_keeping_rest(BlockFormat format, std::span<float> values, std::span<uint8_t> out,
+                           const RandomKey& random, uint64_t first) override {
+    gpu::encode_blocks(format, values.data(), values.size(), out.data(), random, first, true, stream_);
+  }
+  void decode(BlockFormat format, std::span<const uint8_t> in, std::span<float> out, bool add) override {
+    gpu::decode_blocks(format, in.data(), out.size(), out.data(), add, stream_);
+  }
+
+  size_t take(std::span<float> from, const Choice& choice, Buffer& out, std::span<float> also) override {
+    if (from.empty()) return 0;
+    grow(scratch_, gpu::select_scratch(from.size()));
+    auto* const state = static_cast<gpu::SelectState*>(state_.data());
+    size_t taken = std::min(choice.k, from.size());
+    if (taken > 0) {
+      gpu::find_largest(from.data(), from.size(), taken, state, scratch_.data(), stream_);
+    } else {
+      gpu::set_threshold(std::bit_cast<uint32_t>(choice.threshold) & 0x7fffffffu, state, stream_);
+    }
+    gpu::count_taken(from.data(), from.size(), state, scratch_.data(), stream_);
+    if (taken == 0) {  // only the GPU knows how many there are
+      gpu::SelectState found;
+      move(state, &found, sizeof found, cudaMemcpyDeviceToHost);
+      finish();
+      taken = found.num_taken;
+    }
+    const size_t num_bytes = sparse_bytes(from.size(), taken);
+    grow(out, num_bytes);
+    gpu::take_counted(from.data(), also.data(), from.size(), taken, state, scratch_.data(),
+                      static_cast<uint8_t*>(out.data()), stream_);
+    return num_bytes;
+  }
+  void add_sparse(std::span<const uint8_t> in, std::span<float> out) override {
+    const size_t taken = (in.size() - std::min(in.size(), sparse_bytes(out.size(), 0))) / 6;
+    if (in.size() != sparse_bytes(out.size(), taken)) {
+      throw Error(fmt::format("a sparse message of {} bytes does not fit {} elements", in.size(), out.size()),
+                  "give all ranks the same groups");
+    }
+    gpu::add_sparse(in.data(), taken, out.data(), out.size(), stream_);
+  }
+
+ private:
+  void move(const void* from, void* to, size_t num_bytes, cudaMemcpyKind kind) {
+    gpu::check(cudaMemcpyAsync(to, from, num_bytes, kind, stream_), "cudaMemcpy");
+  }
+  /// What it held may be lost.
+  void grow(Buffer& buffer, size_t num_bytes) {
+    if (buffer.num_bytes() < num_bytes) buffer = allocate(num_bytes);
+  }
+
+  const int device_;
+  const std::shared_ptr<EventPool> events_;
+  cudaStream_t stream_ = nullptr;
+  Buffer state_, scratch_;  ///< of the choice of elements
+};
+
+}  // namespace
+
+std::unique_ptr<Processor> make_gpu_processor(int device) { return std::make_unique<GpuProcessor>(device); }
+
+}  // namespace trireme
