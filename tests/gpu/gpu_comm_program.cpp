@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "gpu/gpu_comm_checks.h"
+#include "gpu/gpu_compress_checks.h"
 #include "support/process_group.h"
 #include "trireme/base/units.h"
 #include "trireme/comm/cuda/gpu_communicator.h"
@@ -74,6 +75,7 @@ void check_everything(World& world, const Words& words) {
   step("odd memory", [&] { return check_gpu_odd_memory(comm, arena); });
   step("streams", [&] { return check_gpu_streams(comm, arena); });
   step("groups", [&] { return check_gpu_groups(comm, arena); });
+  step("compressed sums", [&] { return check_gpu_compression(comm); });
   step("wrong use", [&] { return check_gpu_usage_errors(comm, arena); });
   if (comm.traffic().bytes_sent == 0) throw Error("traffic() counts no bytes of GPU operations");
 }

@@ -23,9 +23,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A GPT-2 of that size.
+/// How workers share a training of the calibration: each has a batch, all cores but those of the last kind one worker.
+enum class Share { kData, kTensors, kStages, kMoreThanCores };
+
+/// A training of the calibration: a GPT-2 of that size, unless it says otherwise.
 struct Size {
   int64_t layers, hidden, seq, batch, vocab;
+  int64_t micro_batches = 1;  ///< of each worker; `batch` is the size of one
+  Share share = Share::kData;
+  const char* kind = "gpt2";
 };
 
 // Small and large ones, wide and deep, long sequences, few samples and many: what one constant decides in one of them,
@@ -33,36 +39,103 @@ struct Size {
 constexpr Size kOnGpu[] = {{4, 768, 1024, 8, 50257},   {4, 768, 1024, 40, 50257},  {12, 768, 1024, 4, 50257},
                            {6, 1024, 1024, 16, 50257}, {4, 1280, 1024, 8, 50257},  {8, 1280, 1024, 16, 50257},
                            {4, 1600, 1024, 16, 50257}, {12, 1600, 1024, 4, 50257}, {2, 768, 4096, 4, 50257}};
-constexpr Size kOnCpu[] = {{2, 64, 64, 4, 256},    {8, 64, 64, 8, 256},    {2, 128, 128, 2, 256}, {4, 256, 128, 8, 256},
-                           {2, 256, 128, 2, 256},  {2, 512, 128, 8, 256},  {1, 1024, 64, 4, 256}, {2, 128, 512, 2, 256},
-                           {2, 128, 128, 4, 8192}, {1, 256, 64, 16, 16384}};
+constexpr Size kOnCpu[] = {{2, 64, 64, 4, 256},
+                           {8, 64, 64, 8, 256},
+                           {2, 128, 128, 2, 256},
+                           {4, 256, 128, 8, 256},
+                           {2, 256, 128, 2, 256},
+                           {2, 512, 128, 8, 256},
+                           {1, 1024, 64, 4, 256},
+                           {2, 128, 512, 2, 256},
+                           {2, 128, 128, 4, 8192},
+                           {1, 256, 64, 16, 16384},
+                           // What only several micro-batches, layouts and kinds of models show.
+                           {2, 512, 64, 2, 256, 4},
+                           {1, 768, 32, 2, 256, 2},
+                           {2, 128, 64, 2, 8192, 4},
+                           {4, 128, 64, 4, 256, 2, Share::kTensors},
+                           {8, 64, 64, 2, 256, 2, Share::kTensors},
+                           {2, 512, 64, 4, 256, 1, Share::kTensors},
+                           {2, 128, 64, 2, 8192, 2, Share::kTensors},
+                           {4, 128, 64, 4, 256, 4, Share::kStages},
+                           {4, 128, 64, 2, 256, 2, Share::kMoreThanCores},
+                           {2, 256, 128, 2, 256, 1, Share::kMoreThanCores},
+                           {3, 768, 0, 16, 0, 2, Share::kData, "mlp"},
+                           {18, 0, 0, 2, 0, 1, Share::kData, "resnet"},
+                           {18, 0, 0, 4, 0, 2, Share::kData, "resnet"}};
 
 constexpr int64_t kHeadWidth = 64;
+constexpr int64_t kImage = 28;
 constexpr int kProcessesACore = 32;  // that may share it
+// A probe's products are of finite depth, on a machine that does other things as well: trainings reach a little more.
+constexpr double kBeyondProbe = 1.15;
+
+struct Degrees {
+  int dp = 1, tp = 1, pp = 1;
+};
 
 std::string preset_of(bool on_gpu) { return on_gpu ? "h200-141gb" : "laptop"; }
 
 std::string name_of(const Size& size) {
-  return fmt::format("{} x {}, {} tokens, batch {}{}", size.layers, size.hidden, size.seq, size.batch,
-                     size.vocab > 256 && size.vocab != 50257 ? fmt::format(", vocabulary {}", size.vocab) : "");
+  constexpr const char* kShares[] = {"", ", tensors in 2 parts", ", 2 stages", ", two workers a core"};
+  std::string name;
+  if (size.kind == std::string_view("resnet")) {
+    name = fmt::format("resnet-{}", size.layers);
+  } else if (size.seq == 0) {
+    name = fmt::format("mlp {} x {}", size.layers, size.hidden);
+  } else {
+    name = fmt::format("{} x {}, {} tokens", size.layers, size.hidden, size.seq);
+  }
+  name += fmt::format(", batch {}", size.batch);
+  if (size.micro_batches > 1) name += fmt::format(" x {}", size.micro_batches);
+  if (size.vocab > 256 && size.vocab != 50257) name += fmt::format(", vocabulary {}", size.vocab);
+  return name + kShares[static_cast<size_t>(size.share)];
 }
 
-/// The training of one size, a batch for each worker.
+/// The degrees in which workers share a training where each core has one.
+Degrees degrees_of(Share share, int num_workers) {
+  const int pairs = std::max(1, num_workers / 2);
+  switch (share) {
+    case Share::kTensors:
+      return {.dp = pairs, .tp = 2};
+    case Share::kStages:
+      return {.dp = pairs, .pp = 2};
+    case Share::kMoreThanCores:
+      return {.dp = 2 * num_workers};
+    default:
+      return {.dp = num_workers};
+  }
+}
+
+/// The training of one size, micro-batches for each replica.
 BenchTrainFlags flags_of(const BenchTrainFlags& asked, const Size& size, bool on_gpu, int num_workers) {
   BenchTrainFlags flags = asked;
-  flags.layouts = fmt::format("dp={}", num_workers);
+  const Degrees degrees = degrees_of(size.share, num_workers);
+  flags.layouts = fmt::format("dp={},tp={},pp={}", degrees.dp, degrees.tp, degrees.pp);
   flags.config.num_processes = 0;
-  std::vector<std::string> words = {fmt::format("--model.layers={}", size.layers),
-                                    fmt::format("--model.hidden={}", size.hidden),
-                                    fmt::format("--model.heads={}", size.hidden / kHeadWidth),
-                                    fmt::format("--model.ffn={}", 4 * size.hidden),
-                                    fmt::format("--model.seq={}", size.seq),
-                                    fmt::format("--model.vocab={}", size.vocab),
-                                    fmt::format("--train.global_batch={}", size.batch * num_workers),
+  const int64_t micro_batches = size.micro_batches * degrees.dp;
+  std::vector<std::string> words = {fmt::format("--model.kind={}", size.kind),
+                                    fmt::format("--train.global_batch={}", size.batch * micro_batches),
                                     fmt::format("--train.micro_batch={}", size.batch),
-                                    fmt::format("--train.leaves={}", num_workers),
+                                    fmt::format("--train.leaves={}", micro_batches),
                                     "--train.clip=1",
                                     fmt::format("--train.device={}", on_gpu ? "cuda" : "cpu")};
+  const auto add = [&](const char* key, int64_t value) { words.push_back(fmt::format("--model.{}={}", key, value)); };
+  if (size.kind == std::string_view("resnet")) {
+    add("depth", size.layers);
+  } else {
+    add("layers", size.layers);
+    add("hidden", size.hidden);
+  }
+  if (size.seq > 0) {
+    add("heads", std::max<int64_t>(degrees.tp, size.hidden / kHeadWidth));
+    add("ffn", 4 * size.hidden);
+    add("seq", size.seq);
+    add("vocab", size.vocab);
+  } else {
+    add("image", kImage);
+    add("channels", 1);
+  }
   if (on_gpu) words.push_back("--precision.compute=bfloat16");
   flags.config.model = on_gpu ? "gpt2-124m" : "gpt2-bench";
   // What the user says about the training comes later, and counts.
@@ -70,14 +143,14 @@ BenchTrainFlags flags_of(const BenchTrainFlags& asked, const Size& size, bool on
   return flags;
 }
 
-MeasuredStep measure(BenchTrainFlags flags, const Size& size) {
+MeasuredStep measure(BenchTrainFlags flags, const Size& size, const Degrees& degrees) {
   const auto tokens = add_random_tokens(flags);
   const BenchTrainPlan plan = plan_bench_train(flags);
   const BenchTrainCase& training = plan.cases.at(plan.main);
   const nlohmann::json said = run_ours(training, flags.warmup);
   const double on_card = said.value("device_memory_bytes", 0.0);
   Job job = job_of(training.config);
-  job.layout.dp = training.num_workers;
+  job.layout.dp = degrees.dp;
   return {name_of(size), job, said.at("step_ms").get<double>() / 1000,
           on_card > 0 ? on_card : said.at("peak_memory_bytes").get<double>()};
 }
@@ -112,7 +185,7 @@ Cluster start_of(const ClusterFile& file, const nlohmann::json& probed, bool on_
   for (const nlohmann::json& said : probed.at("products")) {
     products.push_back({said.at("type"), said.at("m"), said.at("n"), said.at("k"), said.at("tflops")});
     double& peak = peaks[static_cast<size_t>(number_type(products.back().type))];
-    peak = std::max(peak, products.back().tflops * 1e12);
+    peak = std::max(peak, products.back().tflops * 1e12 * (on_gpu ? 1 : kBeyondProbe));
   }
   if (on_gpu) peaks[static_cast<size_t>(NumberType::kFp8)] = data_sheet_fp8;
   return cluster;
@@ -127,6 +200,17 @@ void write(const Calibration& calibration, bool on_gpu) {
   }
   measured.others["products"] = products.dump();
   keep_in_cluster_file(calibration.path, measured);
+}
+
+/// What a calibration of cores adds.
+std::string shared_text(const Cluster& cluster) {
+  if (cluster.shared_cores == 0) return "";
+  return fmt::format(
+      "  {} of that by convolutions, {} of the bandwidth by the optimizer; {:.1f} bytes a parameter move for each "
+      "micro-batch,\n"
+      "  {:.1f} µs more between operators on tensors in parts, {} of a core lost where workers share it\n",
+      percent(cluster.device.convolution_efficiency), percent(cluster.device.update_efficiency),
+      cluster.stack.accumulation_bytes, cluster.stack.tensor_us, percent(cluster.sharing_cost));
 }
 
 }  // namespace
@@ -153,7 +237,7 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
     std::vector<MeasuredStep> repeats;
     for (int repeat = 0; repeat < flags.repeats; ++repeat) {
       progress.update(done++, name_of(size));
-      repeats.push_back(measure(flags_of(flags, size, on_gpu, num_workers), size));
+      repeats.push_back(measure(flags_of(flags, size, on_gpu, num_workers), size, degrees_of(size.share, num_workers)));
     }
     // The quietest: others may have used the machine in between.
     calibration.steps.push_back(*std::min_element(repeats.begin(), repeats.end(),
@@ -180,13 +264,15 @@ std::string calibration_text(const Calibration& calibration, bool colour) {
       "  reached in trainings: {} of the peak by products (half of it at depth {:.0f}), {} by attention, {} of the "
       "bandwidth,\n"
       "  {:.1f} µs between operators, {:.2f} ms a step · activations {:.2f} of the formula's, {:.2f} GB besides\n"
+      "{}"
       "  {}\n"
       "written to {}: trireme simulate --cluster {}\n",
       emphasised(fmt::format("what {} reaches", device.name), Emphasis::kBold, colour), products.to_text({.indent = 2}),
       steps_text("training", calibration.steps, calibration.fit), device.memory_bandwidth / 1e9, calibration.launch_us,
       percent(device.product_efficiency), device.product_half_depth, percent(device.attention_efficiency),
       percent(device.memory_efficiency), device.kernel_us, device.step_seconds * 1e3, stack.activation_share,
-      stack.fixed_bytes / 1e9, errors_text(calibration.fit), calibration.path.string(), calibration.path.string());
+      stack.fixed_bytes / 1e9, shared_text(calibration.fit.cluster), errors_text(calibration.fit),
+      calibration.path.string(), calibration.path.string());
 }
 
 Json calibration_json(const Calibration& calibration) {

@@ -72,8 +72,7 @@ void BlockCollectives::reduce_scatter_keeping_rest(std::span<float> whole, std::
                                                    const RandomKey& random) {
   check_count("the array to be summed", whole.size(), count_);
   for (size_t r = 0; r < counts_.size(); ++r) {
-    processor_.encode_keeping_rest(format_, whole.subspan(firsts_[r], counts_[r]), wire_of(r), random,
-                                   random_first(r));
+    processor_.encode_keeping_rest(format_, whole.subspan(firsts_[r], counts_[r]), wire_of(r), random, random_first(r));
   }
   scatter_wire(out);
 }

@@ -3,7 +3,8 @@
 // Every rank gets the same bits. An element is rounded once in a gather and once in a sum. Sums are float32, in the
 // order of the ranks. Stochastic formats take a random key; in a sum every rank should have its own.
 // Owner: whoever calls again and again, since it keeps its buffers; must not outlive the communicator and the
-// processor, in whose memory arrays lie. All functions are collective. Threads: one at a time. Blocking and failure: as the communicator.
+// processor, in whose memory arrays lie. All functions are collective. Threads: one at a time. Blocking and failure: as
+// the communicator.
 #pragma once
 
 #include <span>

@@ -78,8 +78,8 @@ class ShareExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options,
-                                              GroupLayout layout, Processor& processor) {
+std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
+                                              Processor& processor) {
   if (!layout.shares.empty()) return std::make_unique<ShareExchange>(comm, options, std::move(layout), processor);
   return std::make_unique<BlockExchange>(comm, options, std::move(layout), processor);
 }

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options,
-                                              GroupLayout layout, Processor& processor);
+std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
+                                              Processor& processor);
 std::unique_ptr<Exchange> make_random_exchange(Communicator& comm, const CompressionOptions& options,
                                                GroupLayout layout);
 std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,

@@ -34,8 +34,8 @@ class HostProcessor : public Processor {
               uint64_t first) override {
     encode_blocks(format, values, out, random, first);
   }
-  void encode_keeping_rest(BlockFormat format, std::span<float> values, std::span<uint8_t> out,
-                           const RandomKey& random, uint64_t first) override {
+  void encode_keeping_rest(BlockFormat format, std::span<float> values, std::span<uint8_t> out, const RandomKey& random,
+                           uint64_t first) override {
     encode_blocks_keeping_rest(format, values, out, random, first);
   }
   void decode(BlockFormat format, std::span<const uint8_t> in, std::span<float> out, bool add) override {

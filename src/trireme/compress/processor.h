@@ -14,7 +14,7 @@ namespace trireme {
 
 /// What a choice of elements takes.
 struct Choice {
-  size_t k = 0;          ///< the so many largest; 0: those of at least `threshold`
+  size_t k = 0;  ///< the so many largest; 0: those of at least `threshold`
   float threshold = 0;
 };
 

@@ -18,8 +18,8 @@ class LargestEncoder : public SparseEncoder {
   std::span<uint8_t> encode(std::span<float> values, uint64_t) override {
     const std::span<float> from = residual_.with(values);
     const bool by_number = options_.method == Method::kTopK;
-    return take(from, {.k = by_number ? kept_elements(from.size(), options_.density) : 0,
-                       .threshold = options_.threshold});
+    return take(from,
+                {.k = by_number ? kept_elements(from.size(), options_.density) : 0, .threshold = options_.threshold});
   }
   bool same_size_everywhere() const override { return options_.method == Method::kTopK; }
 };

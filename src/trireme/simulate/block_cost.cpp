@@ -35,8 +35,11 @@ struct Sizes {
 /// Seconds of a block's operators, added up.
 class Adder {
  public:
-  Adder(const Device& device, NumberType type, bool fp8)
-      : device_(device), type_(type), product_type_(fp8 ? NumberType::kFp8 : type), fp8_(fp8) {}
+  Adder(const Job& job, const Cluster& cluster, bool fp8)
+      : device_(device_of(job, cluster)),
+        type_(job.layout.compute),
+        product_type_(fp8 ? NumberType::kFp8 : type_),
+        fp8_(fp8) {}
 
   /// A layer with weights: [m, k] x [k, n].
   void linear(double m, double n, double k, double count = 1) {
@@ -63,7 +66,7 @@ class Adder {
   double products = 0;  ///< of cost.forward
 
  private:
-  const Device& device_;
+  const Device device_;
   const NumberType type_, product_type_;
   const bool fp8_;
 };
@@ -158,7 +161,7 @@ void add_expert_exchange(Adder& adder, const Sizes& z, const Cluster& cluster) {
 BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   const Sizes z(job);
   const bool flash = uses_flash(job, cluster);
-  Adder adder(cluster.device, job.layout.compute, job.layout.fp8_products);
+  Adder adder(job, cluster, job.layout.fp8_products);
   const double experts = real(job.model.experts), used = real(job.model.active_experts);
   adder.linear(z.tokens, (z.h + 2 * z.kv) / z.t, z.h);
   const double attention = add_attention(adder, z, job, flash, cluster);
@@ -209,8 +212,9 @@ BlockCost embedding(const Job& job, const Cluster& cluster) {
   const Sizes z(job);
   BlockCost cost;
   cost.name = "embedding";
-  cost.forward = memory_seconds(z.tokens * z.h * 2 * z.e, cluster.device);
-  cost.backward_weight = memory_seconds(z.tokens * z.h * 3 * z.e, cluster.device);
+  const Device device = device_of(job, cluster);
+  cost.forward = memory_seconds(z.tokens * z.h * 2 * z.e, device);
+  cost.backward_weight = memory_seconds(z.tokens * z.h * 3 * z.e, device);
   cost.parameters = real(job.model.vocab) * z.h / z.t;
   if (job.model.kind == ShapeKind::kGpt) cost.parameters += real(job.model.seq) * z.h;
   return cost;
@@ -219,7 +223,7 @@ BlockCost embedding(const Job& job, const Cluster& cluster) {
 BlockCost output(const Job& job, const Cluster& cluster) {
   const Sizes z(job);
   const bool flash = uses_flash(job, cluster);
-  Adder adder(cluster.device, job.layout.compute, false);
+  Adder adder(job, cluster, false);
   const double vocab = real(job.model.vocab) / z.t, logits = z.tokens * vocab;
   adder.linear(z.tokens, vocab, z.h);
   adder.memory_forward(z.norm_tokens * z.h * 2 * z.e);
@@ -244,6 +248,23 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   cost.working_bytes = logits * (of_logit > 0 ? of_logit : 4 + z.e);
   if (cluster.stack.loss_bytes > 0) cost.working_bytes = std::min(cost.working_bytes, cluster.stack.loss_bytes);
   return cost;
+}
+
+std::vector<BlockCost> language_block_costs(const Job& job, const Cluster& cluster) {
+  std::vector<BlockCost> blocks = {embedding(job, cluster)};
+  blocks.insert(blocks.end(), static_cast<size_t>(job.model.layers), transformer_block(job, cluster));
+  if (!job.layout.full_layers.empty()) {
+    Job again = job;
+    again.layout.recompute = RecomputeKind::kFull;
+    const BlockCost repeated = transformer_block(again, cluster);
+    for (const auto& [first, last] : job.layout.full_layers) {
+      for (int64_t layer = first; layer <= std::min(last, job.model.layers - 1); ++layer) {
+        blocks[static_cast<size_t>(layer) + 1] = repeated;
+      }
+    }
+  }
+  blocks.push_back(output(job, cluster));
+  return blocks;
 }
 
 }  // namespace
@@ -288,21 +309,20 @@ double total_parameters(const ModelShape& model) {
   return sum;
 }
 
+Device device_of(const Job& job, const Cluster& cluster) {
+  Device device = cluster.device;
+  if (job.layout.tp > 1) device.kernel_us += cluster.stack.tensor_us;
+  return device;
+}
+
 std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster) {
-  if (!job.model.is_language()) return image_block_costs(job, cluster);
-  std::vector<BlockCost> blocks = {embedding(job, cluster)};
-  blocks.insert(blocks.end(), static_cast<size_t>(job.model.layers), transformer_block(job, cluster));
-  if (!job.layout.full_layers.empty()) {
-    Job again = job;
-    again.layout.recompute = RecomputeKind::kFull;
-    const BlockCost repeated = transformer_block(again, cluster);
-    for (const auto& [first, last] : job.layout.full_layers) {
-      for (int64_t layer = first; layer <= std::min(last, job.model.layers - 1); ++layer) {
-        blocks[static_cast<size_t>(layer) + 1] = repeated;
-      }
-    }
+  std::vector<BlockCost> blocks =
+      job.model.is_language() ? language_block_costs(job, cluster) : image_block_costs(job, cluster);
+  for (BlockCost& block : blocks) {
+    const double bytes = block.parameters * cluster.stack.accumulation_bytes;
+    if (bytes > 0)
+      block.backward_weight += bytes / (cluster.device.memory_bandwidth * cluster.device.update_efficiency);
   }
-  blocks.push_back(output(job, cluster));
   return blocks;
 }
 

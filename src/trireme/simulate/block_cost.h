@@ -35,7 +35,10 @@ double total_parameters(const ModelShape& model);
 /// What goes from stage to stage for a micro-batch: each rank's share.
 double message_bytes(const Job& job);
 
-/// The same for mlp and resnet.
+// For this folder.
+/// The device as operators of a job see it: on tensors in parts they start later.
+Device device_of(const Job& job, const Cluster& cluster);
+/// block_costs() of mlp and resnet, but for adding up gradients.
 std::vector<BlockCost> image_block_costs(const Job& job, const Cluster& cluster);
 
 }  // namespace trireme

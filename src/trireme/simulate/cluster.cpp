@@ -49,6 +49,8 @@ void Cluster::check() const {
   share(device.product_efficiency, "device.product_efficiency");
   share(device.memory_efficiency, "device.memory_efficiency");
   share(device.attention_efficiency, "device.attention_efficiency");
+  share(device.convolution_efficiency, "device.convolution_efficiency");
+  share(device.update_efficiency, "device.update_efficiency");
   cost(device.product_half_depth, "device.product_half_depth");
   cost(device.kernel_us, "device.kernel_us");
   cost(device.step_seconds, "device.step_seconds");
@@ -57,6 +59,9 @@ void Cluster::check() const {
   cost(stack.loss_bytes, "stack.loss_gb");
   cost(stack.parameter_bytes, "stack.parameter_bytes");
   cost(stack.fixed_bytes, "stack.fixed_gb");
+  cost(stack.accumulation_bytes, "stack.accumulation_bytes");
+  cost(stack.tensor_us, "stack.tensor_us");
+  if (!(sharing_cost >= 0 && sharing_cost < 1)) holes.emplace_back("sharing_cost (a share from 0, below 1)");
   positive(devices_per_host, "devices_per_host");
   cost(num_hosts, "hosts");
   const auto link = [&](const Link& level, const char* name) {

@@ -32,6 +32,8 @@ struct Device {
   double product_half_depth = 100;    ///< inner size of a float16 product at which half of that is reached
   double memory_efficiency = 0.8;     ///< of the bandwidth, by operators that only move data
   double attention_efficiency = 0.5;  ///< of the peak, by fused attention
+  double convolution_efficiency = 1;  ///< of what a product of the same size reaches, by a convolution
+  double update_efficiency = 0.8;     ///< of the bandwidth, by the optimizer
   double kernel_us = 4;               ///< between the end of a small operator and the start of the next
   double offload_bandwidth = 10e9;    ///< bytes a second, to and from where optimizer state is offloaded
   double step_seconds = 0.01;         ///< of a step: data, loss, learning rate, log
@@ -65,6 +67,8 @@ struct Stack {
   double loss_bytes = 0;           ///< the most that it takes for logits, a part of them at a time; 0: all at once
   double parameter_bytes = 0;      ///< of each parameter, beside weights, gradients and optimizer: buffers of gradients
   double fixed_bytes = 0;          ///< of each process: libraries, workspaces
+  double accumulation_bytes = 0;   ///< of each parameter, moved to add up the gradient of a micro-batch
+  double tensor_us = 0;            ///< that an operator on tensors in parts takes longer
   bool operator==(const Stack&) const = default;
 };
 
@@ -72,8 +76,9 @@ struct Cluster {
   std::string name;
   Device device;
   int devices_per_host = 1;
-  int num_hosts = 0;     ///< 0: as many as are asked for
-  int shared_cores = 0;  ///< of a host, where its devices are processes that share them; 0: each computes by itself
+  int num_hosts = 0;        ///< 0: as many as are asked for
+  int shared_cores = 0;     ///< of a host, where its devices are processes that share them; 0: each computes by itself
+  double sharing_cost = 0;  ///< share of its time that a core loses where processes take turns on it
   Link inside;
   Link between;
   Stack stack;

@@ -112,6 +112,8 @@ void read_device(const Json& json, const std::string& file, Device& device) {
                   {"product_half_depth", &device.product_half_depth},
                   {"memory_efficiency", &device.memory_efficiency},
                   {"attention_efficiency", &device.attention_efficiency},
+                  {"convolution_efficiency", &device.convolution_efficiency},
+                  {"update_efficiency", &device.update_efficiency},
                   {"kernel_us", &device.kernel_us},
                   {"step_seconds", &device.step_seconds}});
   reader.finish();
@@ -138,7 +140,9 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
                  {"overlaps_messages", &stack.overlaps_messages}});
   reader.numbers({{"activation_share", &stack.activation_share},
                   {"logit_bytes", &stack.logit_bytes},
-                  {"parameter_bytes", &stack.parameter_bytes}});
+                  {"parameter_bytes", &stack.parameter_bytes},
+                  {"accumulation_bytes", &stack.accumulation_bytes},
+                  {"tensor_us", &stack.tensor_us}});
   reader.number("loss_gb", stack.loss_bytes, kGiga);
   reader.number("fixed_gb", stack.fixed_bytes, kGiga);
   reader.finish();
@@ -181,6 +185,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   reader.count("devices_per_host", cluster.devices_per_host);
   reader.count("hosts", cluster.num_hosts);
   reader.count("shared_cores", cluster.shared_cores);
+  reader.numbers({{"sharing_cost", &cluster.sharing_cost}});
   if (reader.find("transports") != nullptr) {  // measured by bench comm
     const ClusterFile measured = ClusterFile::from_json(text, name);
     // Cores reach each other through memory, cards as NCCL does.
@@ -226,6 +231,8 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                             {"product_half_depth", rounded(device.product_half_depth)},
                             {"memory_efficiency", rounded(device.memory_efficiency)},
                             {"attention_efficiency", rounded(device.attention_efficiency)},
+                            {"convolution_efficiency", rounded(device.convolution_efficiency)},
+                            {"update_efficiency", rounded(device.update_efficiency)},
                             {"kernel_us", rounded(device.kernel_us)},
                             {"step_seconds", rounded(device.step_seconds)}};
   const Json stack_json = {{"flash_attention", stack.flash_attention},
@@ -237,13 +244,16 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                            {"activation_share", rounded(stack.activation_share)},
                            {"logit_bytes", rounded(stack.logit_bytes)},
                            {"parameter_bytes", rounded(stack.parameter_bytes)},
+                           {"accumulation_bytes", rounded(stack.accumulation_bytes)},
+                           {"tensor_us", rounded(stack.tensor_us)},
                            {"loss_gb", rounded(stack.loss_bytes / kGiga)},
                            {"fixed_gb", rounded(stack.fixed_bytes / kGiga)}};
   std::map<std::string, std::string> keys = {{"device", device_json.dump()},
                                              {"stack", stack_json.dump()},
                                              {"devices_per_host", std::to_string(cluster.devices_per_host)},
                                              {"hosts", std::to_string(cluster.num_hosts)},
-                                             {"shared_cores", std::to_string(cluster.shared_cores)}};
+                                             {"shared_cores", std::to_string(cluster.shared_cores)},
+                                             {"sharing_cost", Json(rounded(cluster.sharing_cost)).dump()}};
   if (!preset.empty()) keys["preset"] = Json(preset).dump();
   return keys;
 }

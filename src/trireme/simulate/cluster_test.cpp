@@ -35,22 +35,24 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
     "device": {"name": "D", "peak_tflops": {"float32": 1, "float16": 2, "bfloat16": 3, "fp8": 4}, "memory_gb": 6,
                "memory_gb_s": 7, "units": 8, "product_efficiency": 0.25, "product_half_depth": 9,
                "memory_efficiency": 0.5, "attention_efficiency": 0.75, "kernel_us": 10, "step_seconds": 11,
-               "offload_gb_s": 20},
+               "offload_gb_s": 20, "convolution_efficiency": 0.625, "update_efficiency": 0.875},
     "inside": {"gb_s": 12, "efficiency": 0.125, "latency_us": 13, "ramp_us": 14, "sum_gain": 15, "switched": false},
     "between": {"gb_s": 16, "efficiency": 0.375, "latency_us": 17, "ramp_us": 18, "sum_gain": 19, "switched": false},
     "stack": {"flash_attention": true, "fused_half_only": true, "fused_update": false, "overlaps_gradients": false,
               "overlaps_tensor": true, "overlaps_messages": false, "activation_share": 21, "logit_bytes": 22,
-              "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25},
-    "shared_cores": 26, "products": []})",
+              "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25, "accumulation_bytes": 27, "tensor_us": 28},
+    "shared_cores": 26, "sharing_cost": 0.125, "products": []})",
                                          "my.json");
-  const Cluster expected = {.name = "mine",
-                            .device = {"D", {1e12, 2e12, 3e12, 4e12}, 6e9, 7e9, 8, 0.25, 9, 0.5, 0.75, 10, 20e9, 11},
-                            .devices_per_host = 3,
-                            .num_hosts = 5,
-                            .shared_cores = 26,
-                            .inside = {12e9, 0.125, 13, 14, 15, false},
-                            .between = {16e9, 0.375, 17, 18, 19, false},
-                            .stack = {true, true, false, false, true, false, 21, 22, 23e9, 24, 25e9}};
+  const Cluster expected = {
+      .name = "mine",
+      .device = {"D", {1e12, 2e12, 3e12, 4e12}, 6e9, 7e9, 8, 0.25, 9, 0.5, 0.75, 0.625, 0.875, 10, 20e9, 11},
+      .devices_per_host = 3,
+      .num_hosts = 5,
+      .shared_cores = 26,
+      .sharing_cost = 0.125,
+      .inside = {12e9, 0.125, 13, 14, 15, false},
+      .between = {16e9, 0.375, 17, 18, 19, false},
+      .stack = {true, true, false, false, true, false, 21, 22, 23e9, 24, 25e9, 27, 28}};
   EXPECT_EQ(mine, expected);
 }
 

@@ -18,10 +18,29 @@ struct Knob {
   double least, most;
 };
 
-std::vector<Knob> time_knobs(Cluster& cluster) {
+/// Those that the steps tell of.
+std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
   Device& d = cluster.device;
-  return {{&d.product_efficiency, 0.02, 1},   {&d.product_half_depth, 1, 4000}, {&d.memory_efficiency, 0.02, 1},
-          {&d.attention_efficiency, 0.01, 1}, {&d.kernel_us, 0.05, 200},        {&d.step_seconds, 1e-5, 1}};
+  std::vector<Knob> knobs = {{&d.product_efficiency, 0.02, 1}, {&d.product_half_depth, 1, 4000},
+                             {&d.memory_efficiency, 0.02, 1},  {&d.attention_efficiency, 0.01, 1},
+                             {&d.kernel_us, 0.05, 200},        {&d.step_seconds, 1e-5, 1}};
+  const auto add_if_any = [&](auto tells, const Knob& knob, double start) {
+    if (std::none_of(steps.begin(), steps.end(), tells)) return;
+    if (*knob.value <= 0) *knob.value = start;
+    knobs.push_back(knob);
+  };
+  add_if_any([](const MeasuredStep& s) { return s.job.model.kind == ShapeKind::kResNet; },
+             {&d.convolution_efficiency, 0.05, 1}, 0.7);
+  add_if_any([](const MeasuredStep& s) { return s.job.layout.tp > 1; }, {&cluster.stack.tensor_us, 0.01, 200}, 3);
+  add_if_any([&](const MeasuredStep& s) { return s.job.layout.num_micro_batches() > 1; },
+             {&cluster.stack.accumulation_bytes, 0.1, 64}, 8);
+  add_if_any(
+      [&](const MeasuredStep& s) {
+        return cluster.shared_cores > 0 && s.job.layout.num_devices() > cluster.shared_cores;
+      },
+      {&cluster.sharing_cost, 0.001, 0.5}, 0.05);
+  if (cluster.shared_cores > 0) knobs.push_back({&d.update_efficiency, 0.02, 1});
+  return knobs;
 }
 
 std::vector<Knob> memory_knobs(Cluster& cluster) {
@@ -171,7 +190,7 @@ DeviceFit fit_device(const Cluster& start, const std::vector<MeasuredStep>& step
     has_memory |= step.memory_bytes > 0;
   }
   Cluster cluster = start;
-  Fitter(cluster, steps, time_knobs(cluster), false).run();
+  Fitter(cluster, steps, time_knobs(cluster, steps), false).run();
   if (has_memory) {
     if (cluster.stack.logit_bytes <= 0) cluster.stack.logit_bytes = 4;
     if (cluster.stack.parameter_bytes <= 0) cluster.stack.parameter_bytes = 1;

@@ -95,6 +95,7 @@ TEST(FitDeviceTest, KeysOfAFileGiveTheDeviceBack) {
   cluster.devices_per_host = 1;
   cluster.num_hosts = 1;
   cluster.shared_cores = 2;
+  cluster.sharing_cost = 0.25;
   ClusterFile file;
   file.others = device_keys(cluster, "h200-141gb");
   const Cluster read = cluster_from_json(file.to_json(), "h200.json");
@@ -102,6 +103,7 @@ TEST(FitDeviceTest, KeysOfAFileGiveTheDeviceBack) {
   EXPECT_EQ(read.stack, cluster.stack);
   EXPECT_EQ(read.num_hosts, 1);
   EXPECT_EQ(read.shared_cores, 2);
+  EXPECT_EQ(read.sharing_cost, 0.25);
   EXPECT_EQ(ClusterFile::from_json(file.to_json(), "h200.json").others, file.others);
 }
 

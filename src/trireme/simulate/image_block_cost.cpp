@@ -21,7 +21,8 @@ struct Builder {
 
   /// [m, k] x [k, n] with weights, `norm`: with BatchNorm and ReLU behind it.
   void add(const char* name, double m, double n, double k, double bias, bool norm, Cut cut) {
-    const Device& device = cluster.device;
+    Device device = device_of(job, cluster);
+    if (norm) device.product_efficiency *= device.convolution_efficiency;
     const NumberType type = job.layout.compute;
     const double t = real(job.layout.tp);
     const double e = bytes_of(type), own_n = cut == Cut::kOutputs ? n / t : n, own_k = cut == Cut::kInputs ? k / t : k;

@@ -100,12 +100,14 @@ class Player {
   }
 
   std::vector<PlayedRank> run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t rank = 0; rank < states_.size(); ++rank) {
-        while (states_[rank].next < states_[rank].events.size() && step(rank)) moved = true;
+    do {
+      for (bool moved = true; moved;) {
+        moved = false;
+        for (size_t rank = 0; rank < states_.size(); ++rank) {
+          while (states_[rank].next < states_[rank].events.size() && step(rank)) moved = true;
+        }
       }
-    }
+    } while (costs_.cores > 0 && pass_time());
     for (size_t rank = 0; rank < states_.size(); ++rank) {
       const State& state = states_[rank];
       if (state.next < state.events.size()) {
@@ -128,6 +130,10 @@ class Player {
     size_t collectives = 0;  ///< that it has come to
     bool reported = false;   ///< to the meeting of the next one
     double activations = 0;
+    // Of a rank that shares cores:
+    double wakes = kNever;  ///< when what it waits for is there, where that is known
+    double left = 0;        ///< seconds of its computation, on a core of its own
+    double started = kNever;
   };
   /// A collective of the replicas of one pipeline rank.
   struct Meeting {
@@ -172,7 +178,48 @@ class Player {
     return true;
   }
 
-  void compute(size_t rank, const Event& event, double start) {
+  /// Where cores are shared, time goes on for all ranks at once: to the next end of a computation, or the next arrival
+  /// of what one waits for. False where there is none.
+  bool pass_time() {
+    double computing = 0, next = kNever;
+    for (size_t rank = 0; rank < states_.size(); ++rank) {
+      if (states_[rank].started < kNever) computing += costs_.processes[rank % ranks_per_replica_];
+      next = std::min(next, states_[rank].wakes);
+    }
+    const double speed = computing > costs_.cores ? costs_.cores / computing * (1 - costs_.sharing_cost) : 1;
+    for (const State& state : states_) {
+      if (state.started < kNever) next = std::min(next, clock_ + state.left / speed);
+    }
+    if (next == kNever) return false;
+    for (State& state : states_) {
+      if (state.started == kNever) continue;
+      // What ends now, ends: rounding must not leave a rest that time is too coarse for.
+      state.left = clock_ + state.left / speed <= next ? 0 : state.left - (next - clock_) * speed;
+    }
+    clock_ = next;
+    return true;
+  }
+
+  /// The end of work that may begin at `start`: at once known, or where cores are shared when it has come. False: not
+  /// yet.
+  bool work(size_t rank, double& start, double seconds, double& end) {
+    end = start + seconds;
+    if (costs_.cores == 0) return true;
+    State& state = states_[rank];
+    if (state.started == kNever) {
+      state.wakes = start > clock_ ? start : kNever;
+      if (start > clock_) return false;
+      state.started = clock_;
+      state.left = seconds;
+    }
+    if (state.left > 0) return false;
+    start = state.started;
+    end = clock_;
+    state.started = kNever;
+    return true;
+  }
+
+  void compute(size_t rank, const Event& event, double start, double end) {
     State& state = states_[rank];
     PlayedRank& played = played_[rank];
     const Instruction& i = programs_[rank].instructions[event.instruction];
@@ -187,8 +234,8 @@ class Player {
       played.spans.push_back({i, start * 1e3, 0, state.activations});
     }
     state.previous_start = start;
-    state.now = start + event.seconds;
-    played.busy += event.seconds;
+    state.now = end;
+    played.busy += end - start;
     played.last = state.now;
     played.spans.back().end_ms = state.now * 1e3;
     if (event.last && makes_weight_gradient(i.op)) state.activations -= stage.activation_bytes;
@@ -216,10 +263,12 @@ class Player {
         // Without overlap nothing computes while a collective is under way.
         const double collective = costs_.overlap ? (event.gathered ? state.gathered : 0) : state.link_free;
         const double without = std::max(state.now, message);
-        const double start = std::max(without, collective);
-        played.waited += start - without;
+        double start = std::max(without, collective), end = 0;
+        const double waited = start - without;
+        if (!work(rank, start, event.seconds, end)) return false;
+        played.waited += waited;
         if (!played.spans.empty()) played.idle += without - state.now;
-        compute(rank, event, start);
+        compute(rank, event, start, end);
         break;
       }
       case Event::Kind::kGather:
@@ -233,10 +282,12 @@ class Player {
         break;
       }
       case Event::Kind::kUpdate: {
-        const double start = std::max(state.now, state.link_free);
-        played.waited += start - state.now;
-        played.update += event.seconds;
-        state.now = start + event.seconds;
+        double start = std::max(state.now, state.link_free), end = 0;
+        const double waited = start - state.now;
+        if (!work(rank, start, event.seconds, end)) return false;
+        played.waited += waited;
+        played.update += end - start;
+        state.now = end;
         played.comms.push_back({i, start, state.now});
         break;
       }
@@ -252,6 +303,7 @@ class Player {
   std::vector<State> states_;
   std::vector<std::vector<Meeting>> meetings_;
   std::vector<PlayedRank> played_;
+  double clock_ = 0;  ///< where cores are shared
 };
 
 }  // namespace

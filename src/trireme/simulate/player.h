@@ -4,7 +4,8 @@
 // weights that it uses are gathered. A gather is asked for when the computation before its user starts; a sum, when
 // the part of the backward pass that fills its group has ended (or the whole pass, without overlap). Collectives of a
 // rank go one after another, and begin when all replicas that are played have come to them. Messages take their time
-// and neither wait for each other nor for collectives.
+// and neither wait for each other nor for collectives. Where there are fewer cores than ranks that compute,
+// these share them evenly.
 #pragma once
 
 #include <vector>
@@ -19,9 +20,12 @@ struct PlayCosts {
   std::vector<double> message;  ///< seconds of a message that a stage sends to the next one, or gets back from it
   /// Seconds of a collective of one part of a stage: [stage][part].
   std::vector<std::vector<double>> gather, reduce;
-  std::vector<double> update;    ///< seconds of the optimizer, by pipeline rank
-  bool overlap = true;           ///< collectives run while the rank computes
-  bool overlap_messages = true;  ///< and messages
+  std::vector<double> update;          ///< seconds of the optimizer, by pipeline rank
+  bool overlap = true;                 ///< collectives run while the rank computes
+  bool overlap_messages = true;        ///< and messages
+  double cores = 0;                    ///< that all share; 0: each rank has its own device
+  double sharing_cost = 0;             ///< share of a core's time that is lost where ranks take turns on it
+  std::vector<double> processes = {};  ///< that a program stands for, by pipeline rank; with `cores` alone
 };
 
 /// A span of the stream for collectives, or of the optimizer.

@@ -13,8 +13,6 @@ namespace {
 
 /// An update that is not fused starts so many operators for each tensor of a block.
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
-/// Of the memory bandwidth: long vectors, nothing but reading and writing.
-constexpr double kUpdateEfficiency = 0.8;
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
 
@@ -132,7 +130,7 @@ double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
 std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
                                  const std::vector<StageCost>& stages, const Schedule& schedule, bool fused) {
   const double start = kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate) * cluster.device.kernel_us * 1e-6;
-  const double bandwidth = cluster.device.memory_bandwidth * kUpdateEfficiency;
+  const double bandwidth = cluster.device.memory_bandwidth * cluster.device.update_efficiency;
   std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     const Job& job = jobs[stage];
@@ -187,21 +185,6 @@ void summarise(Simulation& s) {
   }
   const double samples = static_cast<double>(s.job.layout.global_batch);
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
-}
-
-/// Processes that are more than the cores of a host wait for each other: the step lasts at least as long as their
-/// computing needs on all cores, and the sums that nothing hides.
-void share_cores(Simulation& s, const std::vector<Job>& jobs) {
-  if (s.cluster.shared_cores == 0) return;
-  const std::vector<int64_t> widths = widths_of_ranks(jobs, s.schedule);
-  double computing = 0, waited = 0;
-  for (size_t rank = 0; rank < widths.size(); ++rank) {
-    const PlayedRank& played = s.ranks[rank].played;
-    computing += (played.busy + played.update) * static_cast<double>(widths[rank]);
-    waited = std::max(waited, played.waited);
-  }
-  const double cores = static_cast<double>(s.cluster.hosts_for(s.job.layout.num_devices()) * s.cluster.shared_cores);
-  s.step_seconds = std::max(s.step_seconds, computing / cores + waited);
 }
 
 /// As the layout says, or as it is cut where it does not.
@@ -270,6 +253,14 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later || layout.zero == 3);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
   s.programs = lower_step(widest, s.stages, s.schedule, fold);
+  if (cluster.shared_cores > 0) {
+    costs.cores = static_cast<double>(cluster.hosts_for(layout.num_devices()) * cluster.shared_cores);
+    costs.sharing_cost = cluster.sharing_cost;
+    const auto replicas = static_cast<double>(s.programs.size()) / static_cast<double>(s.schedule.num_ranks);
+    for (const int64_t width : widths_of_ranks(jobs, s.schedule)) {
+      costs.processes.push_back(static_cast<double>(width) / replicas);
+    }
+  }
   std::vector<PlayedRank> played = play(s.programs, costs);
   for (size_t rank = 0; rank < played.size(); ++rank) {
     std::vector<const StageCost*> own;
@@ -282,7 +273,6 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     s.ranks.push_back({memory, std::move(played[rank])});
   }
   summarise(s);
-  share_cores(s, jobs);
   return s;
 }
 

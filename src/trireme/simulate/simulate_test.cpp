@@ -90,6 +90,47 @@ TEST(Simulate, ProcessesShareCores) {
   const double naive = simulate(job, cluster).step_seconds;
   cluster.shared_cores = 2;
   EXPECT_NEAR(simulate(job, cluster).step_seconds, naive, 0.05 * naive);
+  // One that is full needs them all, and both cores are at work but at its ends.
+  job.layout.schedule = ScheduleKind::k1F1B;
+  cluster.shared_cores = 0;
+  const Simulation full = simulate(job, cluster);
+  double work = 0;
+  for (const SimulatedRank& rank : full.ranks) work += rank.played.busy + rank.played.update;
+  cluster.shared_cores = 2;
+  const double shared = simulate(job, cluster).step_seconds;
+  EXPECT_GT(shared, 1.02 * work / 2);
+  EXPECT_LT(shared, work / 2 + full.step_seconds / 2);
+  // Taking turns costs, where there are turns to take.
+  cluster.sharing_cost = 0.2;
+  EXPECT_GT(simulate(job, cluster).step_seconds, 1.01 * shared);
+  cluster.shared_cores = 4;
+  EXPECT_DOUBLE_EQ(simulate(job, cluster).step_seconds, full.step_seconds);
+  job.layout.pp = 1;
+  job.layout.dp = 4;
+  cluster.shared_cores = 2;
+  EXPECT_NEAR(simulate(job, cluster).step_seconds, 2.5 * own, 0.1 * own);
+}
+
+TEST(Simulate, ConstantsOfSoftwareCount) {
+  const Cluster plain = find_cluster("laptop");
+  Job job = gpt_job(4, 256, 4, 128);
+  job.layout.compute = NumberType::kFloat32;
+  job.layout.dp = 1;
+  job.layout.tp = 2;
+  job.layout.micro_batch = 2;
+  job.layout.global_batch = 8;
+  const auto seconds = [&](double Stack::*constant, double value) {
+    Cluster cluster = plain;
+    cluster.stack.*constant = value;
+    return simulate(job, cluster).step_seconds;
+  };
+  const double base = simulate(job, plain).step_seconds;
+  const double tensors = seconds(&Stack::tensor_us, 50) - base, sums = seconds(&Stack::accumulation_bytes, 12) - base;
+  EXPECT_GT(tensors, 4 * 4 * 20 * 50e-6);  // micro-batches, blocks, operators
+  const double moved = 4 * 12 * simulate(job, plain).stages[0].sum.parameters;
+  EXPECT_NEAR(sums, moved / (plain.device.memory_bandwidth * plain.device.update_efficiency), 0.01 * sums);
+  job.layout.tp = 1;
+  EXPECT_DOUBLE_EQ(seconds(&Stack::tensor_us, 50), simulate(job, plain).step_seconds);
 }
 
 TEST(Simulate, ZeroSavesMemoryAndCostsTime) {

@@ -154,8 +154,8 @@ __device__ uint8_t unpacked(const uint8_t* payload, int count, int element) {
 }
 
 template <typename Format>
-__global__ void __launch_bounds__(kThreads)
-    encode(float* values, size_t count, uint8_t* out, Wire wire, RandomKey random, uint64_t first_block, bool keep_rest) {
+__global__ void __launch_bounds__(kThreads) encode(float* values, size_t count, uint8_t* out, Wire wire,
+                                                   RandomKey random, uint64_t first_block, bool keep_rest) {
   const size_t block = blockIdx.x, begin = block * kBlockElements;
   const int n = static_cast<int>(min(kBlockElements, count - begin));
   float own[kOwn];

@@ -108,8 +108,8 @@ class GpuProcessor : public Processor {
     gpu::encode_blocks(format, const_cast<float*>(values.data()), values.size(), out.data(), random, first, false,
                        stream_);
   }
-  void encode_keeping_rest(BlockFormat format, std::span<float> values, std::span<uint8_t> out,
-                           const RandomKey& random, uint64_t first) override {
+  void encode_keeping_rest(BlockFormat format, std::span<float> values, std::span<uint8_t> out, const RandomKey& random,
+                           uint64_t first) override {
     gpu::encode_blocks(format, values.data(), values.size(), out.data(), random, first, true, stream_);
   }
   void decode(BlockFormat format, std::span<const uint8_t> in, std::span<float> out, bool add) override {

@@ -30,8 +30,8 @@ struct TileCount {
 
 struct Scratch {
   uint32_t* bins;
-  uint32_t* wanted;   ///< how many are still to be found among what the bits so far have left
-  TileCount* tiles;   ///< of each tile; after the sum: of all before it; one more than there are tiles
+  uint32_t* wanted;  ///< how many are still to be found among what the bits so far have left
+  TileCount* tiles;  ///< of each tile; after the sum: of all before it; one more than there are tiles
 };
 
 size_t num_tiles(size_t count) { return (count + kTile - 1) / kTile; }
@@ -43,7 +43,9 @@ Scratch scratch_of(void* memory) {
 
 __device__ uint32_t magnitude(float value) { return __float_as_uint(value) & 0x7fffffffu; }
 
-__device__ uint32_t taken_before(const TileCount& before, uint32_t equal) { return before.larger + min(before.equal, equal); }
+__device__ uint32_t taken_before(const TileCount& before, uint32_t equal) {
+  return before.larger + min(before.equal, equal);
+}
 
 __global__ void begin_search(SelectState* state, uint32_t* bins, uint32_t* wanted, uint32_t k) {
   for (int bin = threadIdx.x; bin < kBins; bin += blockDim.x) bins[bin] = 0;
@@ -182,7 +184,8 @@ __global__ void __launch_bounds__(kThreads)
   const size_t reaches = (count + kReach - 1) / kReach;
   if (tile % kTilesOfReach == 0 && threadIdx.x == 0) {
     const size_t end = min(tile + kTilesOfReach, tiles_count);
-    store_halves(message + tile / kTilesOfReach * 4, taken_before(tiles[end], equal) - taken_before(tiles[tile], equal));
+    store_halves(message + tile / kTilesOfReach * 4,
+                 taken_before(tiles[end], equal) - taken_before(tiles[tile], equal));
   }
   __shared__ TileCount sums[kThreads];
   TileCount here{0, 0};
@@ -229,7 +232,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// A group of threads for each reach; indices of one message do not repeat.
-__global__ void __launch_bounds__(kThreads) add_reach(const uint8_t* message, size_t num_taken, float* out, size_t count) {
+__global__ void __launch_bounds__(kThreads)
+    add_reach(const uint8_t* message, size_t num_taken, float* out, size_t count) {
   const size_t reaches = gridDim.x, reach = blockIdx.x;
   const auto count_of = [&](size_t i) {
     const auto* const halves = reinterpret_cast<const uint16_t*>(message + 4 * i);
@@ -258,7 +262,9 @@ unsigned groups_over(size_t count) {
 
 }  // namespace
 
-size_t select_scratch(size_t count) { return (kBins + 2) * sizeof(uint32_t) + (num_tiles(count) + 1) * sizeof(TileCount); }
+size_t select_scratch(size_t count) {
+  return (kBins + 2) * sizeof(uint32_t) + (num_tiles(count) + 1) * sizeof(TileCount);
+}
 
 void find_largest(const float* values, size_t count, size_t k, SelectState* state, void* scratch, Stream stream) {
   const Scratch s = scratch_of(scratch);

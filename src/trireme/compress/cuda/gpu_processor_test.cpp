@@ -1,0 +1,164 @@
+// What a GPU codes, keeps, chooses and adds has the host's bytes, over all formats, odd sizes and values that are none.
+#include "trireme/compress/cuda/gpu_processor.h"
+
+#include <cuda_runtime.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trireme/compress/sparse_format.h"
+#include "trireme/gpu/gpu_test_util.h"
+
+namespace trireme {
+namespace {
+
+constexpr size_t kSizes[] = {1, 5, 511, 512, 513, 1027, 70001, 300000};
+
+/// A block of zeros, tiny and huge ones, one with a NaN, one with an infinity among normal ones.
+std::vector<float> some_values(size_t count, uint32_t seed, bool all_finite = false) {
+  std::vector<float> values = gpu::random_values(static_cast<int64_t>(count), gpu::Type::kFloat, seed, 0.02f);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t block = i / 512 % 11;
+    if (block == 3) values[i] = 0;
+    if (block == 5) values[i] *= 1e-33f;
+    if (block == 6) values[i] *= 1e35f;
+    if (i % 97 == 13) values[i] = values[i / 2];  // equal magnitudes
+  }
+  if (!all_finite && count > 4200) {
+    values[4100] = std::numeric_limits<float>::quiet_NaN();
+    values[count - 3] = -std::numeric_limits<float>::infinity();
+  }
+  return values;
+}
+
+std::vector<uint32_t> bits_of(std::span<const float> values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) {
+    bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<uint32_t>(value));  // payloads are not defined
+  }
+  return bits;
+}
+
+class GpuProcessorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!gpu::survey().usable()) GTEST_SKIP() << "no GPU: not run";
+    gpu_ = make_gpu_processor(0);
+  }
+  /// The same values in the GPU's memory.
+  Array<float> on_gpu(std::span<const float> values) {
+    Array<float> array(*gpu_, values.size());
+    gpu_->from_host(values, array.span());
+    return array;
+  }
+  std::vector<float> on_host(const Array<float>& array) {
+    std::vector<float> values(array.size());
+    gpu_->to_host(array.span(), values);
+    return values;
+  }
+  std::vector<uint8_t> bytes_of(const void* memory, size_t count) {
+    std::vector<uint8_t> bytes(count);
+    gpu_->finish();
+    gpu::check(cudaMemcpy(bytes.data(), memory, count, cudaMemcpyDeviceToHost), "cudaMemcpy");
+    return bytes;
+  }
+
+  Processor& host_ = host_processor();
+  std::unique_ptr<Processor> gpu_;
+};
+
+TEST_F(GpuProcessorTest, PacksBlocksAsTheHostDoes) {
+  const RandomKey random = random_key(7, "test", 3);
+  for (size_t f = 0; f < kNumBlockFormats; ++f) {
+    const auto format = static_cast<BlockFormat>(f);
+    for (const size_t count : kSizes) {
+      SCOPED_TRACE(std::string(name_of(format)) + ", " + std::to_string(count));
+      for (const bool keeps_rest : {false, true}) {
+        std::vector<float> values = some_values(count, static_cast<uint32_t>(f));
+        const Array<float> there = on_gpu(values);
+        const size_t num_bytes = encoded_bytes(format, count);
+        std::vector<uint8_t> wire(num_bytes);
+        const Array<uint8_t> wire_there(*gpu_, num_bytes);
+        if (keeps_rest) {
+          host_.encode_keeping_rest(format, values, wire, random, 1024);
+          gpu_->encode_keeping_rest(format, there.span(), wire_there.span(), random, 1024);
+        } else {
+          host_.encode(format, values, wire, random, 1024);
+          gpu_->encode(format, there.span(), wire_there.span(), random, 1024);
+        }
+        const std::vector<uint8_t> found = bytes_of(wire_there.span().data(), num_bytes);
+        const size_t scales = format == BlockFormat::kBFloat16 ? 0 : 4 * ((count + 511) / 512);
+        ASSERT_TRUE(std::equal(wire.begin() + static_cast<std::ptrdiff_t>(scales), wire.end(),
+                               found.begin() + static_cast<std::ptrdiff_t>(scales)));
+        ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
+        for (const bool adds : {false, true}) {
+          std::vector<float> out(count, 0.25f);
+          const Array<float> out_there = on_gpu(out);
+          host_.decode(format, wire, out, adds);
+          gpu_->decode(format, wire_there.span(), out_there.span(), adds);
+          ASSERT_EQ(bits_of(on_host(out_there)), bits_of(out));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuProcessorTest, ChoosesAsTheHostDoes) {
+  for (const size_t count : kSizes) {
+    const size_t few = std::max<size_t>(1, count / 100);
+    for (const Choice choice : {Choice{.k = 1}, Choice{.k = few}, Choice{.k = count / 2 + 1}, Choice{.k = count},
+                                Choice{.threshold = 0.03f}, Choice{.threshold = 1e30f}}) {
+      for (const bool finite : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} of {} or over {}, {}", choice.k, count, choice.threshold, finite));
+        std::vector<float> values = some_values(count, 5, finite), also = some_values(count, 6, finite);
+        const Array<float> there = on_gpu(values), also_there = on_gpu(also);
+        Buffer message, message_there;
+        const size_t num_bytes = host_.take(values, choice, message, also);
+        ASSERT_EQ(gpu_->take(there.span(), choice, message_there, also_there.span()), num_bytes);
+        const auto* const bytes = static_cast<const uint8_t*>(message.data());
+        ASSERT_EQ(bytes_of(message_there.data(), num_bytes), std::vector<uint8_t>(bytes, bytes + num_bytes));
+        ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
+        ASSERT_EQ(bits_of(on_host(also_there)), bits_of(also));
+        std::vector<float> out(count, 0.5f);
+        const Array<float> out_there = on_gpu(out);
+        host_.add_sparse({bytes, num_bytes}, out);
+        gpu_->add_sparse({static_cast<const uint8_t*>(message_there.data()), num_bytes}, out_there.span());
+        ASSERT_EQ(bits_of(on_host(out_there)), bits_of(out));
+      }
+    }
+  }
+}
+
+TEST_F(GpuProcessorTest, ZerosAndEqualOnesAreChosenFromTheFront) {
+  std::vector<float> values(9000, 0.f);
+  const Array<float> there = on_gpu(values);
+  Buffer message, message_there;
+  const size_t num_bytes = host_.take(values, {.k = 4500}, message);
+  ASSERT_EQ(gpu_->take(there.span(), {.k = 4500}, message_there), num_bytes);
+  const auto* const bytes = static_cast<const uint8_t*>(message.data());
+  EXPECT_EQ(bytes_of(message_there.data(), num_bytes), std::vector<uint8_t>(bytes, bytes + num_bytes));
+}
+
+TEST_F(GpuProcessorTest, Arithmetic) {
+  const std::vector<float> a = gpu::random_values(70001, gpu::Type::kFloat, 1);
+  std::vector<float> b = gpu::random_values(70001, gpu::Type::kFloat, 2);
+  const Array<float> a_there = on_gpu(a), b_there = on_gpu(b);
+  EXPECT_NEAR(gpu_->dot_product(a_there.span(), b_there.span()), host_.dot_product(a, b), 1e-9);
+  gpu_->add_into(b_there.span(), a_there.span());
+  gpu_->scale_by(b_there.span(), 0.3f);
+  host_.add_into(b, a);
+  host_.scale_by(b, 0.3f);
+  EXPECT_EQ(bits_of(on_host(b_there)), bits_of(b));
+  gpu_->clear(b_there.span());
+  EXPECT_EQ(on_host(b_there), std::vector<float>(b.size()));
+}
+
+TEST_F(GpuProcessorTest, AMessageThatDoesNotFitIsRefused) {
+  const Array<float> out(*gpu_, 1000);
+  const Array<uint8_t> message(*gpu_, 11);
+  EXPECT_THROW(gpu_->add_sparse(message.span(), out.span()), Error);
+  EXPECT_THROW(gpu_->add_sparse(message.span().first(3), out.span()), Error);
+}
+
+}  // namespace
+}  // namespace trireme
