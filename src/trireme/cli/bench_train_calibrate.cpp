@@ -50,16 +50,19 @@ constexpr Size kOnCpu[] = {{2, 64, 64, 4, 256},
                            {2, 128, 128, 4, 8192},
                            {1, 256, 64, 16, 16384},
                            // What only several micro-batches, layouts and kinds of models show.
+                           {8, 64, 64, 1, 256, 4},
                            {2, 512, 64, 2, 256, 4},
                            {1, 768, 32, 2, 256, 2},
                            {2, 128, 64, 2, 8192, 4},
                            {4, 128, 64, 4, 256, 2, Share::kTensors},
                            {8, 64, 64, 2, 256, 2, Share::kTensors},
                            {2, 512, 64, 4, 256, 1, Share::kTensors},
+                           {1, 768, 32, 2, 256, 4, Share::kTensors},
                            {2, 128, 64, 2, 8192, 2, Share::kTensors},
                            {4, 128, 64, 4, 256, 4, Share::kStages},
                            {4, 128, 64, 2, 256, 2, Share::kMoreThanCores},
                            {2, 256, 128, 2, 256, 1, Share::kMoreThanCores},
+                           {2, 128, 64, 2, 8192, 2, Share::kMoreThanCores},
                            {3, 768, 0, 16, 0, 2, Share::kData, "mlp"},
                            {18, 0, 0, 2, 0, 1, Share::kData, "resnet"},
                            {18, 0, 0, 4, 0, 2, Share::kData, "resnet"}};
@@ -175,6 +178,7 @@ Cluster start_of(const ClusterFile& file, const nlohmann::json& probed, bool on_
   }
   cluster.num_hosts = 1;
   cluster.stack.fused_half_only = false;
+  cluster.stack.sums_in_tree = true;
   if (on_gpu) {  // as models/cuda computes the loss
     cluster.stack.logit_bytes = 2;
     cluster.stack.loss_bytes = double(int64_t{2} << 30);

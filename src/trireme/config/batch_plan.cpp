@@ -9,11 +9,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/program/reduction_tree.h"
 
 namespace trireme {
 namespace {
-
-constexpr int64_t kMostDerivedLeaves = 8;
 
 /// "A", "A or B", "A, B or C".
 std::string alternatives(const std::vector<int64_t>& numbers) {
@@ -93,12 +92,6 @@ std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t
 }
 
 }  // namespace
-
-int64_t derived_leaves(int64_t num_micro_batches) {
-  int64_t leaves = std::min(num_micro_batches, kMostDerivedLeaves);
-  while (num_micro_batches % leaves != 0) --leaves;
-  return leaves;
-}
 
 BatchPlan plan_batch(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;

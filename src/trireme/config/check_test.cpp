@@ -9,6 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/resolve.h"
+#include "trireme/program/reduction_tree.h"
 
 namespace trireme {
 namespace {

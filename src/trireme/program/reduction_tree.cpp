@@ -13,6 +13,12 @@ int split_of(LeafRange branch) {
 
 }  // namespace
 
+int64_t derived_leaves(int64_t num_micro_batches) {
+  int64_t leaves = std::min(num_micro_batches, kMostDerivedLeaves);
+  while (num_micro_batches % leaves != 0) --leaves;
+  return leaves;
+}
+
 bool are_siblings(int num_leaves, LeafRange left, LeafRange right) {
   LeafRange branch{0, num_leaves};
   while (branch.last - branch.first > 1) {

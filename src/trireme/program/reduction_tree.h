@@ -15,6 +15,7 @@
 // Where leaves a rank are a power of two, each rank has one partial sum, and an ordered all-reduce is the rest.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 namespace trireme {
@@ -47,6 +48,11 @@ struct LeafSchedule {
   int num_slots = 0;  ///< needed at most at once
 };
 LeafSchedule schedule_leaves(int num_leaves, LeafRange own);
+
+inline constexpr int64_t kMostDerivedLeaves = 8;
+/// The leaves of a step where nothing is said: the largest divisor of the number of micro-batches that is at most 8. Of
+/// the ranks it knows nothing, so that another number of them gives the same bits.
+int64_t derived_leaves(int64_t num_micro_batches);
 
 /// Two neighbours are the two halves of one branch: their sum is in the tree.
 bool are_siblings(int num_leaves, LeafRange left, LeafRange right);

@@ -229,8 +229,9 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   adder.memory_forward(z.norm_tokens * z.h * 2 * z.e);
   adder.memory_backward(z.norm_tokens * z.h * 3 * z.e);
   // Softmax and loss in float32: one pass an operator, or fused.
-  adder.memory_forward(logits * (flash ? 2 * z.e : z.e + 12));
-  adder.memory_backward(logits * (flash ? z.e : z.e + 4));
+  const double moved = logits * cluster.stack.loss_traffic;
+  adder.memory_forward(moved * (flash ? 2 * z.e : z.e + 12));
+  adder.memory_backward(moved * (flash ? z.e : z.e + 4));
   if (z.layout.tp > 1) {
     const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e,
                                           group_on(cluster, z.layout.tp, 1), cluster);
@@ -247,6 +248,7 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   const double of_logit = cluster.stack.logit_bytes;
   cost.working_bytes = logits * (of_logit > 0 ? of_logit : 4 + z.e);
   if (cluster.stack.loss_bytes > 0) cost.working_bytes = std::min(cost.working_bytes, cluster.stack.loss_bytes);
+  cost.working_bytes += vocab * z.h * cluster.stack.embedding_bytes;
   return cost;
 }
 

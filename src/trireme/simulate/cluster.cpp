@@ -57,8 +57,10 @@ void Cluster::check() const {
   positive(stack.activation_share, "stack.activation_share");
   cost(stack.logit_bytes, "stack.logit_bytes");
   cost(stack.loss_bytes, "stack.loss_gb");
+  cost(stack.embedding_bytes, "stack.embedding_bytes");
   cost(stack.parameter_bytes, "stack.parameter_bytes");
   cost(stack.fixed_bytes, "stack.fixed_gb");
+  positive(stack.loss_traffic, "stack.loss_traffic");
   cost(stack.accumulation_bytes, "stack.accumulation_bytes");
   cost(stack.tensor_us, "stack.tensor_us");
   if (!(sharing_cost >= 0 && sharing_cost < 1)) holes.emplace_back("sharing_cost (a share from 0, below 1)");

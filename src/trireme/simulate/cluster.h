@@ -65,8 +65,11 @@ struct Stack {
   double activation_share = 1;     ///< of the activations that the formulas count, what it keeps
   double logit_bytes = 0;          ///< a logit, while the loss is computed; 0: one of the compute type and a float32
   double loss_bytes = 0;           ///< the most that it takes for logits, a part of them at a time; 0: all at once
+  double embedding_bytes = 0;      ///< of each weight of the vocabulary, while the gradients of its two uses are made
   double parameter_bytes = 0;      ///< of each parameter, beside weights, gradients and optimizer: buffers of gradients
   double fixed_bytes = 0;          ///< of each process: libraries, workspaces
+  bool sums_in_tree = false;       ///< gradients of micro-batches, with copies for partial sums ([Note: Leaves])
+  double loss_traffic = 1;         ///< of the bytes that the loss moves by the formulas, what it moves
   double accumulation_bytes = 0;   ///< of each parameter, moved to add up the gradient of a micro-batch
   double tensor_us = 0;            ///< that an operator on tensors in parts takes longer
   bool operator==(const Stack&) const = default;

@@ -137,10 +137,13 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
                  {"fused_update", &stack.fused_update},
                  {"overlaps_gradients", &stack.overlaps_gradients},
                  {"overlaps_tensor", &stack.overlaps_tensor},
-                 {"overlaps_messages", &stack.overlaps_messages}});
+                 {"overlaps_messages", &stack.overlaps_messages},
+                 {"sums_in_tree", &stack.sums_in_tree}});
   reader.numbers({{"activation_share", &stack.activation_share},
                   {"logit_bytes", &stack.logit_bytes},
+                  {"embedding_bytes", &stack.embedding_bytes},
                   {"parameter_bytes", &stack.parameter_bytes},
+                  {"loss_traffic", &stack.loss_traffic},
                   {"accumulation_bytes", &stack.accumulation_bytes},
                   {"tensor_us", &stack.tensor_us}});
   reader.number("loss_gb", stack.loss_bytes, kGiga);
@@ -243,7 +246,10 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                            {"overlaps_messages", stack.overlaps_messages},
                            {"activation_share", rounded(stack.activation_share)},
                            {"logit_bytes", rounded(stack.logit_bytes)},
+                           {"embedding_bytes", rounded(stack.embedding_bytes)},
                            {"parameter_bytes", rounded(stack.parameter_bytes)},
+                           {"sums_in_tree", stack.sums_in_tree},
+                           {"loss_traffic", rounded(stack.loss_traffic)},
                            {"accumulation_bytes", rounded(stack.accumulation_bytes)},
                            {"tensor_us", rounded(stack.tensor_us)},
                            {"loss_gb", rounded(stack.loss_bytes / kGiga)},

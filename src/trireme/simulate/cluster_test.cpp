@@ -40,7 +40,9 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
     "between": {"gb_s": 16, "efficiency": 0.375, "latency_us": 17, "ramp_us": 18, "sum_gain": 19, "switched": false},
     "stack": {"flash_attention": true, "fused_half_only": true, "fused_update": false, "overlaps_gradients": false,
               "overlaps_tensor": true, "overlaps_messages": false, "activation_share": 21, "logit_bytes": 22,
-              "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25, "accumulation_bytes": 27, "tensor_us": 28},
+              "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25, "accumulation_bytes": 27,
+              "tensor_us": 28, "sums_in_tree": true, "loss_traffic": 29,
+              "embedding_bytes": 30},
     "shared_cores": 26, "sharing_cost": 0.125, "products": []})",
                                          "my.json");
   const Cluster expected = {
@@ -52,7 +54,7 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
       .sharing_cost = 0.125,
       .inside = {12e9, 0.125, 13, 14, 15, false},
       .between = {16e9, 0.375, 17, 18, 19, false},
-      .stack = {true, true, false, false, true, false, 21, 22, 23e9, 24, 25e9, 27, 28}};
+      .stack = {true, true, false, false, true, false, 21, 22, 23e9, 30, 24, 25e9, true, 29, 27, 28}};
   EXPECT_EQ(mine, expected);
 }
 

@@ -21,9 +21,12 @@ struct Knob {
 /// Those that the steps tell of.
 std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
   Device& d = cluster.device;
-  std::vector<Knob> knobs = {{&d.product_efficiency, 0.02, 1}, {&d.product_half_depth, 1, 4000},
-                             {&d.memory_efficiency, 0.02, 1},  {&d.attention_efficiency, 0.01, 1},
-                             {&d.kernel_us, 0.05, 200},        {&d.step_seconds, 1e-5, 1}};
+  std::vector<Knob> knobs = {{&d.product_efficiency, 0.02, 1},
+                             {&d.product_half_depth, 1, 4000},
+                             {&d.memory_efficiency, 0.02, 1},
+                             {&d.attention_efficiency, 0.01, 1},
+                             {&d.kernel_us, cluster.shared_cores > 0 ? 0.8 * d.kernel_us : 0.05, 200},
+                             {&d.step_seconds, 1e-5, 1}};
   const auto add_if_any = [&](auto tells, const Knob& knob, double start) {
     if (std::none_of(steps.begin(), steps.end(), tells)) return;
     if (*knob.value <= 0) *knob.value = start;
@@ -39,16 +42,21 @@ std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& 
         return cluster.shared_cores > 0 && s.job.layout.num_devices() > cluster.shared_cores;
       },
       {&cluster.sharing_cost, 0.001, 0.5}, 0.05);
-  if (cluster.shared_cores > 0) knobs.push_back({&d.update_efficiency, 0.02, 1});
+  if (cluster.shared_cores > 0) {
+    knobs.push_back({&d.update_efficiency, 0.02, 1});
+    knobs.push_back({&cluster.stack.loss_traffic, 0.1, 20});
+  }
   return knobs;
 }
 
 std::vector<Knob> memory_knobs(Cluster& cluster) {
   Stack& s = cluster.stack;
-  return {{&s.activation_share, 0.05, 5},
-          {&s.logit_bytes, 0.01, 24},
-          {&s.parameter_bytes, 0.01, 16},
-          {&s.fixed_bytes, 1e6, 8e9}};
+  std::vector<Knob> knobs = {{&s.activation_share, 0.05, 5},
+                             {&s.logit_bytes, 0.01, 24},
+                             {&s.parameter_bytes, 0.01, 16},
+                             {&s.fixed_bytes, 1e6, 8e9}};
+  if (cluster.shared_cores > 0) knobs.push_back({&s.embedding_bytes, 0.01, 64});
+  return knobs;
 }
 
 /// How far constants may stray for nothing: an error of 0.3 % outweighs a change by a factor of e.
@@ -195,6 +203,7 @@ DeviceFit fit_device(const Cluster& start, const std::vector<MeasuredStep>& step
     if (cluster.stack.logit_bytes <= 0) cluster.stack.logit_bytes = 4;
     if (cluster.stack.parameter_bytes <= 0) cluster.stack.parameter_bytes = 1;
     if (cluster.stack.fixed_bytes <= 0) cluster.stack.fixed_bytes = 2e8;
+    if (cluster.shared_cores > 0 && cluster.stack.embedding_bytes <= 0) cluster.stack.embedding_bytes = 4;
     Fitter(cluster, steps, memory_knobs(cluster), true).run();
   }
   return compare_with(cluster, steps);

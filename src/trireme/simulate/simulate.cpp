@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "trireme/base/error.h"
+#include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/collective_cost.h"
 
 namespace trireme {
@@ -15,6 +16,14 @@ namespace {
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
+
+/// Copies of its gradients that a replica needs, float32, to sum micro-batches along the tree.
+int gradient_slots(const JobLayout& layout) {
+  const int64_t micro_batches = layout.num_micro_batches() * layout.dp;
+  int64_t leaves = derived_leaves(micro_batches);
+  if (leaves % layout.dp != 0) leaves = micro_batches;
+  return schedule_leaves(static_cast<int>(leaves), {0, static_cast<int>(leaves / layout.dp)}).num_slots;
+}
 
 /// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
 /// and moments read and written, the weight of the compute type written; one pass, or one an operator.
@@ -269,7 +278,10 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     RankMemory memory = static_memory(jobs[at(own_stages.front())], own);
     memory.activations = played[rank].peak_activation_bytes;
     memory.buffers += cluster.stack.fixed_bytes;
-    for (const StageCost* stage : own) memory.buffers += cluster.stack.parameter_bytes * stage->sum.parameters;
+    const double copies = cluster.stack.sums_in_tree ? 4.0 * (gradient_slots(layout) - 1) : 0;
+    for (const StageCost* stage : own) {
+      memory.buffers += (cluster.stack.parameter_bytes + copies) * stage->sum.parameters;
+    }
     s.ranks.push_back({memory, std::move(played[rank])});
   }
   summarise(s);

@@ -12,6 +12,13 @@
 
 namespace trireme {
 
+/// So many bytes in whole blocks of CUDA's, at least one. Smaller allocations share a block, and a process that has
+/// opened a freed one of them can open no other in its place.
+constexpr size_t whole_blocks(size_t num_bytes) {
+  constexpr size_t kBlock = size_t{2} << 20;
+  return (num_bytes / kBlock + (num_bytes % kBlock != 0 || num_bytes == 0 ? 1 : 0)) * kBlock;
+}
+
 /// Makes a device current for the calling thread, and the former one again at the end.
 class DeviceGuard {
  public:

@@ -89,12 +89,13 @@ std::shared_ptr<GpuTask> GpuBackend::start_message(const GpuMessage& message, vo
 Buffer GpuBackend::allocate(size_t num_bytes) {
   const DeviceGuard guard(device_);
   void* memory = nullptr;
+  const size_t taken = whole_blocks(num_bytes);
   // Plain cudaMalloc: memory from pools and virtual ranges cannot be opened by other processes.
-  gpu::check(cudaMalloc(&memory, std::max<size_t>(num_bytes, 64)), "cudaMalloc");
+  gpu::check(cudaMalloc(&memory, taken), "cudaMalloc");
   std::shared_ptr<void> owner(memory, [healthy = healthy_](void* p) {
     if (healthy->load(std::memory_order_acquire)) cudaFree(p);
   });
-  gpu::check(cudaMemsetAsync(memory, 0, std::max<size_t>(num_bytes, 64), cudaStreamPerThread), "cudaMemsetAsync");
+  gpu::check(cudaMemsetAsync(memory, 0, taken, cudaStreamPerThread), "cudaMemsetAsync");
   gpu::check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
   return Buffer(std::move(owner), num_bytes);
 }

@@ -41,7 +41,7 @@ class GpuProcessor : public Processor {
     if (num_bytes == 0) return {};
     const DeviceGuard guard(device_);
     void* memory = nullptr;
-    gpu::check(cudaMalloc(&memory, num_bytes), "cudaMalloc");
+    gpu::check(cudaMalloc(&memory, whole_blocks(num_bytes)), "cudaMalloc");
     std::shared_ptr<void> owner(memory, [](void* freed) { cudaFree(freed); });
     gpu::check(cudaMemsetAsync(memory, 0, num_bytes, stream_), "cudaMemset");
     return {std::move(owner), num_bytes};

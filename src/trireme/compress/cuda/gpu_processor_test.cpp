@@ -2,6 +2,7 @@
 #include "trireme/compress/cuda/gpu_processor.h"
 
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
