@@ -23,7 +23,7 @@ PIPELINE = ["--parallel.dp=1", "--parallel.pp=2"]
 MODEL = ["--model", "gpt2-bench", "--model.tied=false", "--train.global_batch=16", "--train.micro_batch=4"]
 # Four blocks a worker, whose activations are most of the memory.
 DEEP = ["--model", "gpt2-bench", "--model.layers=8", "--model.seq=256", "--model.tied=false", "--train.micro_batch=4",
-        "--data.generated_size=200000"]
+        "--data.generated_size=200000", "--train.leaves=4"]
 QUIET = ["--train.target_loss=0", "--train.eval_every=0", "--checkpoint.every=0", "--checkpoint.resume=never",
          "--observe.tensorboard=false", "--observe.report=false", "--json"]
 GOAL_SPEED, GOAL_BUBBLE, GOAL_MEMORY = 1.2, 0.03, 0.1

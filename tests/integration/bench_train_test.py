@@ -1,5 +1,5 @@
 """`trireme bench train`: what it reports, what it refuses, and that layouts agree. No times are judged here."""
-# ctest: timeout=300
+# ctest: timeout=600
 
 import json
 import os
@@ -25,7 +25,7 @@ def tearDownModule():
 
 
 def run(*arguments, **variables):
-    return subprocess.run([TRIREME, "bench", "train", *arguments], capture_output=True, text=True, timeout=240,
+    return subprocess.run([TRIREME, "bench", "train", *arguments], capture_output=True, text=True, timeout=400,
                           cwd=FOLDER, env={**ENVIRONMENT, **variables})
 
 

@@ -4,6 +4,7 @@
 #include "trireme/compress/block_codes.inc"
 #include "trireme/compress/cuda/block_kernels.h"
 #include "trireme/gpu/kernels/launch.cuh"
+#include "trireme/gpu/kernels/philox.cuh"
 
 namespace trireme::gpu {
 namespace {
@@ -18,20 +19,6 @@ constexpr int kBlock = static_cast<int>(kBlockElements);
 struct Wire {
   size_t scale_bytes, payload_bytes;  ///< of all blocks, and of one whole block
 };
-
-__device__ uint4 philox(uint64_t index, const RandomKey& random) {
-  uint4 c = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), random.high[0], random.high[1]};
-  uint32_t k0 = random.key[0], k1 = random.key[1];
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t high_a = __umulhi(0xd2511f53u, c.x), low_a = 0xd2511f53u * c.x;
-    const uint32_t high_b = __umulhi(0xcd9e8d57u, c.z), low_b = 0xcd9e8d57u * c.z;
-    c = {high_b ^ c.y ^ k0, low_b, high_a ^ c.w ^ k1, low_a};
-    k0 += 0x9e3779b9u;
-    k1 += 0xbb67ae85u;
-  }
-  return c;
-}
 
 /// The largest of all threads' values, for all of them.
 __device__ uint32_t largest_of_all(uint32_t value) {
@@ -82,7 +69,10 @@ struct Levels {
     largest = largest_of_all(largest);
     has_codes = largest < kInfinity && largest >= kTiny;
     if (has_codes) inverse = C::kMiddle / __uint_as_float(largest);
-    if (kRandom) words = philox(block * 64 + threadIdx.x % 64, random);
+    if (kRandom) {
+      words = philox4x32(philox_counter(block * 64 + threadIdx.x % 64, random.high[0], random.high[1]),
+                         {random.key[0], random.key[1]});
+    }
     return step_of<C>(largest);
   }
   __device__ uint8_t code(float value, int i) const {

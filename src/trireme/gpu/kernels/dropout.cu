@@ -1,5 +1,6 @@
 // Dropout whose mask is a function of the element's number: base/philox.h, bit for bit.
 #include "trireme/gpu/kernels/launch.cuh"
+#include "trireme/gpu/kernels/philox.cuh"
 #include "trireme/gpu/kernels/pointwise.h"
 #include "trireme/gpu/kernels/vector_io.cuh"
 
@@ -9,27 +10,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWords = 4;  // of one Philox block
 
-__device__ uint4 philox(uint64_t index, uint64_t step, uint2 key) {
-  uint4 c = {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(step),
-             static_cast<uint32_t>(step >> 32)};
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t high_a = __umulhi(0xd2511f53u, c.x), low_a = 0xd2511f53u * c.x;
-    const uint32_t high_b = __umulhi(0xcd9e8d57u, c.z), low_b = 0xcd9e8d57u * c.z;
-    c = {high_b ^ c.y ^ key.x, low_b, high_a ^ c.w ^ key.y, low_a};
-    key.x += 0x9e3779b9u;
-    key.y += 0xbb67ae85u;
-  }
-  return c;
-}
-
 /// A thread has the elements of one Philox block. x and y may be the same.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     drop(const T* x, T* y, int64_t count, DropoutMask mask, float kept, uint64_t first_block) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const uint64_t block = first_block + thread;
-  const uint4 words = philox(block, mask.step, {mask.key[0], mask.key[1]});
+  const uint4 counter =
+      philox_counter(block, static_cast<uint32_t>(mask.step), static_cast<uint32_t>(mask.step >> 32));
+  const uint4 words = philox4x32(counter, {mask.key[0], mask.key[1]});
   const uint32_t each[kWords] = {words.x, words.y, words.z, words.w};
   const int64_t start = static_cast<int64_t>(block * kWords - mask.first);
 #pragma unroll
