@@ -16,8 +16,7 @@ __global__ void __launch_bounds__(kThreads)
     drop(const T* x, T* y, int64_t count, DropoutMask mask, float kept, uint64_t first_block) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const uint64_t block = first_block + thread;
-  const uint4 counter =
-      philox_counter(block, static_cast<uint32_t>(mask.step), static_cast<uint32_t>(mask.step >> 32));
+  const uint4 counter = philox_counter(block, static_cast<uint32_t>(mask.step), static_cast<uint32_t>(mask.step >> 32));
   const uint4 words = philox4x32(counter, {mask.key[0], mask.key[1]});
   const uint32_t each[kWords] = {words.x, words.y, words.z, words.w};
   const int64_t start = static_cast<int64_t>(block * kWords - mask.first);
