@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// How workers share a training of the calibration: each has a batch, all cores but those of the last kind one worker.
+/// How workers share a training of the calibration. A core has one of them, with the last kind two.
 enum class Share { kData, kTensors, kStages, kMoreThanCores };
 
 /// A training of the calibration: a GPT-2 of that size, unless it says otherwise.
