@@ -2,14 +2,19 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
+#include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
 #include "trireme/gpu/device.h"
 #include "trireme/gpu/probe.h"
-#include "trireme/gpu/types.h"
+#include "trireme/gpu/wait.h"
 
 namespace trireme::gpu {
 namespace {
 
+constexpr std::chrono::minutes kWorkTimeout(10);
 constexpr const char* kOnTheCpu = "train.device = \"cpu\" works without";
 
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number % 1000 / 10); }
@@ -24,6 +29,19 @@ void check(int code, const char* call) {
               error == cudaErrorMemoryAllocation
                   ? "the GPU's memory is full: lower train.micro_batch, or run fewer workers on this GPU"
                   : "");
+}
+
+void wait_for(Stream stream, const char* work) {
+  const Deadline deadline = Deadline::after(kWorkTimeout);
+  while (true) {
+    const cudaError_t answer = cudaStreamQuery(stream);
+    if (answer != cudaErrorNotReady) return check(answer, fmt::format("{} on the GPU", work).c_str());
+    if (deadline.expired()) {
+      throw Error(fmt::format("the GPU has not finished its {} in {} minutes", work, kWorkTimeout.count()),
+                  "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
+    }
+    std::this_thread::yield();  // as the CUDA runtime does where it waits
+  }
 }
 
 Survey survey() {

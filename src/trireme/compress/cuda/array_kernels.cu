@@ -1,14 +1,8 @@
 #include "trireme/compress/cuda/array_kernels.h"
-#include "trireme/gpu/kernels/launch.cuh"
+#include "trireme/compress/cuda/grid.cuh"
 
 namespace trireme::gpu {
 namespace {
-
-constexpr int kThreads = 256;
-constexpr unsigned kMostGroups = 8 * kMultiprocessors;
-
-__device__ size_t first_index() { return static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; }
-__device__ size_t stride() { return static_cast<size_t>(gridDim.x) * kThreads; }
 
 __global__ void __launch_bounds__(kThreads) add(float* into, const float* from, size_t count) {
   for (size_t i = first_index(); i < count; i += stride()) into[i] += from[i];
@@ -29,10 +23,6 @@ __global__ void __launch_bounds__(kThreads) dot(const float* a, const float* b, 
     __syncthreads();
   }
   if (threadIdx.x == 0) sums[blockIdx.x] = own[0];
-}
-
-unsigned groups_over(size_t count) {
-  return static_cast<unsigned>(min(static_cast<size_t>(kMostGroups), (count + kThreads - 1) / kThreads));
 }
 
 }  // namespace

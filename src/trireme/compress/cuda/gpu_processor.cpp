@@ -4,20 +4,17 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <thread>
 
-#include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/cuda/cuda_objects.h"
 #include "trireme/compress/cuda/array_kernels.h"
 #include "trireme/compress/cuda/block_kernels.h"
 #include "trireme/compress/cuda/sparse_kernels.h"
 #include "trireme/compress/sparse_format.h"
+#include "trireme/gpu/wait.h"
 
 namespace trireme {
 namespace {
-
-constexpr auto kTimeout = std::chrono::minutes(10);
 
 class GpuProcessor : public Processor {
  public:
@@ -57,20 +54,7 @@ class GpuProcessor : public Processor {
       gpu::check(cudaStreamWaitEvent(stream_, event->get(), 0), "cudaStreamWaitEvent");
     };
   }
-  void finish() override {
-    const EventPool::Event event = events_->take();
-    gpu::check(cudaEventRecord(event.get(), stream_), "cudaEventRecord");
-    const Deadline deadline = Deadline::after(kTimeout);
-    for (;;) {
-      const cudaError_t state = cudaEventQuery(event.get());
-      if (state != cudaErrorNotReady) return gpu::check(state, "compression on the GPU");
-      if (deadline.expired()) {
-        throw Error(fmt::format("the GPU has not compressed gradients in {} minutes", kTimeout.count()),
-                    "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
-      }
-      std::this_thread::yield();
-    }
-  }
+  void finish() override { gpu::wait_for(stream_, "compression"); }
 
   void to_host(std::span<const float> from, std::span<float> to) override {
     move(from.data(), to.data(), from.size_bytes(), cudaMemcpyDeviceToHost);
@@ -93,10 +77,10 @@ class GpuProcessor : public Processor {
     gpu::scale_by(values.data(), values.size(), factor, stream_);
   }
   double dot_product(std::span<const float> a, std::span<const float> b) override {
-    const Buffer sums = allocate(gpu::kDotSums * sizeof(double));
-    gpu::dot_product(a.data(), b.data(), a.size(), static_cast<double*>(sums.data()), stream_);
+    grow(sums_, gpu::kDotSums * sizeof(double));
+    gpu::dot_product(a.data(), b.data(), a.size(), static_cast<double*>(sums_.data()), stream_);
     std::vector<double> parts(gpu::kDotSums);
-    move(sums.data(), parts.data(), sums.num_bytes(), cudaMemcpyDeviceToHost);
+    move(sums_.data(), parts.data(), sums_.num_bytes(), cudaMemcpyDeviceToHost);
     finish();
     double sum = 0;
     for (const double part : parts) sum += part;
@@ -161,6 +145,7 @@ class GpuProcessor : public Processor {
   const std::shared_ptr<EventPool> events_;
   cudaStream_t stream_ = nullptr;
   Buffer state_, scratch_;  ///< of the choice of elements
+  Buffer sums_;             ///< of parts of a product
 };
 
 }  // namespace

@@ -40,11 +40,11 @@ std::vector<uint32_t> bits_of(std::span<const float> values) {
   return bits;
 }
 
-class GpuProcessorTest : public testing::Test {
+class GpuProcessorTest : public gpu::GpuTest {
  protected:
   void SetUp() override {
-    if (!gpu::survey().usable()) GTEST_SKIP() << "no GPU: not run";
-    gpu_ = make_gpu_processor(0);
+    GpuTest::SetUp();
+    if (!IsSkipped()) gpu_ = make_gpu_processor(0);
   }
   /// The same values in the GPU's memory.
   Array<float> on_gpu(std::span<const float> values) {

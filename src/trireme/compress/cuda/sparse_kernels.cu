@@ -1,20 +1,18 @@
 // The k-th largest magnitude is found by three counts of its bits, 11, 10 and 10 of them, each among what the bits
 // before have left. Then tiles of 4,096 elements count what they give, their places follow by a sum over all tiles
 // before, and each tile writes its own.
+#include "trireme/compress/cuda/grid.cuh"
 #include "trireme/compress/cuda/sparse_kernels.h"
-#include "trireme/gpu/kernels/launch.cuh"
 
 namespace trireme::gpu {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kEach = 16;  // neighbours that a thread has in a tile
 constexpr size_t kTile = kThreads * kEach;
 constexpr size_t kReach = 65536;  // what 16 bits address
 constexpr size_t kTilesOfReach = kReach / kTile;
 constexpr int kBins = 2048;
 constexpr int kScanThreads = 1024;
-constexpr unsigned kMostGroups = 8 * kMultiprocessors;
 constexpr uint32_t kInfinity = 0x7f800000u;
 
 /// A round of the search: which bits it counts.
@@ -62,8 +60,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const uint32_t known = state->least >> (round.shift + round.bits);
   const uint32_t mask = (1u << round.bits) - 1;
-  for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
-       i += static_cast<size_t>(gridDim.x) * kThreads) {
+  for (size_t i = first_index(); i < count; i += stride()) {
     const uint32_t bits = magnitude(values[i]);
     if (bits >> (round.shift + round.bits) == known) atomicAdd(&own[(bits >> round.shift) & mask], 1u);
   }
@@ -224,8 +221,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     clear_not_finite(float* values, float* also, size_t count, const SelectState* state) {
   if (state->not_finite == 0) return;
-  for (size_t i = static_cast<size_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
-       i += static_cast<size_t>(gridDim.x) * kThreads) {
+  for (size_t i = first_index(); i < count; i += stride()) {
     if (magnitude(values[i]) >= kInfinity) values[i] = 0;
     if (also != nullptr && magnitude(also[i]) >= kInfinity) also[i] = 0;
   }
@@ -254,10 +250,6 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t bits = values[2 * i] | static_cast<uint32_t>(values[2 * i + 1]) << 16;
     if (index < count) out[index] += __uint_as_float(bits);
   }
-}
-
-unsigned groups_over(size_t count) {
-  return static_cast<unsigned>(min(static_cast<size_t>(kMostGroups), (count + kThreads - 1) / kThreads));
 }
 
 }  // namespace

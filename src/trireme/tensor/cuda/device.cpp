@@ -5,26 +5,17 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <fmt/format.h>
 
 #include <cstdlib>
-#include <thread>
 
-#include "trireme/base/deadline.h"
-#include "trireme/base/error.h"
 #include "trireme/comm/cuda/gpu_communicator.h"
 #include "trireme/compress/cuda/gpu_processor.h"
 #include "trireme/gpu/device.h"
 #include "trireme/gpu/kernels/pointwise.h"
 #include "trireme/gpu/matmul.h"
-#include "trireme/gpu/types.h"
+#include "trireme/gpu/wait.h"
 
 namespace trireme {
-namespace {
-
-constexpr std::chrono::minutes kWorkTimeout(10);
-
-}  // namespace
 
 torch::Device open_device(const std::string& name, int local_rank) {
   if (name != "cuda") return torch::kCPU;
@@ -55,17 +46,7 @@ std::unique_ptr<Processor> make_processor(const torch::Device& device) {
 
 void synchronize(const torch::Device& device) {
   if (!device.is_cuda()) return;
-  const cudaStream_t stream = at::cuda::getCurrentCUDAStream(device.index());
-  const Deadline deadline = Deadline::after(kWorkTimeout);
-  while (true) {
-    const cudaError_t answer = cudaStreamQuery(stream);
-    if (answer != cudaErrorNotReady) return gpu::check(answer, "work on the GPU");
-    if (deadline.expired()) {
-      throw Error(fmt::format("GPU {} has not finished its work in {} minutes", device.index(), kWorkTimeout.count()),
-                  "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
-    }
-    std::this_thread::yield();  // as the CUDA runtime does where it waits
-  }
+  gpu::wait_for(at::cuda::getCurrentCUDAStream(device.index()), "work");
 }
 
 void copy_into(const torch::Tensor& to, const torch::Tensor& from) {
