@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
-mib=${2:-64}
-repeats=${3:-5}
+mib=${2:-8}
+repeats=${3:-100}
 program=$(realpath "$build/bin/bench_overlap")
 rate=${TRIREME_OVERLAP_RATE:-1gbit}
 

@@ -119,6 +119,25 @@ class Layouts(unittest.TestCase):
             ("dp=4,zero=2", "nccl"))])
 
 
+class Traces(unittest.TestCase):
+    def test_gathers_run_beside_computation(self):
+        with tempfile.TemporaryDirectory() as folder:
+            traced = os.path.join(folder, "traced")
+            wide = ["--model", "gpt2-124m", "--model.layers=6", "--model.hidden=1536", "--model.heads=12"]
+            done = run(["train", *wide, "--parallel.dp=2", "--parallel.zero=3", "--train.device=cuda",
+                        "--precision.compute=bfloat16", "--train.global_batch=64", "--train.micro_batch=32",
+                        "--train.steps=4", "--train.eval_every=0", "--data.generated_size=1000000",
+                        "--observe.trace_steps=1", f"--observe.run_dir={traced}"], TRIREME_GPU_BACKEND="ipc")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            done = run(["trace", traced, "--json"])
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            leader, other = json.loads(done.stdout)["gpus"]
+            # One rank moves the bytes of both. Layers this wide keep the GPU busy while the next is gathered.
+            self.assertGreater(leader["hidden_ms"], 0.5 * leader["moving_ms"], done.stdout)
+            self.assertGreater(leader["moving_ms"], 0, done.stdout)
+            self.assertGreater(other["computing_ms"], 0, done.stdout)
+
+
 class Mistakes(unittest.TestCase):
     def test_a_full_gpu_is_told_in_words(self):
         folder = tempfile.mkdtemp()

@@ -52,7 +52,8 @@ std::vector<StepTrace> read_traces(const std::filesystem::path& run) {
   return traces;
 }
 
-void print_json(const std::vector<TraceReport>& reports, const std::filesystem::path& out) {
+void print_json(const std::vector<TraceReport>& reports, const std::vector<DeviceReport>& devices,
+                const std::filesystem::path& out) {
   nlohmann::ordered_json steps = nlohmann::ordered_json::array();
   for (const TraceReport& report : reports) {
     steps.push_back({{"step", report.step},
@@ -65,7 +66,26 @@ void print_json(const std::vector<TraceReport>& reports, const std::filesystem::
                      {"backward_ms", report.times.backward},
                      {"weight_ms", report.times.weight}});
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"trace", out.string()}, {"steps", steps}}.dump(2));
+  nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+  for (const DeviceReport& device : devices) {
+    gpus.push_back({{"step", device.step},
+                    {"rank", device.rank},
+                    {"computing_ms", device.computing_ms},
+                    {"moving_ms", device.moving_ms},
+                    {"hidden_ms", device.hidden_ms}});
+  }
+  fmt::print("{}\n", nlohmann::ordered_json{{"trace", out.string()}, {"steps", steps}, {"gpus", gpus}}.dump(2));
+}
+
+void print_devices(const std::vector<DeviceReport>& devices) {
+  if (devices.empty()) return;
+  Table table({"step", "rank", "GPU computes ms", "gathers and sums ms", "beside computing"});
+  for (const DeviceReport& device : devices) {
+    const double share = device.moving_ms > 0 ? device.hidden_ms / device.moving_ms : 0;
+    table.add_row({std::to_string(device.step), std::to_string(device.rank), fmt::format("{:.2f}", device.computing_ms),
+                   fmt::format("{:.2f}", device.moving_ms), fmt::format("{:.0f} %", 100 * share)});
+  }
+  fmt::print("{}\n", table.to_text());
 }
 
 void print_table(const std::vector<TraceReport>& reports, const std::filesystem::path& out) {
@@ -93,8 +113,9 @@ int run_trace(const Flags& flags) {
     replace_file(flags.svg, draw_svg(last.measured, last.programs, fmt::format("step {}, measured", last.step)));
   }
   if (flags.json) {
-    print_json(reports, out);
+    print_json(reports, report_devices(traces), out);
   } else {
+    print_devices(report_devices(traces));
     print_table(reports, out);
   }
   return 0;

@@ -52,7 +52,8 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
     shared.emplace(*board, *context->space, BoardTuning{});
   }
   endpoint = std::make_unique<Endpoint>(
-      group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank), group.world_ranks);
+      group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank), group.world_ranks,
+      context->machines.of_group(group.world_ranks).num_hosts() == 1);
   std::lock_guard lock(context->recorders_mutex);
   context->recorders.emplace_back(group.name, &recorder);
 }

@@ -16,10 +16,12 @@ constexpr int kMostToLookAt = 128;  // beyond, it is not worth a link to every p
 
 }  // namespace
 
-Endpoint::Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks)
+Endpoint::Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks,
+                   bool on_one_machine)
     : rank_(rank),
       size_(size),
       world_ranks_(std::move(world_ranks)),
+      on_one_machine_(on_one_machine),
       make_link_(std::move(make_link)),
       mailbox_(mailbox),
       peers_(static_cast<size_t>(size)) {}
@@ -298,7 +300,10 @@ void Endpoint::sleep_for_event() {
       const int out = p.sends.empty() ? -1 : p.link->write_fd();
       if ((reads && in < 0) || (!p.sends.empty() && out < 0)) all_polled = false;
       polls_sockets_ = polls_sockets_ || in >= 0 || out >= 0;
-      if (in >= 0) fds.push_back({in, POLLIN, 0});
+      if (in >= 0) {
+        p.link->expect(p.target || p.aside ? p.incoming.length - p.payload_moved : sizeof p.incoming - p.header_moved);
+        fds.push_back({in, POLLIN, 0});
+      }
       if (out >= 0) fds.push_back({out, POLLOUT, 0});
     }
   }

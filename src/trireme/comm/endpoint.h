@@ -36,10 +36,13 @@ class Endpoint {
 
   using LinkMaker = std::function<std::unique_ptr<Link>(int peer)>;
   /// `mailbox` is null when no peer is on this host. `world_ranks`, by member, are for errors; empty: the same numbers.
-  Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks = {});
+  /// `on_one_machine`: all members run on this one, so that what is under way lies in its caches.
+  Endpoint(int rank, int size, LinkMaker make_link, Mailbox* mailbox, std::vector<int> world_ranks = {},
+           bool on_one_machine = true);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  bool on_one_machine() const { return on_one_machine_; }
 
   /// The memory must stay until the ticket is done. The header's length and round are filled in.
   Ticket start_send(int peer, FrameHeader header, ConstBytes data);
@@ -100,6 +103,7 @@ class Endpoint {
 
   const int rank_, size_;
   const std::vector<int> world_ranks_;
+  const bool on_one_machine_;
   LinkMaker make_link_;
   Mailbox* mailbox_;
   mutable std::mutex mutex_;

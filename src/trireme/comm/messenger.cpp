@@ -51,13 +51,15 @@ void Messenger::wait(std::span<const Ticket> tickets) {
   }
 }
 
+void Messenger::settle(const Ticket& ticket) { endpoint_->wait(std::span(&ticket, 1), *waiter_); }
+
 void Messenger::finish() {
   endpoint_->wait(started_, *waiter_);
   started_.clear();
 }
 
 void Messenger::exchange_combine(int to, ConstData out, int from, Data in, ReduceOp op) {
-  const size_t block = std::max<size_t>(kBlockBytes / size_of(in.type), 1);
+  const size_t block = std::max<size_t>(block_bytes() / size_of(in.type), 1);
   for (size_t first = 0; first == 0 || first < out.count; first += block) {
     start_send(to, bytes_of(out.part(first, std::min(block, out.count - first))));
   }

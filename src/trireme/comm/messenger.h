@@ -30,8 +30,12 @@ class Arena {
 class Messenger {
  public:
   using Ticket = Endpoint::Ticket;
-  /// Long messages are cut into blocks of this size where a step can work on one while the next is under way.
+  /// Long messages are cut into blocks of this size where a step can work on one while the next is under way. Between
+  /// machines they are larger: a core that is woken seldom computes more.
   static constexpr size_t kBlockBytes = 256 * 1024;
+  size_t block_bytes() const { return endpoint_->on_one_machine() ? kBlockBytes : 4 * kBlockBytes; }
+  /// How many of them may be on their way to a peer: few where caches hold them, many where cables do.
+  size_t blocks_on_the_way() const { return endpoint_->on_one_machine() ? 2 : 16; }
 
   Messenger(Endpoint& endpoint, Arena& arena, const Waiter& waiter, const FrameHeader& header)
       : endpoint_(&endpoint), arena_(&arena), waiter_(&waiter), header_(header) {
@@ -53,6 +57,8 @@ class Messenger {
   Ticket start_recv(int from, Bytes data, int lane = 0);
   void wait(const Ticket& ticket) { wait(std::span(&ticket, 1)); }
   void wait(std::span<const Ticket> tickets);
+  /// Waits for one; no round.
+  void settle(const Ticket& ticket);
   /// Waits for all that was started and not waited for; no round.
   void finish();
 

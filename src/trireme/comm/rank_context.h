@@ -23,6 +23,8 @@ struct RankContext {
   std::unique_ptr<AddressSpace> space;
   /// Ranks with the same number share memory.
   Topology hosts{std::vector<int>{0}};
+  /// Ranks with the same number could share memory, whether they are told to or not.
+  Topology machines{std::vector<int>{0}};
   /// Makes a link to a rank of another host; the channel is the group's.
   std::function<std::unique_ptr<Link>(int peer_world_rank, uint64_t channel)> make_remote_link;
   std::string transport;

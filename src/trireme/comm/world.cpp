@@ -253,6 +253,8 @@ World World::join(const WorldOptions& options) {
     tickets.push_back(member.host_id == self.host_id ? ticket_in(member.blob) : std::nullopt);
   }
   context.hosts = Topology::from_names(ids);
+  for (std::string& id : ids) id = id.substr(0, id.find('#'));
+  context.machines = Topology::from_names(ids);
   if (heap != nullptr) heap->set_peers(std::move(tickets), environment.rank);
   const std::string& costs = members[0].blob;
   context.tuner = environment.size == 1 ? tuner : Tuner::parse(costs.substr(costs.find('\n') + 1));
@@ -317,7 +319,7 @@ void run_as_threads(int num_ranks, const std::function<void(World&)>& body, cons
     context->size = num_ranks;
     context->control = std::make_unique<ThreadControl>(shared, r);
     context->space = std::make_unique<ThreadSpace>(areas);
-    context->hosts = Topology::one_host(num_ranks);
+    context->hosts = context->machines = Topology::one_host(num_ranks);
     context->transport = "threads";
     context->call_timeout = options.call_timeout;
     context->cores_are_scarce = num_ranks > usable_cores();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <tuple>
 
 #include "trireme/base/error.h"
@@ -101,18 +102,54 @@ Json name_of_thread(int process, int thread, const std::string& name) {
   return {{"name", "thread_name"}, {"ph", "M"}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
+/// Times in which something happens, in order and apart.
+using Stretches = std::vector<std::pair<double, double>>;
+
+Stretches joined(Stretches stretches) {
+  std::sort(stretches.begin(), stretches.end());
+  Stretches all;
+  for (const auto& [start, end] : stretches) {
+    if (!all.empty() && start <= all.back().second) {
+      all.back().second = std::max(all.back().second, end);
+    } else {
+      all.emplace_back(start, end);
+    }
+  }
+  return all;
+}
+
+double length(const Stretches& stretches) {
+  double sum = 0;
+  for (const auto& [start, end] : stretches) sum += end - start;
+  return sum;
+}
+
+/// All of both, less what is in either.
+double length_of_both(const Stretches& a, const Stretches& b) {
+  Stretches either = a;
+  either.insert(either.end(), b.begin(), b.end());
+  return length(a) + length(b) - length(joined(std::move(either)));
+}
+
+bool is_copy_of_host(const std::string& name) {
+  return name.starts_with("Memcpy HtoD") || name.starts_with("Memcpy DtoH");
+}
+
 }  // namespace
 
 std::string trace_to_json(const StepTrace& trace) {
   Json times = Json::array();
   for (const InstructionTimes& each : trace.times) times.push_back({each.start, each.ready, each.end});
+  Json device = Json::array();
+  for (const DeviceWork& work : trace.device) device.push_back({work.name, work.stream, work.start, work.end});
   const Json json = {{"rank", trace.rank},
                      {"replica", trace.replica},
                      {"place", trace.place},
                      {"step", trace.step},
                      {"clock_offset", trace.clock_offset},
                      {"program", Json::parse(program_to_json(trace.program))},
-                     {"times", std::move(times)}};
+                     {"times", std::move(times)},
+                     {"device", std::move(device)}};
   return json.dump();
 }
 
@@ -128,6 +165,10 @@ StepTrace trace_from_json(std::string_view text) {
     trace.program = program_from_json(json.at("program").dump());
     for (const Json& each : json.at("times")) {
       trace.times.push_back({each.at(0).get<double>(), each.at(1).get<double>(), each.at(2).get<double>()});
+    }
+    for (const Json& each : json.value("device", Json::array())) {
+      trace.device.push_back({each.at(0).get<std::string>(), each.at(1).get<int64_t>(), each.at(2).get<double>(),
+                              each.at(3).get<double>()});
     }
   } catch (const Json::exception& error) {
     throw UsageError(fmt::format("this is no trace: {}", error.what()), "observe.trace_steps makes a run write traces");
@@ -177,14 +218,38 @@ std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
   return reports;
 }
 
+std::vector<DeviceReport> report_devices(const std::vector<StepTrace>& traces) {
+  std::vector<DeviceReport> reports;
+  for (const StepTrace& trace : traces) {
+    if (trace.device.empty()) continue;
+    std::map<int64_t, Stretches> streams;
+    for (const DeviceWork& work : trace.device) {
+      if (!is_copy_of_host(work.name)) streams[work.stream].emplace_back(work.start, work.end);
+    }
+    Stretches computing, moving;
+    for (auto& [stream, stretches] : streams) {
+      stretches = joined(std::move(stretches));
+      if (length(stretches) > length(computing)) computing = stretches;
+    }
+    for (const auto& [stream, stretches] : streams) {
+      if (stretches != computing) moving.insert(moving.end(), stretches.begin(), stretches.end());
+    }
+    moving = joined(std::move(moving));
+    reports.push_back({trace.step, trace.rank, 1000 * length(computing), 1000 * length(moving),
+                       1000 * length_of_both(computing, moving)});
+  }
+  return reports;
+}
+
 std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::vector<TraceReport>& reports) {
   double first = std::numeric_limits<double>::infinity();
   for (const StepTrace& trace : traces) {
     if (!trace.times.empty()) first = std::min(first, trace.times[0].start + trace.clock_offset);
   }
-  enum Thread { kMeasured = 1, kWaits = 2, kPredicted = 3 };
+  enum Thread { kMeasured = 1, kWaits = 2, kPredicted = 3, kFirstStream = 10 };
   Json events = Json::array();
   std::map<int, bool> named;
+  std::set<std::pair<int, int>> streams;  // that have a name
   // By step, replica and pipeline rank: the rank, and when it began to compute.
   std::map<std::tuple<int64_t, int, int>, std::pair<int, double>> starts;
   for (const StepTrace& trace : traces) {
@@ -210,6 +275,14 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
         events.push_back(
             event("wait", "wait", trace.rank, kWaits, 1e6 * (t.start + offset), 1e6 * (t.ready - t.start)));
       }
+    }
+    for (const DeviceWork& work : trace.device) {
+      const int thread = kFirstStream + static_cast<int>(work.stream);
+      if (streams.insert({trace.rank, thread}).second) {
+        events.push_back(name_of_thread(trace.rank, thread, fmt::format("GPU, stream {}", work.stream)));
+      }
+      events.push_back(
+          event(work.name, "device", trace.rank, thread, 1e6 * (work.start + offset), 1e6 * (work.end - work.start)));
     }
     if (trace.place == 0) starts[{trace.step, trace.replica, trace.program.pipeline_rank}] = {trace.rank, begin};
   }

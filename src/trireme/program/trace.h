@@ -21,6 +21,14 @@ struct InstructionTimes {
   bool operator==(const InstructionTimes&) const = default;
 };
 
+/// A kernel or a copy on a GPU, in seconds of the rank's clock.
+struct DeviceWork {
+  std::string name;
+  int64_t stream = 0;
+  double start = 0, end = 0;
+  bool operator==(const DeviceWork&) const = default;
+};
+
 struct StepTrace {
   int rank = 0;     ///< of the world
   int replica = 0;  ///< of the model
@@ -29,6 +37,7 @@ struct StepTrace {
   double clock_offset = 0;  ///< seconds to be added to get rank 0's time
   Program program;
   std::vector<InstructionTimes> times;  ///< one an instruction; those that ran inside a backward pass have none (0)
+  std::vector<DeviceWork> device;       ///< of the rank's GPU
   bool operator==(const StepTrace&) const = default;
 };
 
@@ -49,6 +58,17 @@ struct TraceReport {
 /// The traces of all ranks, in any order. Of tensor parallelism the first place stands for all. Throws UsageError where
 /// ranks are missing.
 std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces);
+
+/// How much of what a rank's GPU sent, gathered and summed it did beside computing.
+struct DeviceReport {
+  int64_t step = 0;
+  int rank = 0;
+  double computing_ms = 0;  ///< while the busiest stream worked
+  double moving_ms = 0;     ///< while others did; copies from and to the host do not count
+  double hidden_ms = 0;     ///< of these, while the busiest stream worked, too
+};
+/// Of traces with work of a GPU.
+std::vector<DeviceReport> report_devices(const std::vector<StepTrace>& traces);
 
 /// Events for Perfetto and chrome://tracing: a process for each rank, with what was measured and what was predicted.
 std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::vector<TraceReport>& reports);

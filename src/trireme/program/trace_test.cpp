@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
@@ -86,6 +87,31 @@ TEST(Trace, ChromeHasAProcessForEachRank) {
   }
   EXPECT_EQ(measured, 6);
   EXPECT_EQ(predicted, 12);
+}
+
+TEST(Trace, TellsWhatAGpuHides) {
+  StepTrace trace;
+  trace.rank = 1;
+  trace.step = 7;
+  // Two kernels overlap in part on the busiest stream; one gather is inside, one half outside, one apart.
+  trace.device = {{"product", 7, 0.010, 0.020},    {"product", 7, 0.018, 0.030}, {"gather", 21, 0.012, 0.016},
+                  {"gather", 21, 0.028, 0.032},    {"sum", 22, 0.040, 0.041},    {"sum", 22, 0.013, 0.014},
+                  {"Memcpy HtoD", 9, 0.000, 0.050}};
+  const std::vector<DeviceReport> reports = report_devices({StepTrace(), trace});
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_EQ(reports[0].step, 7);
+  EXPECT_EQ(reports[0].rank, 1);
+  EXPECT_NEAR(reports[0].computing_ms, 20, 1e-9);
+  EXPECT_NEAR(reports[0].moving_ms, 9, 1e-9);
+  EXPECT_NEAR(reports[0].hidden_ms, 6, 1e-9);
+
+  std::vector<StepTrace> traces = perfect_traces(programs_of("1f1b", 2, 3), StageTimes::equal(2, 1, 1, 1, 0));
+  traces[0].device = trace.device;
+  EXPECT_EQ(trace_from_json(trace_to_json(traces[0])), traces[0]);
+  const auto chrome = nlohmann::json::parse(traces_to_chrome(traces, report_traces(traces)));
+  const auto& events = chrome.at("traceEvents");
+  EXPECT_EQ(std::count_if(events.begin(), events.end(), [](const auto& e) { return e.value("cat", "") == "device"; }),
+            7);
 }
 
 }  // namespace

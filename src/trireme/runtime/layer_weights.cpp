@@ -9,6 +9,14 @@ LayerWeights::LayerWeights(ParameterStore& store, size_t stage, size_t first, st
                            bool keep)
     : store_(store), stage_(stage), first_(first), groups_(std::move(groups)), keep_(keep) {}
 
+void LayerWeights::expect(int group) {
+  const Group expected{stage_, group};
+  const auto is_needed = [&](const std::vector<Group>& layer) {
+    return std::find(layer.begin(), layer.end(), expected) != layer.end();
+  };
+  if (std::any_of(groups_.begin(), groups_.end(), is_needed)) expected_.push_back(expected);
+}
+
 void LayerWeights::before(size_t layer) {
   need(layer - first_);
   look_ahead(layer - first_ + 1);

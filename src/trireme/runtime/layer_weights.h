@@ -28,8 +28,9 @@ class LayerWeights {
   /// from the forward to the backward pass.
   LayerWeights(ParameterStore& store, size_t stage, size_t first, std::vector<std::vector<Group>> groups, bool keep);
 
-  /// The program's AllGather: the next pass needs this group of the stage.
-  void expect(int group) { expected_.push_back({stage_, group}); }
+  /// The program's AllGather: the next pass needs this group of the stage. (Not so where a weight that layers share
+  /// lies in another group.)
+  void expect(int group);
   /// Around each layer of a forward pass.
   void before(size_t layer);
   void after(size_t layer, const torch::Tensor& output);

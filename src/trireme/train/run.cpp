@@ -20,6 +20,7 @@
 #include "trireme/observe/report.h"
 #include "trireme/observe/run_folder.h"
 #include "trireme/observe/tensorboard.h"
+#include "trireme/tensor/device_trace.h"
 #include "trireme/train/share_result.h"
 #include "trireme/train/sums.h"
 #include "trireme/train/trainer_checkpoints.h"
@@ -267,8 +268,13 @@ class Run {
       const bool enough = options_.stop_after > 0 && trainer_.steps_done() + 1 - first_step_ >= options_.stop_after;
       const bool traced = is_traced();
       trainer_.set_tracing(traced);
-      const StepReport step = trainer_.step(asked_to_stop != 0 || enough);
-      if (traced) write_trace();
+      StepReport step;
+      const auto take_step = [&] { step = trainer_.step(asked_to_stop != 0 || enough); };
+      if (traced) {
+        write_trace(trace_device(trainer_.device(), take_step));
+      } else {
+        take_step();
+      }
       if (!step.bad.empty() && config_.train.on_nan == "rollback") {
         warn(step.bad);
         roll_back(++rollbacks);
@@ -308,8 +314,9 @@ class Run {
   }
 
   /// A trace that cannot be written stops nobody.
-  void write_trace() const {
-    const StepTrace trace = trainer_.trace();
+  void write_trace(std::vector<DeviceWork> device_work) const {
+    StepTrace trace = trainer_.trace();
+    trace.device = std::move(device_work);
     try {
       std::filesystem::create_directories(paths_.traces());
       replace_file(paths_.traces() / fmt::format("step-{:06}-rank-{:05}.json", trace.step, trace.rank),

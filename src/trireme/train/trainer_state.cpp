@@ -64,8 +64,14 @@ void Trainer::set_tracing(bool on) {
 }
 
 StepTrace Trainer::trace() const {
-  return {world_.rank(),        groups_.replica,   groups_.place, steps_done_, clock_offset_.value_or(0),
-          executor_->program(), executor_->trace()};
+  return {world_.rank(),
+          groups_.replica,
+          groups_.place,
+          steps_done_,
+          clock_offset_.value_or(0),
+          executor_->program(),
+          executor_->trace(),
+          {}};
 }
 
 StateParts Trainer::state_parts() const {

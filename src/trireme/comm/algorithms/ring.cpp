@@ -10,7 +10,7 @@ void all_reduce_ring(Messenger& messenger, Data data, ReduceOp op) {
   if (p == 1) return;
   const int next = (rank + 1) % p, previous = (rank + p - 1) % p;
   const size_t largest = part_of(data.count, p, 0).count;
-  const size_t block = std::max<size_t>(Messenger::kBlockBytes / size_of(data.type), 1);
+  const size_t block = std::max<size_t>(messenger.block_bytes() / size_of(data.type), 1);
   const size_t blocks = std::max<size_t>((largest + block - 1) / block, 1);
 
   // Block b of the slice that is sent in step s: a slice moves on by one rank each step.

@@ -42,6 +42,8 @@ class Link {
   /// For poll(); -1 where there is nothing to poll (yet).
   virtual int read_fd() const { return -1; }
   virtual int write_fd() const { return -1; }
+  /// `bytes` more are awaited: poll() may sleep on until so many have come, or as many as are worth waking for.
+  virtual void expect(size_t bytes) { (void)bytes; }
 };
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -11,6 +12,9 @@
 
 namespace trireme {
 namespace {
+
+// Waking for each packet of a long message costs more than moving it, and takes the core from whoever computes.
+constexpr size_t kWorthWaking = 1024 * 1024;
 
 class TcpLink : public Link {
  public:
@@ -48,6 +52,12 @@ class TcpLink : public Link {
   int read_fd() const override { return in_.fd(); }
   int write_fd() const override { return out_.fd(); }
 
+  void expect(size_t bytes) override {
+    const int least = static_cast<int>(std::clamp<size_t>(bytes, 1, kWorthWaking));
+    if (least == wakes_at_ || !in_.valid()) return;
+    if (setsockopt(in_.fd(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least) == 0) wakes_at_ = least;
+  }
+
  private:
   // On a thread of its own, since a peer that has stopped lets its callers wait, and they have deadlines to keep. Most
   // answer within the first moment.
@@ -74,6 +84,7 @@ class TcpLink : public Link {
   uint64_t channel_;
   Clock::duration open_timeout_;
   Socket out_, in_;
+  int wakes_at_ = 1;             // bytes that have come, as the kernel knows it
   std::future<Socket> opening_;  // its end waits for the thread
 };
 

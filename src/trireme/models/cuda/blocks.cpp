@@ -22,6 +22,10 @@ Matmul with_bias(const at::Tensor& bias, const at::Tensor& add = {}) {
   return more;
 }
 
+// A wide model is short of memory, and a norm is little work beside its products: its backward computes the norm again,
+// to the same bits, instead of keeping it.
+bool computes_norm_again(const at::Tensor& x) { return x.size(-1) > 1024; }
+
 class MlpBlock : public torch::autograd::Function<MlpBlock> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scale,
@@ -34,21 +38,25 @@ class MlpBlock : public torch::autograd::Function<MlpBlock> {
     more.epilogue = Epilogue::kBiasGelu;
     more.aux = before_gelu.mutable_data_ptr();
     const auto inner = times_weight(norm.y, up, more);
-    context->save_for_backward({x, scale, up, down, norm.y, norm.mean, norm.rstd, before_gelu, inner, up_bias});
+    context->save_for_backward({x, scale, up, down, computes_norm_again(x) ? at::Tensor() : norm.y, norm.mean,
+                                norm.rstd, before_gelu, inner, up_bias, shift});
+    context->saved_data["eps"] = eps;
     return times_weight(inner, down, with_bias(last_bias, x));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     demand_first_order("mlp_block");
     const auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &scale = saved[1], &up = saved[2], &down = saved[3], &normed = saved[4],
-               &before_gelu = saved[7], &inner = saved[8], &vector = saved[9];
+    const auto &x = saved[0], &scale = saved[1], &up = saved[2], &down = saved[3], &before_gelu = saved[7],
+               &inner = saved[8], &vector = saved[9], &shift = saved[10];
     const auto dy = packed(gradients[0]);
     const auto d_down = gradient_of_weight(dy, inner), d_down_bias = column_sums(dy, vector);
     Matmul more;
     more.epilogue = Epilogue::kGeluBackward;
     more.aux = before_gelu.mutable_data_ptr();
     const auto d_inner = gradient_of_x(dy, down, more);
+    const auto normed =
+        saved[4].defined() ? saved[4] : apply_layer_norm(x, scale, shift, context->saved_data["eps"].toDouble()).y;
     const auto d_up = gradient_of_weight(d_inner, normed), d_up_bias = column_sums(d_inner, vector);
     const auto d_normed = gradient_of_x(d_inner, up);
     const NormGradients norm = layer_norm_backward(d_normed, x, scale, saved[5], saved[6], dy);

@@ -2,13 +2,16 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
+#include "trireme/comm/clock_offset.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/device_trace.h"
 
 namespace trireme {
 
-std::vector<KernelTime> profile(const torch::Device& device, const std::function<void()>& work) {
+std::vector<DeviceWork> trace_device(const torch::Device& device, const std::function<void()>& work) {
   namespace profiler = torch::profiler::impl;
   if (!device.is_cuda()) {
     work();
@@ -19,15 +22,28 @@ std::vector<KernelTime> profile(const torch::Device& device, const std::function
   synchronize(device);
   torch::autograd::profiler::prepareProfiler(config, activities);
   torch::autograd::profiler::enableProfiler(config, activities);
+  // The profiler has the time of day, traces have that of the rank's clock.
+  const double own_clock = clock_seconds();
+  const double day = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   work();
   synchronize(device);
   const auto result = torch::autograd::profiler::disableProfiler();
-  std::map<std::string, KernelTime> by_name;
+  std::vector<DeviceWork> all;
   for (const auto& event : result->events()) {
     if (event.deviceType() != c10::DeviceType::CUDA) continue;
-    KernelTime& kernel = by_name[event.name()];
-    kernel.name = event.name();
-    kernel.us += static_cast<double>(event.durationNs()) / 1000;
+    const double start = 1e-9 * static_cast<double>(event.startNs()) - day + own_clock;
+    all.push_back({event.name(), static_cast<int64_t>(event.deviceResourceId()), start,
+                   start + 1e-9 * static_cast<double>(event.durationNs())});
+  }
+  return all;
+}
+
+std::vector<KernelTime> profile(const torch::Device& device, const std::function<void()>& work) {
+  std::map<std::string, KernelTime> by_name;
+  for (const DeviceWork& each : trace_device(device, work)) {
+    KernelTime& kernel = by_name[each.name];
+    kernel.name = each.name;
+    kernel.us += 1e6 * (each.end - each.start);
     ++kernel.count;
   }
   std::vector<KernelTime> kernels;
