@@ -283,34 +283,53 @@ TEST(Uses, AWorkerMayHaveOnlySomeOfTheKeys) {
   group.start(2);
   using Names = std::vector<std::string>;
   const std::vector<std::optional<Names>> uses = {Names{"left", "both"}, Names{"right", "both"}, std::nullopt, Names{}};
+  std::vector<std::string> errors(4);
   std::vector<std::jthread> threads;
-  std::atomic<int> good{0};
   for (int w = 0; w < 4; ++w) {
     threads.emplace_back([&, w] {
-      WorkerOptions options = group.worker_options(w);
-      options.uses = uses[static_cast<size_t>(w)];
-      Worker worker(options);
-      if (w == 2) {
-        for (const Key& key : group.keys) worker.init(key.name, std::vector<float>(key.count, 0.f)).wait();
-      }
-      for (uint64_t clock = 0; clock < 3; ++clock) {
-        for (const Key& key : group.keys) {
-          const bool used =
-              !options.uses || std::find(options.uses->begin(), options.uses->end(), key.name) != options.uses->end();
-          if (!used) continue;
-          std::vector<float> weight(key.count);
-          worker.pull(key.name, weight, {.clock = clock}).wait();
-          const float each = key.name == "both" ? 3.f : 2.f;  // workers that use it, each pushes ones
-          for (const float value : weight) ASSERT_EQ(value, -each * static_cast<float>(clock));
-          worker.push(key.name, std::vector<float>(key.count, 1.f), {.clock = clock, .lr = 1}).wait();
+      try {
+        WorkerOptions options = group.worker_options(w);
+        options.uses = uses[static_cast<size_t>(w)];
+        Worker worker(options);
+        if (w == 2) {
+          for (const Key& key : group.keys) worker.init(key.name, std::vector<float>(key.count, 0.f)).wait();
         }
+        for (uint64_t clock = 0; clock < 3; ++clock) {
+          for (const Key& key : group.keys) {
+            const bool used =
+                !options.uses || std::find(options.uses->begin(), options.uses->end(), key.name) != options.uses->end();
+            if (!used) continue;
+            std::vector<float> weight(key.count);
+            worker.pull(key.name, weight, {.clock = clock}).wait();
+            const float each = key.name == "both" ? 3.f : 2.f;  // workers that use it, each pushes ones
+            for (const float value : weight) EXPECT_EQ(value, -each * static_cast<float>(clock));
+            worker.push(key.name, std::vector<float>(key.count, 1.f), {.clock = clock, .lr = 1}).wait();
+          }
+        }
+        worker.close();
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(w)] = error.what();
       }
-      worker.close();
-      ++good;
     });
   }
   threads.clear();
-  EXPECT_EQ(good.load(), 4);
+  EXPECT_EQ(errors, std::vector<std::string>(4));
+}
+
+TEST(Uses, ARoundEndsWhenALateWorkerSaysThatItDoesNotUseTheKey) {
+  Group group;
+  group.settings.num_workers = 2;
+  group.keys = {{"used", 50, 0, true}, {"other", 60, 0, true}};
+  group.start(1);
+  Worker first(group.worker_options(0));
+  for (const Key& key : group.keys) first.init(key.name, std::vector<float>(key.count, 0.f)).wait();
+  first.push("used", std::vector<float>(50, 1.f), {.clock = 0, .lr = 1}).wait();
+  WorkerOptions late = group.worker_options(1);
+  late.uses = std::vector<std::string>{"other"};
+  Worker second(late);
+  std::vector<float> weight(50);
+  first.pull("used", weight, {.clock = 1}).wait();
+  EXPECT_EQ(weight, std::vector<float>(50, -1.f));
 }
 
 }  // namespace

@@ -142,6 +142,8 @@ void Shard::join(const Event& event) {
   std::sort(worker.join.uses.begin(), worker.join.uses.end());
   worker.presence = Presence::kHere;
   changes_.others = true;
+  // Until now others' rounds have waited for all keys from it.
+  for (const uint32_t piece : own_) advance(piece);
 }
 
 void Shard::leave(uint32_t worker) {
