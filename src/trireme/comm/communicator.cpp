@@ -152,7 +152,6 @@ auto prepare_reduce_scatter(Communicator::Impl& group, ConstData in, Data out, R
                     if (group.shared) return group.shared->reduce_scatter(call, in, out, op);
                     Messenger messenger = group.messenger(call);
                     reduce_scatter_by_messages(messenger, in, out, op);
-                    finish(op, out.type, out.bytes, out.count, static_cast<size_t>(group.size()));
                   }};
 }
 
@@ -167,7 +166,6 @@ auto prepare_reduce_scatter_v(Communicator::Impl& group, ConstData in, Data out,
                     if (group.shared) return group.shared->reduce_scatter_v(call, in, out, list, op);
                     Messenger messenger = group.messenger(call);
                     reduce_scatter_v_by_messages(messenger, in, out, list, op);
-                    finish(op, out.type, out.bytes, out.count, static_cast<size_t>(group.size()));
                   }};
 }
 
@@ -201,8 +199,7 @@ void run_all_reduce(Communicator::Impl& group, const Call& call, Data data, Redu
       all_reduce_butterfly(messenger, data, op);
       break;
     default:
-      all_reduce_ordered(messenger, data, op);
-      break;
+      return all_reduce_ordered(messenger, data, op);  // divides, too
   }
   finish(op, data.type, data.bytes, data.count, static_cast<size_t>(group.size()));
 }

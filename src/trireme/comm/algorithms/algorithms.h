@@ -2,7 +2,8 @@
 // collectives.cpp.
 //
 // All of them work for any number of ranks and any length, 0 included. `data` holds this rank's contribution before and
-// the result after; an average is the caller's: it divides the sum. Costs are for p ranks and n bytes.
+// the result after; an average is the caller's: it divides the sum, but for all_reduce_ordered and reduce-scatters,
+// which do. Costs are for p ranks and n bytes.
 #pragma once
 
 #include <span>

@@ -77,7 +77,7 @@ void reduce_own_part(Messenger& messenger, ConstData in, Data out, ReduceOp op, 
         sources[i] = peer == rank ? own.bytes : scratch[b & 1][i].data();
       }
       void* const destinations[] = {out.part(b * block, own.count).bytes};
-      reduce_tree(op, in.type, sources, destinations, own.count);
+      reduce_tree(op, in.type, sources, destinations, own.count, static_cast<size_t>(p));
     }
     block_done(b, sends.front());
     sends.pop_front();
