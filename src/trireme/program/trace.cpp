@@ -226,13 +226,16 @@ std::vector<DeviceReport> report_devices(const std::vector<StepTrace>& traces) {
     for (const DeviceWork& work : trace.device) {
       if (!is_copy_of_host(work.name)) streams[work.stream].emplace_back(work.start, work.end);
     }
+    int64_t busiest = 0;
     Stretches computing, moving;
     for (auto& [stream, stretches] : streams) {
       stretches = joined(std::move(stretches));
-      if (length(stretches) > length(computing)) computing = stretches;
+      if (length(stretches) <= length(computing)) continue;
+      computing = stretches;
+      busiest = stream;
     }
     for (const auto& [stream, stretches] : streams) {
-      if (stretches != computing) moving.insert(moving.end(), stretches.begin(), stretches.end());
+      if (stream != busiest) moving.insert(moving.end(), stretches.begin(), stretches.end());
     }
     moving = joined(std::move(moving));
     reports.push_back({trace.step, trace.rank, 1000 * length(computing), 1000 * length(moving),
