@@ -1,9 +1,9 @@
 // A rank that works on GPU memory: gpu_comm_program [KEY=VALUE]…
 //
-//   backend=auto|nccl|ipc   short=1 fewer cases   call_ms=N patience for a call   attach_anyway=1 with a GPU or without
-//   mode=check     every operation against the host's result; one line each, "all right" at the end
-//   mode=bench     microseconds of an all-reduce for 4 KiB to 64 MiB
-//   mode=loop      all-reduces until something happens. stuck=RANK: that one puts a kernel of 20 s in front of one;
+//   backend=auto|nccl|ipc|mpi   short=1 fewer cases   call_ms=N patience for a call   attach_anyway=1 with a GPU or
+//   without mode=check     every operation against the host's result; one line each, "all right" at the end mode=bench
+//   microseconds of an all-reduce for 4 KiB to 64 MiB mode=loop      all-reduces until something happens. stuck=RANK:
+//   that one puts a kernel of 20 s in front of one;
 //                  absent=RANK: that one stays away; mismatch=count|type|reduction|place|order: rank 1 differs
 //
 // Ends like loop_program: "caught NS CULPRIT MESSAGE" and exit code 3 for a CommError, "error MESSAGE" and 1 for
@@ -198,8 +198,9 @@ int main(int argc, char** argv) {
   trireme::die_with_parent();
   try {
     const int code = trireme::run(trireme::Words(argc, argv));
-    // CUDA's own clean-up would wait for kernels that are stuck on purpose.
     std::fflush(nullptr);
+    if (code == 0) return 0;  // MPI has an end of its own
+    // CUDA's own clean-up would wait for kernels that are stuck on purpose.
     _exit(code);
   } catch (const std::exception& error) {
     fmt::print("error {}\n", error.what());

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <thread>
-
-#include "trireme/comm/cuda/ordered_sum.h"
 
 namespace trireme {
 namespace {
@@ -50,24 +47,12 @@ bool is_floating(DataType type) {
   return type != DataType::kInt32 && type != DataType::kInt64 && type != DataType::kUInt8;
 }
 
-/// The parts of an ordered reduction are whole lines, so that sums run on aligned vectors; the last may be short.
-Part line_part(size_t count, size_t width, size_t parts, size_t index) {
-  const size_t line = 128 / width;
-  const size_t lines = (count + line - 1) / line;
-  const size_t size = (lines + parts - 1) / parts * line;
-  const size_t first = std::min(index * size, count);
-  return {first, std::min(size, count - first)};
-}
-
 }  // namespace
 
 NcclOperations::NcclOperations(Communicator::Impl& impl, int device, std::unique_ptr<NcclLink> link)
-    : GpuBackend(impl, device), link_(std::move(link)) {}
+    : PieceOperations(impl, device, false), link_(std::move(link)) {}
 
-NcclOperations::~NcclOperations() {
-  link_->abort();
-  if (is_healthy() && scratch_ != nullptr) cudaFreeAsync(scratch_, stream_);
-}
+NcclOperations::~NcclOperations() { link_->abort(); }
 
 void NcclOperations::abort() noexcept {
   set_unhealthy();
@@ -94,32 +79,8 @@ std::unique_ptr<GpuOperations> NcclOperations::split(Communicator* child, int co
   return std::make_unique<NcclOperations>(child->impl(), device_, std::move(link));
 }
 
-void NcclOperations::enqueue(const BoardCollectives::Call& call, const GpuRequest& request, GpuTask& base) {
-  auto& task = static_cast<CudaTask&>(base);
-  const DeviceGuard guard(device_);
-  if (request.kind == OperationKind::kAllToAllV) {
-    exchange_counts(call, request);
-  } else {
-    meet(call);
-  }
-  gpu::check(cudaStreamWaitEvent(stream_, task.ready(), 0), "cudaStreamWaitEvent for the operands");
-  issue(request, [&] { call.waiter.check(); });
-  EventPool::Event own = events_->take();
-  const cudaEvent_t event = own.get();
-  gpu::check(cudaEventRecord(event, stream_), "cudaEventRecord of an operation");
-  task.set_enqueued(event, std::move(own));
-  count_traffic(request);
-}
-
-template <typename PieceOf>
-void NcclOperations::send_all(const char* what, const Check& check, PieceOf piece) {
+void NcclOperations::transfer(const char* what, std::span<const Piece> pieces, const Check& check) {
   const int me = rank();
-  const Piece own = piece(me);
-  if (own.in_bytes > 0 && own.in != own.out) {
-    gpu::check(cudaMemcpyAsync(own.in, own.out, own.in_bytes, cudaMemcpyDeviceToDevice, stream_),
-               "cudaMemcpyAsync of this rank's own part");
-  }
-  if (size() == 1) return;
   link_->call(what, check, [&](ncclComm_t comm) {
     ncclResult_t result = ncclGroupStart();
     const auto keep = [&](ncclResult_t next) {
@@ -127,9 +88,9 @@ void NcclOperations::send_all(const char* what, const Check& check, PieceOf piec
     };
     for (int step = 1; step < size(); ++step) {
       const int to = (me + step) % size(), from = (me + size() - step) % size();
-      if (const Piece out = piece(to); out.out_bytes > 0)
+      if (const Piece& out = pieces[static_cast<size_t>(to)]; out.out_bytes > 0)
         keep(ncclSend(out.out, out.out_bytes, ncclUint8, to, comm, stream_));
-      if (const Piece in = piece(from); in.in_bytes > 0)
+      if (const Piece& in = pieces[static_cast<size_t>(from)]; in.in_bytes > 0)
         keep(ncclRecv(in.in, in.in_bytes, ncclUint8, from, comm, stream_));
     }
     const ncclResult_t end = ncclGroupEnd();
@@ -138,99 +99,40 @@ void NcclOperations::send_all(const char* what, const Check& check, PieceOf piec
   });
 }
 
-void NcclOperations::issue(const GpuRequest& request, const Check& check) {
-  const int me = rank(), root = request.root;
-  const size_t p = static_cast<size_t>(size());
+bool NcclOperations::do_natively(const GpuRequest& request, const Check& check) {
+  const int root = request.root;
   const auto* in = request.in.bytes;
   auto* out = request.out.bytes;
   const size_t in_bytes = request.in.num_bytes(), out_bytes = request.out.num_bytes();
   const ncclDataType_t type = nccl_type(type_of(request));
   const ncclRedOp_t op = nccl_op(request.op);
+  const auto call = [&](const char* what, auto body) {
+    link_->call(what, check, body);
+    return true;
+  };
   switch (request.kind) {
     case OperationKind::kBroadcast:
-      if (out_bytes == 0 || p == 1) return;
-      return link_->call("ncclBroadcast", check, [&](ncclComm_t comm) {
-        return ncclBroadcast(out, out, out_bytes, ncclUint8, root, comm, stream_);
-      });
-    case OperationKind::kScatter:
-      return send_all("a scatter over NCCL", check, [&](int member) {
-        Piece piece;
-        if (me == root) {
-          piece.out = in + static_cast<size_t>(member) * out_bytes;
-          piece.out_bytes = out_bytes;
-        }
-        if (member == root) {
-          piece.in = out;
-          piece.in_bytes = out_bytes;
-        }
-        return piece;
-      });
-    case OperationKind::kGather:
-      return send_all("a gather over NCCL", check, [&](int member) {
-        Piece piece;
-        if (member == root) {
-          piece.out = in;
-          piece.out_bytes = in_bytes;
-        }
-        if (me == root) {
-          piece.in = out + static_cast<size_t>(member) * in_bytes;
-          piece.in_bytes = in_bytes;
-        }
-        return piece;
-      });
+      return out_bytes > 0 && size() > 1 && call("ncclBroadcast", [&](ncclComm_t comm) {
+               return ncclBroadcast(out, out, out_bytes, ncclUint8, root, comm, stream_);
+             });
     case OperationKind::kAllGather:
-      if (in_bytes == 0) return;
-      return link_->call("ncclAllGather", check,
-                         [&](ncclComm_t comm) { return ncclAllGather(in, out, in_bytes, ncclUint8, comm, stream_); });
-    case OperationKind::kAllGatherV: {
-      const size_t width = size_of(request.in.type);
-      std::vector<size_t> first(p, 0);
-      for (size_t r = 1; r < p; ++r) first[r] = first[r - 1] + request.recv_counts[r - 1];
-      return send_all("an all-gather over NCCL", check, [&](int member) {
-        const size_t r = static_cast<size_t>(member);
-        return Piece{in, in_bytes, out + first[r] * width, request.recv_counts[r] * width};
-      });
-    }
+      return in_bytes > 0 && call("ncclAllGather", [&](ncclComm_t comm) {
+               return ncclAllGather(in, out, in_bytes, ncclUint8, comm, stream_);
+             });
     case OperationKind::kReduce:
-      if (in_bytes == 0) return;
-      if (needs_order(request)) return reduce_in_order(request, check);
-      return link_->call("ncclReduce", check, [&](ncclComm_t comm) {
-        return ncclReduce(in, me == root ? out : nullptr, request.in.count, type, op, root, comm, stream_);
-      });
+      return in_bytes > 0 && !needs_order(request) && call("ncclReduce", [&](ncclComm_t comm) {
+               return ncclReduce(in, rank() == root ? out : nullptr, request.in.count, type, op, root, comm, stream_);
+             });
     case OperationKind::kReduceScatter:
-      if (out_bytes == 0) return;
-      if (needs_order(request)) return reduce_scatter_in_order(request, check);
-      return link_->call("ncclReduceScatter", check, [&](ncclComm_t comm) {
-        return ncclReduceScatter(in, out, request.out.count, type, op, comm, stream_);
-      });
-    case OperationKind::kReduceScatterV:
-      return reduce_scatter_in_order(request, check);
+      return out_bytes > 0 && !needs_order(request) && call("ncclReduceScatter", [&](ncclComm_t comm) {
+               return ncclReduceScatter(in, out, request.out.count, type, op, comm, stream_);
+             });
     case OperationKind::kAllReduce:
-      if (in_bytes == 0 || p == 1) return;
-      if (needs_order(request)) return reduce_in_order(request, check);
-      return link_->call("ncclAllReduce", check, [&](ncclComm_t comm) {
-        return ncclAllReduce(in, out, request.in.count, type, op, comm, stream_);
-      });
-    case OperationKind::kAllToAll:
-      return send_all("an all-to-all over NCCL", check, [&](int member) {
-        const size_t block = in_bytes / p, at = static_cast<size_t>(member) * block;
-        return Piece{in + at, block, out + at, block};
-      });
-    case OperationKind::kAllToAllV: {
-      const size_t width = size_of(request.in.type);
-      std::vector<size_t> to(p, 0), from(p, 0);
-      for (size_t r = 1; r < p; ++r) {
-        to[r] = to[r - 1] + request.send_counts[r - 1];
-        from[r] = from[r - 1] + request.recv_counts[r - 1];
-      }
-      return send_all("an all-to-all over NCCL", check, [&](int member) {
-        const size_t r = static_cast<size_t>(member);
-        return Piece{in + to[r] * width, request.send_counts[r] * width, out + from[r] * width,
-                     request.recv_counts[r] * width};
-      });
-    }
+      return in_bytes > 0 && !needs_order(request) && call("ncclAllReduce", [&](ncclComm_t comm) {
+               return ncclAllReduce(in, out, request.in.count, type, op, comm, stream_);
+             });
     default:
-      throw Error("this operation is not one that a GPU does: " + std::string(name_of(request.kind)));
+      return false;
   }
 }
 
@@ -240,96 +142,6 @@ bool NcclOperations::needs_order(const GpuRequest& request) const {
   if (!is_floating(type_of(request))) return false;
   // The minimum of a NaN, or of two zeros, is NCCL's own business.
   return size() > 2 || (request.op != ReduceOp::kSum && request.op != ReduceOp::kProduct);
-}
-
-std::byte* NcclOperations::scratch(size_t num_bytes) {
-  if (num_bytes > scratch_bytes_) {
-    // In the order of the stream, so that neither waits for the GPU.
-    if (scratch_ != nullptr) gpu::check(cudaFreeAsync(scratch_, stream_), "cudaFreeAsync");
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
-    gpu::check(cudaMallocAsync(&scratch_, num_bytes, stream_), "cudaMallocAsync of scratch memory");
-    scratch_bytes_ = num_bytes;
-  }
-  return static_cast<std::byte*>(scratch_);
-}
-
-// More sources than a kernel takes are summed in groups, which are whole branches of the tree; a group's sum goes to a
-// received part, never to this rank's own operand.
-void NcclOperations::sum(const GpuRequest& request, std::vector<const void*> sources, void* out, size_t count) {
-  const ReduceOp inner = request.op == ReduceOp::kAverage ? ReduceOp::kSum : request.op;
-  const auto enqueue = [&](ReduceOp op, std::span<const void* const> from, void* to) {
-    const gpu::CombineJob job{from, std::span<void* const>(&to, 1), count};
-    gpu::enqueue_combine(stream_, op, request.in.type, std::span(&job, 1), static_cast<size_t>(size()));
-  };
-  const void* const own = sources[static_cast<size_t>(rank())];
-  while (sources.size() > gpu::kMaxSources) {
-    std::vector<const void*> sums;
-    for (size_t first = 0; first < sources.size(); first += gpu::kMaxSources) {
-      const auto group = std::span(sources).subspan(first, std::min<size_t>(gpu::kMaxSources, sources.size() - first));
-      const void* to = group.size() > 1 && group[0] == own ? group[1] : group[0];
-      if (group.size() > 1) enqueue(inner, group, const_cast<void*>(to));
-      sums.push_back(to);
-    }
-    sources = std::move(sums);
-  }
-  enqueue(request.op, sources, out);
-}
-
-// Both for all-reduce, where everybody needs the sums, and for reduce, where the root does.
-void NcclOperations::reduce_in_order(const GpuRequest& request, const Check& check) {
-  const size_t p = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
-  const size_t width = size_of(request.in.type);
-  const auto part = [&](size_t r) { return line_part(request.in.count, width, p, r); };
-  const Part own = part(me);
-  const size_t stride = part(0).count * width;  // the first part is the longest
-  std::byte* const parts = scratch(stride * p);
-  send_all("the first half of an ordered reduction over NCCL", check, [&](int member) {
-    const size_t r = static_cast<size_t>(member);
-    const Part theirs = part(r);
-    if (r == me) return Piece{};
-    return Piece{request.in.bytes + theirs.first * width, theirs.count * width, parts + r * stride, own.count * width};
-  });
-  std::vector<const void*> sources(p);
-  for (size_t r = 0; r < p; ++r) sources[r] = r == me ? request.in.bytes + own.first * width : parts + r * stride;
-  const bool to_all = request.kind == OperationKind::kAllReduce;
-  const bool is_target = to_all || rank() == request.root;
-  std::byte* const result = is_target ? request.out.bytes + own.first * width : parts + me * stride;
-  if (own.count > 0) sum(request, sources, result, own.count);
-  send_all("the second half of an ordered reduction over NCCL", check, [&](int member) {
-    const size_t r = static_cast<size_t>(member);
-    const Part theirs = part(r);
-    Piece piece;
-    if (r == me) return piece;
-    if (to_all || member == request.root) {
-      piece.out = result;
-      piece.out_bytes = own.count * width;
-    }
-    if (is_target) {
-      piece.in = request.out.bytes + theirs.first * width;
-      piece.in_bytes = theirs.count * width;
-    }
-    return piece;
-  });
-}
-
-void NcclOperations::reduce_scatter_in_order(const GpuRequest& request, const Check& check) {
-  const size_t p = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
-  const size_t own = request.out.num_bytes(), width = size_of(request.in.type);
-  const auto bytes_of = [&](size_t r) { return request.send_counts.empty() ? own : request.send_counts[r] * width; };
-  std::vector<size_t> at(p, 0);
-  for (size_t r = 1; r < p; ++r) at[r] = at[r - 1] + bytes_of(r - 1);
-  const size_t stride = (own + 127) / 128 * 128;
-  std::byte* const parts = scratch(stride * p);
-  send_all("the first half of an ordered reduce-scatter over NCCL", check, [&](int member) {
-    const size_t r = static_cast<size_t>(member);
-    if (r == me) return Piece{};
-    return Piece{request.in.bytes + at[r], bytes_of(r), parts + r * stride, own};
-  });
-  if (own == 0) return;
-  std::vector<const void*> sources(p);
-  for (size_t r = 0; r < p; ++r) sources[r] = r == me ? request.in.bytes + at[me] : parts + r * stride;
-  sum(request, sources, request.out.bytes, request.out.count);
 }
 
 }  // namespace trireme
