@@ -76,7 +76,9 @@ def legal_layouts(keys, count):
 
 
 def measure(name, keys, count, arguments):
-    plan, why = run("plan", *words({**keys, **FIXED}), "--cluster", arguments.cluster, "--gpus", str(count), "--json")
+    tries = ["--try", str(arguments.tries)] if arguments.tries else []
+    plan, why = run("plan", *words({**keys, **FIXED}), "--cluster", arguments.cluster, "--gpus", str(count), *tries,
+                    "--json")
     if plan is None:
         return {"model": name, "processes": count, "error": why}
     chosen = tuple(plan["layout"][axis] for axis in ("dp", "tp", "pp"))
@@ -122,6 +124,7 @@ def main():
     parser.add_argument("--processes", default="2,4")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--tries", type=int, default=0, help="trireme plan --try N (default: none)")
     parser.add_argument("--json", help="a file for all numbers")
     parser.add_argument("--markdown", help="a file for the table")
     arguments = parser.parse_args()

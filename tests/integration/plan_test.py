@@ -146,8 +146,9 @@ class InTraining(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="trireme-plan-")
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def run_in_folder(self, *words):
-        return subprocess.run([TRIREME, *words], capture_output=True, text=True, timeout=120, cwd=self.folder)
+    def run_in_folder(self, *words, environment={}):
+        return subprocess.run([TRIREME, *words], capture_output=True, text=True, timeout=120, cwd=self.folder,
+                              env={**os.environ, **environment})
 
     def test_a_plan_is_run_and_so_is_auto(self):
         done = self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")
@@ -164,6 +165,32 @@ class InTraining(unittest.TestCase):
                                   "--parallel.pp=2")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("pp=2", json.loads(done.stdout)["layout"])
+
+    def test_the_fastest_of_those_tried_is_taken(self):
+        done = self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--try", "2", "--json",
+                                  "--out", "plan.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = json.loads(done.stdout)
+        self.assertEqual(len({trial["layout"] for trial in said["tried"]}), 2)
+        fastest = min(said["tried"], key=lambda trial: trial["measured_seconds"])
+        self.assertAlmostEqual(said["step_seconds"], fastest["predicted_seconds"])
+        degrees = ", ".join(f"{axis} {said['keys']['parallel.' + axis]}" for axis in ("dp", "tp", "pp"))
+        self.assertTrue(fastest["layout"].startswith(degrees), said["tried"])
+        done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--nproc", "2", "--parallel.plan", "try")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("loss", json.loads(done.stdout))
+
+    def test_what_cannot_be_tried_here_is_refused(self):
+        for words, sentence in [(["--cluster", "h100-80gb"], "--try trains on this machine"),
+                                (["--cluster", "laptop", "--uneven"], "does not run --uneven plans")]:
+            done = self.run_in_folder("plan", *self.TINY, "--gpus", "2", "--try", "2", *words)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(sentence, done.stderr)
+        environment = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--parallel.plan", "try", environment=environment)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("trains before the workers start", done.stderr)
 
     def test_a_plan_for_others_is_refused(self):
         self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")

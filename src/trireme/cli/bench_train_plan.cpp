@@ -18,7 +18,10 @@ class Planner {
   explicit Planner(const BenchTrainFlags& flags) : flags_(flags), asked_(resolve(flags.config.sources())) {}
 
   BenchTrainPlan plan() {
-    if (flags_.layouts.empty()) {
+    if (!flags_.cases.empty()) {
+      for (const auto& [name, words] : flags_.cases) plan_.layouts.push_back(add(name, words));
+      plan_.main = plan_.layouts.front();
+    } else if (flags_.layouts.empty()) {
       plan_usual_layouts();
     } else {
       for (const std::string_view layout : split(flags_.layouts, ';')) {

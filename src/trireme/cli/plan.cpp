@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -21,6 +22,7 @@ struct PlanFlags {
   std::string cluster = "h100-80gb", attention = "auto";
   std::string out, graph, memory_limit, check;
   int64_t gpus = 0;
+  size_t tries = 0;
   bool json = false, uneven = false, compression = false;
 };
 
@@ -37,6 +39,7 @@ PlanOptions options_of(const PlanFlags& flags) {
   PlanOptions options;
   if (!flags.memory_limit.empty()) options.memory_limit_bytes = static_cast<double>(parse_bytes(flags.memory_limit));
   options.uneven = flags.uneven;
+  options.num_finalists = flags.tries;
   options.compression = flags.compression;
   if (flags.attention != "auto") options.flash = flags.attention == "flash";
   return options;
@@ -56,6 +59,37 @@ int check_only(const PlanFlags& flags, const Config& config) {
   return 0;
 }
 
+/// The fastest becomes the plan.
+std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& config, const Cluster& cluster,
+                                        int64_t gpus, PlanReport& report) {
+  if (flags.tries == 0) return std::nullopt;
+  const bool on_cores = cluster.device.units == 1;  // a GPU has many
+  if (on_cores != (config.train.device != "cuda")) {
+    throw UsageError(fmt::format("--try trains on this machine with train.device = \"{}\", and the plan is for {}",
+                                 config.train.device, cluster.name),
+                     "give the cluster file of this machine (trireme bench train --write-cluster), or leave out --try");
+  }
+  if (flags.uneven) throw UsageError("--try: the trainer does not run --uneven plans", "leave out one of the two");
+  ConfigArguments arguments = flags.config;
+  arguments.num_processes = static_cast<int>(gpus);
+  PlanTrials trials = try_plans(arguments, config, report.finalists);
+  if (trials.best > 0) {
+    Config chosen = config;
+    apply_plan(report.finalists[trials.best], chosen);
+    PlanOptions options = options_of(flags);
+    options.num_finalists = 0;
+    PlanReport again = explain_plan(chosen, cluster, gpus, options);
+    again.runners_up = {{report.plan.layout_text(), report.simulation.step_seconds, report.simulation.memory_bytes()}};
+    for (Alternative& other : report.runners_up) {
+      if (other.layout != again.plan.layout_text()) again.runners_up.push_back(std::move(other));
+    }
+    again.num_candidates = report.num_candidates;
+    again.num_simulated = report.num_simulated;
+    report = std::move(again);
+  }
+  return trials;
+}
+
 int run(PlanFlags flags) {
   std::string schedule;
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
@@ -68,10 +102,12 @@ int run(PlanFlags flags) {
     const int per_host = cluster.shared_cores > 0 ? cluster.shared_cores : cluster.devices_per_host;
     gpus = std::max(1, cluster.num_hosts) * int64_t{per_host};
   }
-  const PlanReport report = explain_plan(config, cluster, gpus, options_of(flags));
+  PlanReport report = explain_plan(config, cluster, gpus, options_of(flags));
+  const std::optional<PlanTrials> trials = try_finalists(flags, config, cluster, gpus, report);
   if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
   if (!flags.graph.empty()) write_graph(flags.graph, config, report);
-  fmt::print("{}", flags.json ? plan_json(report) + "\n" : plan_text(report));
+  fmt::print("{}", flags.json ? plan_json(report, trials) + "\n" : plan_text(report));
+  if (trials && !flags.json) fmt::print("\n{}", trials_text(*trials));
   if (!flags.out.empty() && !flags.json) fmt::print("\nwritten to {}\n", flags.out);
   return 0;
 }
@@ -101,6 +137,9 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_flag("--compress", flags->compression, "gradients may be compressed, which changes the numbers");
   command->add_option("--check", flags->check, "reads a plan instead, and says whether it is for this model")
       ->type_name("FILE");
+  command->add_option("--try", flags->tries, "trains the best N for some steps on this machine, and takes the fastest")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64));
   command->add_flag("--json", flags->json, "one object on stdout: the fields of simulate, layout, stages, …");
   command->footer(fmt::format(
       "Clusters: {}; or a file (docs/cost_model.md).\n"

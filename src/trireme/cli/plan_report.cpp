@@ -112,7 +112,7 @@ std::string plan_text(const PlanReport& report) {
   return text;
 }
 
-std::string plan_json(const PlanReport& report) {
+std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>& trials) {
   Json json = Json::parse(simulation_json(report.simulation, {}));
   const Plan& plan = report.plan;
   json["keys"] = keys_json(plan);
@@ -129,6 +129,14 @@ std::string plan_json(const PlanReport& report) {
   json["runners_up"] = runners;
   json["would_help"] = helps;
   json["uneven_step_seconds"] = report.uneven ? Json(report.uneven->step_seconds) : Json(nullptr);
+  if (trials) {
+    json["tried"] = Json::array();
+    for (const PlanTrial& trial : trials->trials) {
+      json["tried"].push_back({{"layout", trial.layout},
+                               {"predicted_seconds", trial.predicted_seconds},
+                               {"measured_seconds", trial.measured_seconds}});
+    }
+  }
   json["candidates"] = report.num_candidates;
   json["simulated"] = report.num_simulated;
   return json.dump(2);

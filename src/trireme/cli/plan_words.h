@@ -4,14 +4,20 @@
 #include <string>
 #include <vector>
 
-#include "trireme/config/config.h"
+#include "trireme/cli/config_arguments.h"
+#include "trireme/plan/plan.h"
 
 namespace trireme::cli {
 
-/// "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset or a file; by default a laptop's
-/// cores, or H100s for train.device = "cuda"); everything else is the path of a plan. `told` is what to say about it.
-/// One of the words empties parallel.plan. Throws UsageError for a plan of another model or number of workers, and for
-/// one that no key says; Error where nothing fits.
-std::vector<std::string> plan_words(const Config& config, int num_workers, std::string& told);
+/// What the plan changes in the config; one of the words empties parallel.plan. Throws UsageError for a plan that no
+/// key says.
+std::vector<std::string> words_of_plan(const Plan& plan, const Config& config);
+
+/// `config` is what `arguments` come to. "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset
+/// or a file; by default a laptop's cores, or H100s for train.device = "cuda"); "try" does so, and trains the best few
+/// for some steps; everything else is the path of a plan. `told` is what to say about it. Throws UsageError for a plan
+/// of another model or number of workers, and for one that no key says; Error where nothing fits.
+std::vector<std::string> plan_words(const ConfigArguments& arguments, const Config& config, int num_workers,
+                                    std::string& told);
 
 }  // namespace trireme::cli

@@ -93,8 +93,8 @@ std::vector<std::string> translate_words(std::vector<std::string> words, std::st
 
 Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule,
            const std::vector<Cluster>& kinds) {
-  if (config.parallel.plan == "auto") {
-    throw UsageError("parallel.plan = \"auto\": there is no plan yet",
+  if (config.parallel.plan == "auto" || config.parallel.plan == "try") {
+    throw UsageError(fmt::format("parallel.plan = \"{}\": there is no plan yet", config.parallel.plan),
                      "trireme plan finds one; --out keeps it in a file");
   }
   if (!config.parallel.plan.empty()) return job_of_plan(config, flags, kinds);

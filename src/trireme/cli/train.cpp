@@ -56,9 +56,13 @@ Config resolve_with_plan(Options& options) {
   if (config.parallel.plan.empty()) return config;
   const LaunchEnvironment launched = read_launch_environment();
   const int workers = launched.launcher == Launcher::kAlone ? options.config.num_workers(config) : launched.size;
+  if (config.parallel.plan == "try" && launched.launcher != Launcher::kAlone) {
+    throw UsageError("parallel.plan = \"try\" trains before the workers start, and here they have been started",
+                     "make a plan first: trireme plan --try 3 --out plan.json, then --parallel.plan=plan.json");
+  }
   std::string told;
   std::vector<std::string>& words = options.config.words;
-  const std::vector<std::string> planned = plan_words(config, workers, told);
+  const std::vector<std::string> planned = plan_words(options.config, config, workers, told);
   words.insert(words.end(), planned.begin(), planned.end());
   if (options.config.num_processes == 0) options.config.num_processes = workers;
   if (!options.json) fmt::print(stderr, "{}\n", told);

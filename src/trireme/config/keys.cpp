@@ -115,7 +115,9 @@ std::vector<Key> make_keys() {
        "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
       {KEY(parallel, split), kAny,
        "layers of each stage, \"4,4\", \"4+4\" or \"0-3,4-7\"; empty: stages of equal cost"},
-      {KEY(parallel, plan), kAny, "a plan file, or \"auto\" to ask the planner; empty: the degrees above"},
+      {KEY(parallel, plan), kAny,
+       "a plan file, \"auto\" to ask the planner, or \"try\" to let its best plans show what they can before one is "
+       "taken; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},
       {KEY(parallel, bucket_mb), range(0.001, 4096, "MiB"), "gradients that travel together"},

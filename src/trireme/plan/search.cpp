@@ -21,6 +21,7 @@ constexpr size_t kRefined = 6;      ///< of the best, whose stages are cut again
 constexpr size_t kUnevenTries = 2;  ///< settings that are tried with stages of different shapes
 constexpr double kAsGood = 0.005;   ///< differences that the model cannot tell: the simpler layout wins
 constexpr double kWorthSaying = 0.01;
+constexpr double kWorthTrying = 0.5;  ///< behind the best by the model's word, and yet a finalist
 
 struct Found {
   Candidate candidate;
@@ -40,7 +41,7 @@ class Searcher {
   Searcher(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
       : config_(config), cluster_(cluster), devices_(num_devices), options_(options) {
     if (num_devices < 1) throw UsageError(fmt::format("{} devices", num_devices), "plan for 1 or more");
-    if (!config.parallel.plan.empty() && config.parallel.plan != "auto") {
+    if (!config.parallel.plan.empty() && config.parallel.plan != "auto" && config.parallel.plan != "try") {
       throw UsageError(fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan), "leave it empty");
     }
     if (options.memory_limit_bytes > 0) cluster_.device.memory_bytes = options.memory_limit_bytes;
@@ -53,10 +54,11 @@ class Searcher {
   void run(bool briefly = false) {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
     if (candidates_.empty()) refuse_to_cut();
+    const double margin = options_.num_finalists > 1 ? kWorthTrying : 10 * kAsGood;
     for (const Candidate& candidate : candidates_) {
       if (candidate.least_bytes > limit()) continue;
       const double best = found_.empty() ? 1e300 : best_seconds_;
-      if (candidate.least_seconds > best * (1 + 10 * kAsGood) || simulated_ >= kMostSimulations) break;
+      if (candidate.least_seconds > best * (1 + margin) || simulated_ >= kMostSimulations) break;
       try_candidate(candidate);
     }
     if (found_.empty() && briefly) throw Error(fmt::format("nothing fits into {} devices", devices_));
@@ -84,9 +86,14 @@ class Searcher {
       return std::tuple(l.dp, l.tp, l.pp);
     };
     seen.insert(degrees(best));
+    report.finalists.push_back(report.plan);
     for (const Found& other : found_) {
-      if (report.runners_up.size() >= options_.num_runners_up) break;
-      if (seen.insert(degrees(other)).second) report.runners_up.push_back(alternative(other));
+      const bool is_named = report.runners_up.size() < options_.num_runners_up;
+      const bool is_finalist = report.finalists.size() < options_.num_finalists;
+      if (!is_named && !is_finalist) break;
+      if (!seen.insert(degrees(other)).second) continue;
+      if (is_named) report.runners_up.push_back(alternative(other));
+      if (is_finalist) report.finalists.push_back(plan_of(config_, cluster_, other.candidate, other.simulation));
     }
     report.num_candidates = static_cast<int64_t>(candidates_.size());
     if (options_.explain) {

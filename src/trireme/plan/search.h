@@ -22,6 +22,7 @@ struct PlanOptions {
   bool explain = true;       ///< what else would help, which takes as long again
   std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's software does
   size_t num_runners_up = 5;
+  size_t num_finalists = 0;  ///< plans to try: the best of so many degrees, even where the model sees them behind
 };
 
 struct Alternative {
@@ -34,6 +35,7 @@ struct PlanReport {
   Plan plan;
   Simulation simulation;                ///< of it
   std::vector<Alternative> runners_up;  ///< other degrees, the best of each
+  std::vector<Plan> finalists;          ///< `plan` and the best of other degrees, as many as were asked for
   std::string binding;                  ///< what keeps it from being faster
   std::vector<Alternative> helps;       ///< what more would bring
   std::optional<Alternative> uneven;    ///< the best stages of different shapes, where they are faster
