@@ -46,6 +46,31 @@ TEST_P(EveryModel, LeavesOfSeveralMicroBatches) {
   EXPECT_LT(largest_difference(one, other), 1e-3);
 }
 
+// 24 leaves: 18 and 6, 12 and 8 and 4, 2 and 20 and 2, 22 and 2, 15 and 9, none of them whole branches but by chance.
+TEST_P(EveryModel, UnequalSharesGiveTheSameBits) {
+  const Outcome one = train(config_of(model(), {"--train.clip=0.5"}), 1);
+  for (const auto& [shares, workers] :
+       {std::pair{"3,1", 2}, {"6,4,2", 3}, {"1,10,1", 3}, {"11,1", 2}, {"5,3", 2}, {"1,1", 2}}) {
+    const Config config = config_of(model(), {"--train.clip=0.5", std::string("--parallel.shares=") + shares});
+    expect_equal(one, train(config, workers), shares);
+  }
+}
+
+TEST(UnequalShares, GoWithOtherSettings) {
+  for (const Words& words : std::vector<Words>{{"--parallel.zero=1"},
+                                               {"--parallel.zero=2"},
+                                               {"--train.leaves=8", "--train.recompute=full"},
+                                               {"--precision.compute=bfloat16", "--precision.gradients=compute"},
+                                               {"--model.dropout=0.3", "--parallel.overlap=false"}}) {
+    Words unequal = words;
+    unequal.push_back("--parallel.shares=3,1");
+    expect_equal(train(config_of("gpt2", words), 2), train(config_of("gpt2", unequal), 2), words[0]);
+  }
+  const Words tensor = {"--parallel.tp=2", "--parallel.dp=2"};
+  expect_equal(train(config_of("gpt2", tensor), 4),
+               train(config_of("gpt2", {tensor[0], tensor[1], "--parallel.shares=1,3"}), 4), "tp");
+}
+
 TEST_P(EveryModel, BucketsAndOverlapDoNotChangeBits) {
   constexpr int workers = 4;
   const Outcome reference = train(config_of(model()), workers, 2);

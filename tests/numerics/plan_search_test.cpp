@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "trireme/base/error.h"
+#include "trireme/config/check.h"
 #include "trireme/config/resolve.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/search.h"
@@ -38,6 +39,30 @@ TEST(Plan, IsWhatTheSimulatorSaysOfIt) {
   EXPECT_DOUBLE_EQ(again.memory_bytes(), report.plan.predicted.memory_bytes_per_gpu);
   EXPECT_TRUE(report.plan.predicted.fits);
   EXPECT_EQ(report.plan.world_size, 8);
+}
+
+TEST(Mix, FasterDevicesGetMoreOfTheBatch) {
+  const Config config = gpt(12, 1024, 96, {"--train.micro_batch=1"});
+  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  const PlanReport report = explain_plan(config, kinds, 8, {.explain = false});
+  const PlanReport slow = explain_plan(config, kinds[1], 8, {.explain = false});
+  EXPECT_EQ(report.plan.cluster, "a100-80gb+v100-16gb");
+  ASSERT_FALSE(report.plan.keys.shares.empty());
+  EXPECT_LT(report.plan.predicted.step_seconds, 0.8 * slow.plan.predicted.step_seconds);
+  // The trainer can run it, and the simulator says the same of its keys.
+  Config planned = config;
+  apply_plan(plan_from_json(plan_to_json(report.plan), "plan.json"), planned);
+  EXPECT_NO_THROW(check(planned, 8));
+  EXPECT_DOUBLE_EQ(simulate_mix(job_of(planned), kinds).step_seconds, report.plan.predicted.step_seconds);
+  // No other division of the batch between the two kinds is faster.
+  Job job = job_of(planned);
+  const int64_t half = job.layout.dp / 2, all = config.train.global_batch / half;
+  for (int64_t first = 1; first < all; ++first) {
+    job.layout.shares.assign(static_cast<size_t>(job.layout.dp), all - first);
+    std::fill_n(job.layout.shares.begin(), half, first);
+    EXPECT_GE(simulate_mix(job, kinds).step_seconds, report.plan.predicted.step_seconds) << first;
+  }
+  EXPECT_THROW(explain_plan(config, kinds, 7), UsageError);
 }
 
 TEST(Plan, GoesToAFileAndBack) {

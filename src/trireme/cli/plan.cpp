@@ -26,15 +26,6 @@ struct PlanFlags {
   bool json = false, uneven = false, compression = false;
 };
 
-Cluster one_cluster(const std::string& name) {
-  const std::vector<Cluster> kinds = find_clusters(name);
-  if (kinds.size() > 1) {
-    throw UsageError(fmt::format("{} mixes {} kinds of hosts, and a plan is for one", name, kinds.size()),
-                     "plan for the slower kind, and simulate the plan on the mix");
-  }
-  return kinds.front();
-}
-
 PlanOptions options_of(const PlanFlags& flags) {
   PlanOptions options;
   if (!flags.memory_limit.empty()) options.memory_limit_bytes = static_cast<double>(parse_bytes(flags.memory_limit));
@@ -60,15 +51,17 @@ int check_only(const PlanFlags& flags, const Config& config) {
 }
 
 /// The fastest becomes the plan.
-std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& config, const Cluster& cluster,
+std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& config, const std::vector<Cluster>& kinds,
                                         int64_t gpus, PlanReport& report) {
   if (flags.tries == 0) return std::nullopt;
+  const Cluster& cluster = kinds.front();
   const bool on_cores = cluster.device.units == 1;  // a GPU has many
   if (on_cores != (config.train.device != "cuda")) {
     throw UsageError(fmt::format("--try trains on this machine with train.device = \"{}\", and the plan is for {}",
                                  config.train.device, cluster.name),
                      "give the cluster file of this machine (trireme bench train --write-cluster), or leave out --try");
   }
+  if (kinds.size() > 1) throw UsageError("--try: this machine is of one kind", "leave out --try for a mix");
   if (flags.uneven) throw UsageError("--try: the trainer does not run --uneven plans", "leave out one of the two");
   ConfigArguments arguments = flags.config;
   arguments.num_processes = static_cast<int>(gpus);
@@ -96,14 +89,15 @@ int run(PlanFlags flags) {
   if (!schedule.empty()) flags.config.words.push_back("--parallel.schedule=" + schedule);
   const Config config = resolve(flags.config.sources(""));
   if (!flags.check.empty()) return check_only(flags, config);
-  const Cluster cluster = one_cluster(flags.cluster);
+  const std::vector<Cluster> kinds = find_clusters(flags.cluster);
+  const Cluster& cluster = kinds.front();
   int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
   if (gpus == 0) {
     const int per_host = cluster.shared_cores > 0 ? cluster.shared_cores : cluster.devices_per_host;
-    gpus = std::max(1, cluster.num_hosts) * int64_t{per_host};
+    gpus = std::max(1, cluster.num_hosts) * int64_t{per_host} * static_cast<int64_t>(kinds.size());
   }
-  PlanReport report = explain_plan(config, cluster, gpus, options_of(flags));
-  const std::optional<PlanTrials> trials = try_finalists(flags, config, cluster, gpus, report);
+  PlanReport report = explain_plan(config, kinds, gpus, options_of(flags));
+  const std::optional<PlanTrials> trials = try_finalists(flags, config, kinds, gpus, report);
   if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
   if (!flags.graph.empty()) write_graph(flags.graph, config, report);
   fmt::print("{}", flags.json ? plan_json(report, trials) + "\n" : plan_text(report));

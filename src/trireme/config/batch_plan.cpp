@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -91,7 +93,56 @@ std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t
   return either(cure, working_replicas(config)) + "; " + fixed;
 }
 
+constexpr int64_t kMostShare = 1'000'000;
+
+/// parallel.shares, each a number of leaves.
+std::vector<int64_t> leaves_of_shares(const Config& config, const BatchPlan& plan) {
+  std::vector<int64_t> shares = shares_of(config);
+  const std::string& text = config.parallel.shares;
+  const int64_t sum = std::accumulate(shares.begin(), shares.end(), int64_t{0});
+  if (static_cast<int64_t>(shares.size()) != plan.dp) {
+    throw UsageError(
+        fmt::format("parallel.shares = \"{}\" has {} shares, and there are {} replicas", text, shares.size(), plan.dp),
+        "give one for each");
+  }
+  if (plan.leaves % sum != 0) {
+    const std::vector<int64_t> working = working_leaves(plan.num_micro_batches, sum);
+    throw UsageError(
+        fmt::format("parallel.shares = \"{}\" are {} parts, and train.leaves = {} cannot be split into them", text, sum,
+                    plan.leaves),
+        working.empty() ? fmt::format("make train.global_batch a multiple of {} micro-batches", sum)
+                        : fmt::format("train.leaves = {} would work; leaves are part of what fixes the "
+                                      "numbers: another count changes their last bits",
+                                      alternatives(working)));
+  }
+  for (int64_t& share : shares) share *= plan.leaves / sum;
+  return shares;
+}
+
 }  // namespace
+
+std::vector<int64_t> shares_of(const Config& config) {
+  const std::string& text = config.parallel.shares;
+  std::vector<int64_t> shares;
+  for (const std::string_view word : split(text, ',')) {
+    int64_t share = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), share);
+    if (error != std::errc() || end != word.data() + word.size() || share < 1 || share > kMostShare) {
+      throw UsageError(
+          fmt::format("parallel.shares = \"{}\" {}: \"{}\" is no share", text, origin(config, "parallel.shares"), word),
+          "give a number of 1 or more for each replica: \"3,1\"");
+    }
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+int64_t BatchPlan::first_micro_batch(int64_t replica) const {
+  if (shares.empty()) return replica * accumulation;
+  int64_t first = 0;
+  for (int64_t before = 0; before < replica; ++before) first += shares[static_cast<size_t>(before)];
+  return first * (num_micro_batches / leaves);
+}
 
 BatchPlan plan_batch(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;
@@ -106,7 +157,8 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
     throw UsageError(fmt::format("{} is less than one micro-batch of {}", batch_text, micro_text),
                      fmt::format("set train.micro_batch to {} or less", std::max<int64_t>(train.global_batch / dp, 1)));
   }
-  if (train.global_batch % dp != 0) {
+  const bool even = config.parallel.shares.empty();
+  if (even && train.global_batch % dp != 0) {
     throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text),
                      either(nearest_batches(config, dp), working_replicas(config)));
   }
@@ -115,7 +167,7 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
                      nearest_batches(config, dp));
   }
   plan.num_micro_batches = train.global_batch / train.micro_batch;
-  if (plan.num_micro_batches % dp != 0) {
+  if (even && plan.num_micro_batches % dp != 0) {
     // The replica's share in one micro-batch, or the largest part of it that is not above what was asked for.
     int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
     while (train.global_batch / dp % micro != 0) --micro;
@@ -131,6 +183,12 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
     throw UsageError(
         fmt::format("{} does not divide the {} micro-batches of a step", leaves_text, plan.num_micro_batches),
         leaves_cure(config, plan.num_micro_batches, dp));
+  }
+  if (!even) {
+    plan.shares = leaves_of_shares(config, plan);
+    plan.accumulation =
+        *std::max_element(plan.shares.begin(), plan.shares.end()) * plan.num_micro_batches / plan.leaves;
+    return plan;
   }
   if (plan.leaves % dp != 0) {
     throw UsageError(fmt::format("{} cannot be split over {}", leaves_text, dp_text),

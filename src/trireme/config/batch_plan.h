@@ -8,4 +8,7 @@ namespace trireme {
 /// `dp` is at least 1. Throws UsageError that names the numbers nearest to those asked for that would work.
 BatchPlan plan_batch(const Config& config, int64_t dp);
 
+/// The numbers of parallel.shares; none where it is empty. Throws UsageError.
+std::vector<int64_t> shares_of(const Config& config);
+
 }  // namespace trireme

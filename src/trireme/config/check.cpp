@@ -118,6 +118,26 @@ void check_parallel(const Config& config) {
   }
 }
 
+/// Replicas with more micro-batches than others do more steps alone: nothing may need all of them at each.
+void check_shares(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  if (parallel.shares.empty()) return;
+  const auto demand = [&](bool holds, std::string_view key, const char* why, const std::string& cure) {
+    if (!holds) contradict(config, "parallel.shares", why, key, cure);
+  };
+  demand(parallel.pp == 1, "parallel.pp", "are of replicas without stages, not of",
+         "give faster workers of a pipeline more layers: parallel.split");
+  demand(parallel.zero < 3, "parallel.zero", "let replicas come to a layer at different times, which all share with",
+         "set parallel.zero to 2 or less");
+  demand(parallel.zero < 2 || parallel.zero_accumulation == "whole", "parallel.zero_accumulation",
+         "let replicas have different micro-batches, which are summed one by one with", "set it to \"whole\"");
+  demand(!config.model.sync_statistics, "model.sync_statistics",
+         "let replicas come to a norm at different times, which all meet at with", "leave one of the two");
+  demand(parallel.aggregation == "average" || parallel.aggregation == "sum", "parallel.aggregation",
+         "are not counted by", "set it to \"average\"");
+  demand(config.local.method == "none", "local.method", "are not counted by", "set it to \"none\"");
+}
+
 /// Pairs that could work, and do not yet.
 void refuse_pairs(const Config& config) {
   if (config.precision.matmul != "fp8") return;
@@ -383,6 +403,7 @@ BatchPlan check(const Config& config, int64_t world_size) {
   refuse_absent(config);
   const BatchPlan plan = check_sizes(config, world_size);
   refuse_pairs(config);
+  check_shares(config);
   check_asynchronous(config);
   check_zero(config, plan.dp);
   check_compression(config);

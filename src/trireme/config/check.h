@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trireme/config/config.h"
 
@@ -11,14 +12,21 @@ namespace trireme {
 /// num_micro_batches.
 ///
 /// Leaves are the runs of micro-batches that are summed one after another; their sums meet in a binary tree. They, not
-/// dp, fix the order of every sum, so the same leaves give the same bits for any dp that divides them.
+/// dp, fix the order of every sum, so the same leaves give the same bits for any dp that divides them, and for shares
+/// of any size: parallel.shares gives some replicas more leaves than others.
 struct BatchPlan {
   int64_t global_batch = 0;
   int64_t micro_batch = 0;
   int64_t num_micro_batches = 0;  ///< of a step, over all replicas
   int64_t leaves = 0;
   int64_t dp = 0;
-  int64_t accumulation = 0;  ///< micro-batches of a step on one replica
+  int64_t accumulation = 0;          ///< micro-batches of a step on one replica; with shares, of the one that has most
+  std::vector<int64_t> shares = {};  ///< leaves of each replica; empty: equal
+
+  int64_t first_micro_batch(int64_t replica) const;
+  int64_t num_micro_batches_of(int64_t replica) const {
+    return first_micro_batch(replica + 1) - first_micro_batch(replica);
+  }
   bool operator==(const BatchPlan&) const = default;
 };
 

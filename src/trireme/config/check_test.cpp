@@ -105,6 +105,41 @@ std::vector<int64_t> numbers_after(const std::string& text, const std::string& w
   return numbers;
 }
 
+TEST(Check, SharesAreSharesOfTheLeaves) {
+  Config config;
+  config.train.global_batch = 24;
+  config.train.micro_batch = 1;
+  config.train.leaves = 12;
+  config.parallel.shares = "3, 1";
+  const BatchPlan plan = plan_batch(config, 2);
+  EXPECT_EQ(plan.shares, (std::vector<int64_t>{9, 3}));
+  EXPECT_EQ(plan.first_micro_batch(1), 18);
+  EXPECT_EQ(plan.num_micro_batches_of(1), 6);
+  EXPECT_EQ(plan.accumulation, 18);
+  const auto refusal = [&](const char* shares, int64_t dp) -> std::string {
+    config.parallel.shares = shares;
+    try {
+      plan_batch(config, dp);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal("3,1", 3).find("has 2 shares, and there are 3 replicas"), std::string::npos);
+  EXPECT_NE(refusal("3,x", 2).find("\"x\" is no share"), std::string::npos);
+  EXPECT_NE(refusal("3,0", 2).find("\"0\" is no share"), std::string::npos);
+  EXPECT_NE(refusal("3,", 2).find("\"\" is no share"), std::string::npos);
+  EXPECT_NE(refusal("99999999999999999999,1", 2).find("is no share"), std::string::npos);
+  const std::string parts = refusal("5,3", 2);
+  EXPECT_NE(parts.find("are 8 parts, and train.leaves = 12"), std::string::npos) << parts;
+  const std::vector<int64_t> proposed = numbers_after(parts.substr(parts.find("split into")), "train.leaves = ");
+  EXPECT_FALSE(proposed.empty()) << parts;
+  for (const int64_t leaves : proposed) {
+    config.train.leaves = leaves;
+    EXPECT_NO_THROW(plan_batch(config, 2)) << leaves;
+  }
+}
+
 /// Every plan keeps its promise, and every number that a message proposes works.
 TEST(Check, ProposalsWork) {
   int refused = 0, proposals = 0, others = 0;

@@ -115,6 +115,8 @@ std::vector<Key> make_keys() {
        "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
       {KEY(parallel, split), kAny,
        "layers of each stage, \"4,4\", \"4+4\" or \"0-3,4-7\"; empty: stages of equal cost"},
+      {KEY(parallel, shares), kAny,
+       "of the batch, of each replica, where some are faster: \"3,1\"; empty: equal. The numbers stay the same"},
       {KEY(parallel, plan), kAny,
        "a plan file, \"auto\" to ask the planner, or \"try\" to let its best plans show what they can before one is "
        "taken; empty: the degrees above"},

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/config/batch_plan.h"
 #include "trireme/config/recompute.h"
 #include "trireme/program/check.h"
 #include "trireme/program/pipeline.h"
@@ -78,6 +80,11 @@ Job job_of(const Config& config) {
   if (l.schedule == ScheduleKind::kInterleaved && l.interleave == 1) l.interleave = 2;
   l.micro_batch = config.train.micro_batch;
   l.global_batch = config.train.global_batch;
+  if (!p.shares.empty()) {
+    l.shares = shares_of(config);
+    const int64_t sum = std::accumulate(l.shares.begin(), l.shares.end(), int64_t{0});
+    for (int64_t& share : l.shares) share *= std::max<int64_t>(1, l.global_batch / l.micro_batch / sum);
+  }
   const Recompute recompute = parse_recompute(config.train.recompute);
   l.recompute = recompute.all         ? RecomputeKind::kFull
                 : recompute.attention ? RecomputeKind::kSelective

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/text.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/plan_keys.h"
 
@@ -18,6 +19,19 @@ void compare(const char* key, int64_t planned, int64_t here) {
   if (planned == here) return;
   throw UsageError(fmt::format("the plan is for another model: model.{} = {} there, {} here", key, planned, here),
                    "plan again for this one: trireme plan");
+}
+
+/// "3,3,1,1" as "2 x 3, 2 x 1".
+std::string short_shares(const std::string& text) {
+  std::vector<std::string> parts;
+  const std::vector<std::string_view> shares = split(text, ',');
+  for (size_t i = 0; i < shares.size();) {
+    size_t end = i;
+    while (end < shares.size() && shares[end] == shares[i]) ++end;
+    parts.push_back(fmt::format("{} x {}", end - i, shares[i]));
+    i = end;
+  }
+  return join(parts, " and ");
 }
 
 }  // namespace
@@ -40,6 +54,7 @@ std::string Plan::layout_text() const {
                                   : fmt::format(" ({})", keys.schedule);
     }
   }
+  if (!keys.shares.empty()) text += fmt::format(", shares {}", short_shares(keys.shares));
   if (keys.zero > 0) text += fmt::format(", ZeRO-{}", keys.zero);
   text += fmt::format(", micro-batches of {}", keys.micro_batch);
   if (keys.recompute != "none") text += fmt::format(", {} recomputation", keys.recompute);

@@ -37,7 +37,7 @@ struct PlanPrediction {
 struct PlanKeys {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0, interleave = 1;
   bool sequence = false;
-  std::string schedule = "1f1b", split;
+  std::string schedule = "1f1b", split, shares;
   int64_t global_batch = 1, micro_batch = 1, leaves = 0;
   std::string recompute = "none", compression = "none";
   bool operator==(const PlanKeys&) const = default;

@@ -2,19 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 #include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
 LeafRange leaves_of(const DataParallelShape& shape, int rank) {
+  if (!shape.shares.empty()) {
+    const auto own = shape.shares.begin() + rank;
+    const int first = std::accumulate(shape.shares.begin(), own, 0);
+    return {first, first + *own};
+  }
   const int count = shape.num_leaves / shape.num_ranks;
   return {rank * count, (rank + 1) * count};
 }
 
 CrossRankSum sum_across_ranks(const DataParallelShape& shape) {
   CrossRankSum across;
-  across.direct = ranks_are_branches(shape.num_leaves, shape.num_ranks);
+  across.direct = shape.shares.empty() && ranks_are_branches(shape.num_leaves, shape.num_ranks);
   if (across.direct) return across;
   std::vector<LeafRange> partials;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
@@ -27,11 +36,15 @@ CrossRankSum sum_across_ranks(const DataParallelShape& shape) {
 }
 
 void check(const DataParallelShape& shape, int rank) {
-  if (shape.num_ranks < 1 || shape.num_groups < 1 || shape.num_leaves < 1 ||
-      shape.num_micro_batches % shape.num_leaves != 0 || shape.num_leaves % shape.num_ranks != 0) {
-    throw UsageError(fmt::format("{} micro-batches in {} leaves cannot be split over {} ranks", shape.num_micro_batches,
-                                 shape.num_leaves, shape.num_ranks),
-                     "leaves must divide micro-batches, and ranks must divide leaves");
+  const std::vector<int>& shares = shape.shares;
+  const bool fits = shares.empty() ? shape.num_ranks > 0 && shape.num_leaves % shape.num_ranks == 0
+                                   : std::ssize(shares) == shape.num_ranks && std::ranges::min(shares) > 0 &&
+                                         std::accumulate(shares.begin(), shares.end(), 0) == shape.num_leaves;
+  if (!fits || shape.num_groups < 1 || shape.num_leaves < 1 || shape.num_micro_batches % shape.num_leaves != 0) {
+    throw UsageError(
+        fmt::format("{} micro-batches in {} leaves cannot be split over {} ranks", shape.num_micro_batches,
+                    shape.num_leaves, shape.num_ranks),
+        "leaves must divide micro-batches, and ranks must divide leaves or have shares that add up to them");
   }
   if (rank < 0 || rank >= shape.num_ranks) {
     throw UsageError(fmt::format("rank {} is outside of 0 … {}", rank, shape.num_ranks - 1));

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <random>
+
 #include "trireme/base/error.h"
 #include "trireme/program/check.h"
 
@@ -26,6 +29,18 @@ TEST(DataParallelProgram, SumsAlongTheTreeForEveryShape) {
   }
 }
 
+TEST(DataParallelProgram, SumsAlongTheTreeForUnequalShares) {
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks = 1 + static_cast<int>(random() % 6), leaf_size = 1 + static_cast<int>(random() % 3);
+    std::vector<int> shares;
+    for (int rank = 0; rank < ranks; ++rank) shares.push_back(1 + static_cast<int>(random() % 12));
+    const int leaves = std::accumulate(shares.begin(), shares.end(), 0);
+    const DataParallelShape shape{leaves * leaf_size, leaves, ranks, 2, shares};
+    EXPECT_NO_THROW(check_programs(all_ranks(shape), leaves)) << leaves << " leaves, " << ranks << " ranks";
+  }
+}
+
 TEST(DataParallelProgram, NeedsNoMoreSlotsThanTheTreeIsDeep) {
   EXPECT_EQ(lower_data_parallel({8, 8, 1, 1}, 0).num_slots, 4);
   EXPECT_EQ(lower_data_parallel({8, 8, 8, 1}, 3).num_slots, 1);
@@ -43,6 +58,9 @@ TEST(DataParallelProgram, RefusesWhatDoesNotDivide) {
   EXPECT_THROW(lower_data_parallel({8, 3, 1, 1}, 0), UsageError);
   EXPECT_THROW(lower_data_parallel({8, 8, 3, 1}, 0), UsageError);
   EXPECT_THROW(lower_data_parallel({8, 8, 2, 1}, 2), UsageError);
+  EXPECT_THROW(lower_data_parallel({8, 8, 2, 1, {5, 2}}, 0), UsageError);
+  EXPECT_THROW(lower_data_parallel({8, 8, 2, 1, {8, 0}}, 0), UsageError);
+  EXPECT_THROW(lower_data_parallel({8, 8, 2, 1, {4, 2, 2}}, 0), UsageError);
 }
 
 /// Each damage to a good program is found.

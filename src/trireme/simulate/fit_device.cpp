@@ -205,6 +205,14 @@ DeviceFit fit_device(const Cluster& start, const std::vector<MeasuredStep>& step
     if (cluster.stack.fixed_bytes <= 0) cluster.stack.fixed_bytes = 2e8;
     if (cluster.shared_cores > 0 && cluster.stack.embedding_bytes <= 0) cluster.stack.embedding_bytes = 4;
     Fitter(cluster, steps, memory_knobs(cluster), true).run();
+    // Who plans too little memory runs out of it: no training that was measured may be predicted below what it took. A
+    // process on a core is mostly libraries, so that what they miss is added to those.
+    double missing = 0;
+    for (const MeasuredStep& step : steps) {
+      if (step.memory_bytes > 0)
+        missing = std::max(missing, step.memory_bytes - simulate(step.job, cluster).memory_bytes());
+    }
+    if (cluster.shared_cores > 0) cluster.stack.fixed_bytes += missing;
   }
   return compare_with(cluster, steps);
 }

@@ -78,6 +78,15 @@ TEST(FitDeviceTest, NoiseMovesTheConstantsLittle) {
   EXPECT_LT(predicted.worst_time_error, 0.08);
 }
 
+TEST(FitDeviceTest, MemoryOnCoresIsNotPredictedTooLow) {
+  Cluster cores = other_h200();
+  cores.shared_cores = 4;
+  auto steps = measured_on(cores, calibration());
+  for (size_t i = 0; i < steps.size(); ++i) steps[i].memory_bytes *= i % 2 == 0 ? 1.02 : 0.98;
+  const DeviceFit fit = fit_device(cores, steps);
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_GE(fit.steps[i].memory_bytes, 0.9999 * steps[i].memory_bytes) << i;
+}
+
 TEST(FitDeviceTest, OneStepIsMetWithoutMemory) {
   auto steps = measured_on(other_h200(), {gpt(4, 768, 1024, 8)});
   steps[0].memory_bytes = 0;

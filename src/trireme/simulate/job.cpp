@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/error.h"
 
@@ -69,7 +70,17 @@ void Job::check() const {
   }
   demand(l.micro_batch >= 1 && l.global_batch >= 1,
          fmt::format("a global batch of {} in micro-batches of {}", l.global_batch, l.micro_batch), "1 or more");
-  demand(l.global_batch % (l.micro_batch * l.dp) == 0,
+  if (!l.shares.empty()) {
+    const int64_t sum = std::accumulate(l.shares.begin(), l.shares.end(), int64_t{0});
+    demand(static_cast<int64_t>(l.shares.size()) == l.dp && std::ranges::min(l.shares) >= 1 &&
+               sum * l.micro_batch == l.global_batch,
+           fmt::format("{} shares of {} micro-batches for dp = {} and a global batch of {} in micro-batches of {}",
+                       l.shares.size(), sum, l.dp, l.global_batch, l.micro_batch),
+           "give each replica a share, and share out the whole batch");
+    demand(l.pp == 1, fmt::format("shares of the batch with pp = {}", l.pp),
+           "give faster ranks of a pipeline more layers: parallel.split");
+  }
+  demand(!l.shares.empty() || l.global_batch % (l.micro_batch * l.dp) == 0,
          fmt::format("a global batch of {} cannot be split over dp = {} in micro-batches of {}", l.global_batch, l.dp,
                      l.micro_batch),
          fmt::format("choose a multiple of {}", l.micro_batch * l.dp));

@@ -58,6 +58,7 @@ struct JobLayout {
   bool offload = false;                 ///< master weights and optimizer state lie in a file or on the host
   int64_t servers = 0;                  ///< parameter servers that sum and update; 0: replicas sum among themselves
   std::vector<StageShape> stages = {};  ///< blocks of each stage, and shapes that differ; empty: as simulate() cuts
+  std::vector<int64_t> shares = {};     ///< micro-batches of each replica; empty: equal
   std::optional<bool> overlap;          ///< of gradient sums; unset: as the cluster's stack does
   std::optional<bool> flash;            ///< fused attention; unset: as the stack has it
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/program/reduction_tree.h"
@@ -214,6 +215,7 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
 }  // namespace
 
 Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
+  if (!job.layout.shares.empty()) return simulate_mix(job, {cluster});
   cluster.check();
   job.check();
   cluster.hosts_for(job.layout.num_devices());
@@ -289,18 +291,36 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
 }
 
 Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
-  Simulation slowest = simulate(job, kinds.front());
-  double memory_bytes = kinds.front().device.memory_bytes;
-  std::string name = kinds.front().name;
-  for (size_t n = 1; n < kinds.size(); ++n) {
-    Simulation other = simulate(job, kinds[n]);
-    memory_bytes = std::min(memory_bytes, kinds[n].device.memory_bytes);
-    name += "+" + kinds[n].name;
-    if (other.step_seconds > slowest.step_seconds) slowest = std::move(other);
+  job.check();
+  const std::vector<int64_t>& shares = job.layout.shares;
+  const auto replicas = static_cast<size_t>(job.layout.dp) / kinds.size();
+  if (!shares.empty() && replicas * kinds.size() != shares.size()) {
+    throw UsageError(
+        fmt::format("dp = {} replicas of {} kinds of hosts, and shares for each", job.layout.dp, kinds.size()),
+        "every kind has as many replicas as the others");
   }
-  slowest.cluster.device.memory_bytes = memory_bytes;
-  slowest.cluster.name = name;
-  return slowest;
+  std::optional<Simulation> slowest;
+  double memory_bytes = 1e300;
+  std::string name;
+  for (size_t n = 0; n < kinds.size(); ++n) {
+    Job own = job;
+    if (!shares.empty()) {  // a kind waits for the replica that has most to do
+      const auto first = shares.begin() + static_cast<std::ptrdiff_t>(n * replicas);
+      const int64_t most = *std::max_element(first, first + static_cast<std::ptrdiff_t>(replicas));
+      own.layout.shares.clear();
+      own.layout.global_batch = most * job.layout.micro_batch * job.layout.dp;
+    }
+    Simulation played = simulate(own, kinds[n]);
+    const auto whole = static_cast<double>(job.layout.global_batch) / static_cast<double>(own.layout.global_batch);
+    for (double* sum : {&played.tokens_per_step, &played.model_flops, &played.hardware_flops}) *sum *= whole;
+    memory_bytes = std::min(memory_bytes, kinds[n].device.memory_bytes);
+    name += (n > 0 ? "+" : "") + kinds[n].name;
+    if (!slowest || played.step_seconds > slowest->step_seconds) slowest = std::move(played);
+  }
+  slowest->job = job;
+  slowest->cluster.device.memory_bytes = memory_bytes;
+  slowest->cluster.name = name;
+  return std::move(*slowest);
 }
 
 }  // namespace trireme

@@ -48,8 +48,8 @@ struct Simulation {
 /// `fold` false plays every replica ([Note: Folding]).
 Simulation simulate(const Job& job, const Cluster& cluster, bool fold = true);
 
-/// On several kinds of hosts, each of which has whole replicas and the same share of the batch: the slowest kind sets
-/// the step, and the kind with the least memory the limit. Throws as simulate().
+/// On several kinds of hosts, each of which has whole replicas, in order and as many as the others: the slowest kind
+/// sets the step, and the kind with the least memory the limit. Throws as simulate().
 Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds);
 
 /// Changes of the layout that would make a job fit, best first, one sentence each; of one that fits: none.

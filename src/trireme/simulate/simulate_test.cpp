@@ -291,6 +291,31 @@ TEST(Simulate, TheSlowestKindOfAMixSetsThePace) {
   EXPECT_THROW(find_clusters("a100-80gb+nothing"), UsageError);
 }
 
+TEST(Simulate, FasterKindsMayHaveALargerShare) {
+  Job job = gpt_job();
+  job.layout.tp = job.layout.pp = 1;
+  job.layout.dp = 4;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 32;
+  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  Job equal = job, unequal = job;
+  equal.layout.shares = {8, 8, 8, 8};
+  EXPECT_EQ(simulate_mix(equal, kinds).step_seconds, simulate_mix(job, kinds).step_seconds);
+  unequal.layout.shares = {12, 12, 4, 4};
+  const Simulation mix = simulate_mix(unequal, kinds);
+  Job most = job, least = job;
+  most.layout.global_batch = 48;
+  least.layout.global_batch = 16;
+  EXPECT_EQ(mix.step_seconds, std::max(simulate(most, kinds[0]).step_seconds, simulate(least, kinds[1]).step_seconds));
+  EXPECT_LT(mix.step_seconds, simulate_mix(job, kinds).step_seconds);
+  EXPECT_EQ(mix.tokens_per_step, simulate_mix(job, kinds).tokens_per_step) << "all of the batch, whoever has it";
+  EXPECT_EQ(simulate(unequal, kinds[0]).step_seconds, simulate(most, kinds[0]).step_seconds) << "waits for the most";
+  unequal.layout.shares = {12, 12, 4};
+  EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
+  unequal.layout.shares = {12, 12, 4, 3};
+  EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
+}
+
 TEST(Simulate, RefusesWhatCannotBe) {
   const Cluster cluster = find_cluster("a100-80gb");
   const auto refused = [&](auto change) {

@@ -24,7 +24,7 @@ constexpr int kMostChecked = 64;  // ranks: the checker's work grows with ranks 
 
 DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
   return {static_cast<int>(plan.num_micro_batches), static_cast<int>(plan.leaves), static_cast<int>(plan.dp),
-          num_groups};
+          num_groups, std::vector<int>(plan.shares.begin(), plan.shares.end())};
 }
 
 /// Which layer has a parameter.
@@ -293,7 +293,7 @@ Program ModelPart::program(const BatchPlan& plan) const {
     const DataParallelShape shape = data_parallel_shape(plan, stages_[0].gradients->num_groups() + 1);
     std::vector<Program> programs;
     for (int rank = 0; shape.num_ranks <= kMostChecked && rank < shape.num_ranks; ++rank) {
-      programs.push_back(lower_data_parallel({shape.num_micro_batches, shape.num_leaves, shape.num_ranks, 1}, rank));
+      programs.push_back(lower_data_parallel(data_parallel_shape(plan, 1), rank));
     }
     if (!programs.empty()) check_programs(programs, shape.num_leaves);  // groups are alike: one stands for all
     return share_over_replicas(lower_data_parallel(shape, groups_.replica), zero);

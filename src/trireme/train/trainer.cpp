@@ -132,11 +132,13 @@ bool Trainer::agree(bool flag) {
 }
 
 int64_t Trainer::number_of(int64_t own) const {
+  if (num_updates() == 1) return plan_.first_micro_batch(groups_.replica) + own;
   const int64_t in_update = plan_.accumulation / num_updates();
   return (own / in_update * plan_.dp + groups_.replica) * in_update + own % in_update;
 }
 
 int64_t Trainer::own_number_of(int64_t micro_batch) const {
+  if (num_updates() == 1) return micro_batch - plan_.first_micro_batch(groups_.replica);
   const int64_t in_update = plan_.accumulation / num_updates();
   return micro_batch / (in_update * plan_.dp) * in_update + micro_batch % in_update;
 }

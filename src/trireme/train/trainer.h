@@ -190,7 +190,7 @@ class Trainer {
   void update_statistics(const ModelPart::StagePart& stage);
   SampleParts parts_to_read() const;
   void start_reading();
-  int64_t num_own_micro_batches() const { return plan_.accumulation; }
+  int64_t num_own_micro_batches() const { return plan_.num_micro_batches_of(groups_.replica); }
   int64_t num_updates() const { return executor_->program().num_updates; }
   /// Micro-batches of a step count update by update, and in each replica by replica: the global number of an own one.
   int64_t number_of(int64_t own) const;

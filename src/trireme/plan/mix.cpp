@@ -1,0 +1,152 @@
+// Plans for several kinds of hosts: who is faster gets more of the batch.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/plan/config_job.h"
+#include "trireme/plan/search.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kMostParts = 64;  ///< of the batch that are shared out, so that large batches take no longer
+
+/// The seconds of a step on one kind, by the micro-batches that each of its replicas has.
+class KindTimes {
+ public:
+  KindTimes(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) { job_.layout.shares.clear(); }
+
+  double seconds(int64_t micro_batches) {
+    const auto [entry, is_new] = known_.try_emplace(micro_batches, 0);
+    if (is_new) {
+      job_.layout.global_batch = micro_batches * job_.layout.micro_batch * job_.layout.dp;
+      entry->second = simulate(job_, cluster_).step_seconds;
+    }
+    return entry->second;
+  }
+
+ private:
+  Job job_;
+  const Cluster& cluster_;
+  std::map<int64_t, double> known_;
+};
+
+/// [Note: Shares] Micro-batches of a replica of each kind, with the least time of the slowest: the batch is given out
+/// part by part, each to the kind that would be done with it first. Times only grow with the share, so no other
+/// distribution of these parts ends earlier.
+std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kinds) {
+  const auto num_kinds = static_cast<int64_t>(kinds.size());
+  const int64_t replicas = job.layout.dp / num_kinds;
+  int64_t parts = job.layout.global_batch / job.layout.micro_batch / replicas;
+  const int64_t each = (parts + kMostParts - 1) / kMostParts;
+  if (parts % each != 0) return {};
+  parts /= each;
+  if (parts < num_kinds) return {};
+  std::vector<KindTimes> times;
+  for (const Cluster& kind : kinds) times.emplace_back(job, kind);
+  std::vector<int64_t> given(kinds.size(), 1);
+  for (int64_t left = parts - num_kinds; left > 0; --left) {
+    size_t first = 0;
+    double soonest = 1e300;
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      const double seconds = times[kind].seconds((given[kind] + 1) * each);
+      if (seconds < soonest) {
+        soonest = seconds;
+        first = kind;
+      }
+    }
+    ++given[first];
+  }
+  for (int64_t& share : given) share *= each;
+  return given;
+}
+
+/// A divisor of all as small numbers, "3,3,1,1", and their sum.
+std::pair<std::string, int64_t> shares_text(const std::vector<int64_t>& shares) {
+  int64_t divisor = 0, sum = 0;
+  for (const int64_t share : shares) divisor = std::gcd(divisor, share);
+  std::vector<std::string> words;
+  for (const int64_t share : shares) {
+    words.push_back(std::to_string(share / divisor));
+    sum += share / divisor;
+  }
+  return {join(words, ","), sum};
+}
+
+struct Shared {
+  Plan plan;
+  Simulation simulation;
+};
+
+/// The plan with the batch shared out by speed; nothing where its keys cannot say that.
+std::optional<Shared> share_out(const Config& config, const std::vector<Cluster>& kinds, Plan plan) {
+  const auto num_kinds = static_cast<int64_t>(kinds.size());
+  if (plan.keys.pp > 1 || plan.keys.cp > 1 || plan.keys.dp % num_kinds != 0) return std::nullopt;
+  plan.keys.zero = std::min<int64_t>(plan.keys.zero, 1);  // later stages meet at each micro-batch
+  Config planned = config;
+  apply_plan(plan, planned);
+  Job job = job_of(planned);
+  const std::vector<int64_t> of_kind = best_shares(job, kinds);
+  if (of_kind.empty() || std::ranges::max(of_kind) == std::ranges::min(of_kind)) return std::nullopt;
+  for (const int64_t share : of_kind) {
+    job.layout.shares.insert(job.layout.shares.end(), static_cast<size_t>(plan.keys.dp / num_kinds), share);
+  }
+  Shared shared{plan, simulate_mix(job, kinds)};
+  if (!shared.simulation.fits()) return std::nullopt;
+  const auto [text, sum] = shares_text(job.layout.shares);
+  shared.plan.keys.shares = text;
+  shared.plan.keys.leaves = sum;
+  return shared;
+}
+
+}  // namespace
+
+PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
+                        const PlanOptions& options) {
+  if (kinds.size() == 1) return explain_plan(config, kinds.front(), num_devices, options);
+  const auto num_kinds = static_cast<int64_t>(kinds.size());
+  if (num_devices % num_kinds != 0) {
+    throw UsageError(fmt::format("{} devices of {} kinds of hosts", num_devices, num_kinds),
+                     fmt::format("give a multiple of {}: every kind has as many", num_kinds));
+  }
+  PlanOptions of_one = options;
+  of_one.num_finalists = std::max<size_t>(8, options.num_finalists);
+  of_one.uneven = false;
+  for (const Cluster& kind : kinds) {
+    const double limit = kind.device.memory_bytes;
+    of_one.memory_limit_bytes = of_one.memory_limit_bytes > 0 ? std::min(of_one.memory_limit_bytes, limit) : limit;
+  }
+  std::optional<PlanReport> report;
+  for (const Cluster& kind : kinds) {
+    PlanReport other = explain_plan(config, kind, num_devices, of_one);
+    if (!report || other.plan.predicted.step_seconds > report->plan.predicted.step_seconds) report = std::move(other);
+  }
+  // With equal shares the slowest kind sets the step.
+  const Alternative equal{report->plan.layout_text() + ", equal shares", report->simulation.step_seconds,
+                          report->simulation.memory_bytes()};
+  std::optional<Shared> best;
+  for (const Plan& finalist : report->finalists) {
+    std::optional<Shared> shared = share_out(config, kinds, finalist);
+    if (!shared || (best && best->simulation.step_seconds <= shared->simulation.step_seconds)) continue;
+    best = std::move(shared);
+  }
+  if (best && best->simulation.step_seconds < report->simulation.step_seconds) {
+    report->plan = std::move(best->plan);
+    report->simulation = std::move(best->simulation);
+    report->binding.clear();
+    report->helps.clear();  // they were for equal shares
+    report->runners_up.insert(report->runners_up.begin(), equal);
+  }
+  std::vector<std::string> names;
+  for (const Cluster& kind : kinds) names.push_back(kind.name);
+  report->plan.cluster = join(names, "+");
+  report->plan.predicted = prediction_of(report->simulation);
+  report->finalists = {report->plan};
+  return std::move(*report);
+}
+
+}  // namespace trireme
