@@ -6,7 +6,8 @@
 //   trireme launch --nproc-per-node 4 -- ./example_10_parallelize                  as the planner likes
 //   trireme launch --nproc-per-node 4 -- ./example_10_parallelize "mesh 2x2"       operators cut over 2 x 2 workers
 //   trireme launch --nproc-per-node 4 -- ./example_10_parallelize "pipeline 2x2x4" 2 stages, 2 replicas, 4
-//   micro-batches
+//   micro-batches trireme launch --nproc-per-node 3 -- ./example_10_parallelize "stages 1+2 in 4" 2 stages, the second
+//   on 2 workers
 //
 // It prints the plan with what is predicted for it, how the parameters lie, and how the network learns to sort.
 #include <fmt/format.h>

@@ -5,8 +5,8 @@
 //   training->gather();                                                     // the module is whole again on every rank
 //
 // The first step() captures module and loss, plans for the sizes that it sees, and lays the parameters out: operators
-// cut over a mesh of all ranks, exactly as planned, or replicas of a pipeline. The numbers are those of one worker but
-// for the order of sums.
+// cut over a mesh of all ranks, exactly as planned, or a pipeline of stages that are a mesh each. The numbers are those
+// of one worker but for the order of sums.
 //
 // Owner: the caller; it must be destroyed before the communicator, and the module, loss and optimizer must live as
 // long. The optimizer's parameters are the module's. Threads: one. Blocking: step() and gather(), which all ranks call
@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/comm/communicator.h"
 #include "trireme/plan/graph_plan.h"
@@ -27,12 +28,14 @@
 namespace trireme {
 
 struct ParallelizeOptions {
-  std::string plan = "auto";      ///< or a layout: "mesh 4", "mesh 2x2", "pipeline 2x1x4" (GraphLayout)
+  std::string plan = "auto";      ///< or a layout: "mesh 2x2", "pipeline 2x1x4", "stages 1x2+2 in 4" (GraphLayout)
   std::string cluster = "";       ///< a preset or a file; empty: $TRIREME_CLUSTER, or a laptop's cores
   double limit_bytes = 0;         ///< of a worker; 0: what the cluster's devices have
   std::string schedule = "1f1b";  ///< of a pipeline, synchronous
   uint64_t seed = 0;              ///< of dropout
 };
+
+class ParallelizedForm;
 
 class Parallelized {
  public:
@@ -56,9 +59,6 @@ class Parallelized {
   std::string describe() const;
 
  private:
-  class Form;
-  class MeshForm;
-  class PipelineForm;
   void prepare(const torch::Tensor& input, const torch::Tensor& target);
 
   Communicator& comm_;
@@ -68,7 +68,8 @@ class Parallelized {
   torch::optim::Optimizer& optimizer_;
   const ParallelizeOptions options_;
   GraphPlanReport report_;
-  std::unique_ptr<Form> form_;
+  std::vector<std::string> planned_for_;  ///< input and target of the first step
+  std::unique_ptr<ParallelizedForm> form_;
 };
 
 /// For a module holder (TORCH_MODULE) or a shared pointer whose forward() takes a tensor and gives one.

@@ -75,7 +75,10 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
                                                                             {4, "mesh 2x2"},
                                                                             {2, "pipeline 2x1x3"},
                                                                             {3, "pipeline 3x1x2"},
-                                                                            {4, "pipeline 2x2x3"}}) {
+                                                                            {4, "pipeline 2x2x3"},
+                                                                            {3, "stages 1+2 in 3"},
+                                                                            {4, "stages 2+2 in 2"},
+                                                                            {4, "stages 3+1 in 4"}}) {
     run_as_threads(ranks, [&](World& world) {
       Net net;
       torch::optim::AdamW optimizer(net->parameters(), 0.01);
@@ -94,6 +97,57 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
       EXPECT_NE(training->describe().find(training->plan().layout.to_string()), std::string::npos);
     });
   }
+}
+
+TEST(Parallelize, StagesRunEverySynchronousSchedule) {
+  const Result expected = alone();
+  for (const std::string schedule : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+    run_as_threads(3, [&](World& world) {
+      Net net;
+      torch::optim::AdamW optimizer(net->parameters(), 0.01);
+      const auto training =
+          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+      for (int step = 0; step < kSteps; ++step) {
+        EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
+            << schedule << " step " << step;
+      }
+      EXPECT_EQ(training->plan().layout.to_string(), "stages 2+1 in 4");
+    });
+  }
+  run_as_threads(3, [&](World& world) {
+    for (const std::string schedule : {"pipedream", "interleaved", "zb-v"}) {
+      Net net;
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      const auto training =
+          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+      EXPECT_THROW(training->step(input_of(0), target_of(0)), UsageError) << schedule;
+    }
+  });
+}
+
+TEST(Parallelize, WorkersHoldTheParametersOfTheirStageAlone) {
+  run_as_threads(3, [](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 1+2 in 3"});
+    training->step(input_of(0), target_of(0));
+    const GraphPlan& plan = training->plan();
+    const int stage = world.rank() == 0 ? 0 : 1;
+    int own = 0;
+    for (const auto& [name, lies] :
+         placements_of(plan.graph, plan.operators, plan.stages[static_cast<size_t>(stage)])) {
+      EXPECT_TRUE(is_mesh_tensor(*net->named_parameters().find(name))) << name;
+      ++own;
+    }
+    for (const auto& item : net->named_parameters()) {
+      if (is_mesh_tensor(item.value())) continue;
+      ++own;
+      EXPECT_EQ(item.value().storage().nbytes(), sizeof(float)) << item.key();
+    }
+    EXPECT_EQ(own, static_cast<int>(net->parameters().size()));
+    training->gather();
+    for (const auto& item : net->named_parameters()) EXPECT_FALSE(is_mesh_tensor(item.value()));
+  });
 }
 
 TEST(Parallelize, RunsThePlacementsOfThePlan) {
