@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/base/units.h"
+#include "trireme/observe/append_file.h"
 #include "trireme/observe/table.h"
 #include "trireme/parallel/automatic/form.h"
 #include "trireme/parallel/automatic/operator_graph.h"
@@ -14,12 +16,37 @@
 namespace trireme {
 namespace {
 
+constexpr uint64_t kMostPlanBytes = uint64_t{1} << 30;
+
 void check_batch(const torch::Tensor& input, const torch::Tensor& target) {
   if (!input.defined() || !target.defined() || input.dim() == 0 || target.dim() == 0 ||
       input.size(0) != target.size(0) || input.size(0) == 0) {
     throw UsageError("input and target of a step must have as many samples as each other, and at least one",
                      "give the whole batch, along the first dimension, on every rank");
   }
+}
+
+/// What rank 0 reads. Where it cannot, all throw.
+std::string text_for_all(Communicator& comm, const std::string& path) {
+  std::string text, problem;
+  if (comm.rank() == 0) {
+    try {
+      text = read_whole_file(path, kMostPlanBytes);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+  }
+  std::vector<int64_t> sizes = {static_cast<int64_t>(text.size()), static_cast<int64_t>(problem.size())};
+  comm.broadcast(sizes, 0);
+  for (std::string* each : {&text, &problem}) {
+    each->resize(static_cast<size_t>(sizes[each == &problem]));
+    if (!each->empty()) comm.broadcast(Data(each->data(), each->size(), DataType::kUInt8), 0);
+  }
+  if (!problem.empty()) {
+    throw UsageError(fmt::format("the plan cannot be read: {}", problem),
+                     "parallelize() writes one with .write_plan; \"auto\" plans anew");
+  }
+  return text;
 }
 
 }  // namespace
@@ -38,7 +65,12 @@ Parallelized::Parallelized(Communicator& comm, std::shared_ptr<torch::nn::Module
       loss_(std::move(loss)),
       optimizer_(optimizer),
       options_(std::move(options)) {
-  if (options_.plan != "auto") graph_layout_from(options_.plan, comm.size());
+  if (options_.plan.ends_with(".json")) {
+    file_ = graph_plan_from_json(text_for_all(comm, options_.plan), options_.plan);
+    check_world(*file_, comm.size());
+  } else if (options_.plan != "auto") {
+    graph_layout_from(options_.plan, comm.size());
+  }
   for (const auto& item : module_->named_parameters()) {
     if (!is_mesh_tensor(item.value())) continue;
     throw UsageError(fmt::format("{} lies on a mesh already", item.key()),
@@ -61,8 +93,15 @@ void Parallelized::prepare(const torch::Tensor& input, const torch::Tensor& targ
   const auto graph_of = [&](int64_t samples) { return operator_graph(capture_of(samples), "the module").graph; };
   const Cluster cluster = options_.cluster.empty() ? cluster_at_hand(input.is_cuda() ? "h100-80gb" : "laptop")
                                                    : find_cluster(options_.cluster);
-  report_ = plan_graph(graph_of, input.size(0), cluster, comm_.size(),
-                       {.layout = options_.plan, .limit_bytes = options_.limit_bytes});
+  if (file_) {
+    report_.plan = graph_plan_of(*file_, graph_of, input.size(0));
+  } else {
+    report_ = plan_graph(graph_of, input.size(0), cluster, comm_.size(),
+                         {.layout = options_.plan, .limit_bytes = options_.limit_bytes});
+  }
+  if (!options_.write_plan.empty() && comm_.rank() == 0) {
+    replace_file(options_.write_plan, graph_plan_to_json(plan(), input.size(0), cluster.name));
+  }
   const FormContext context{comm_, *module_, optimizer_, forward_, loss_, options_, report_.plan};
   const GraphLayout& layout = plan().layout;
   if (layout.is_pipeline() && layout.has_plain_stages()) {

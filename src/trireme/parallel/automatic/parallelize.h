@@ -18,17 +18,21 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/plan/graph_plan.h"
+#include "trireme/plan/graph_plan_file.h"
 
 namespace trireme {
 
 struct ParallelizeOptions {
-  std::string plan = "auto";      ///< or a layout: "mesh 2x2", "pipeline 2x1x4", "stages 1x2+2 in 4" (GraphLayout)
+  /// Or a file that `write_plan` has written ("plan.json", which rank 0 reads), or a layout: "mesh 2x2",
+  /// "pipeline 2x1x4", "stages 1x2+2 in 4" (GraphLayout).
+  std::string plan = "auto";
+  std::string write_plan = "";    ///< a file for the plan, which rank 0 writes: docs/parallelize.md
   std::string cluster = "";       ///< a preset or a file; empty: $TRIREME_CLUSTER, or a laptop's cores
   double limit_bytes = 0;         ///< of a worker; 0: what the cluster's devices have
   std::string schedule = "1f1b";  ///< of a pipeline, synchronous
@@ -67,6 +71,7 @@ class Parallelized {
   const Loss loss_;
   torch::optim::Optimizer& optimizer_;
   const ParallelizeOptions options_;
+  std::optional<GraphPlanFile> file_;  ///< that the plan comes from
   GraphPlanReport report_;
   std::vector<std::string> planned_for_;  ///< input and target of the first step
   std::unique_ptr<ParallelizedForm> form_;

@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
+#include "trireme/observe/test_folder.h"
 #include "trireme/parallel/automatic/cut_module.h"
 #include "trireme/parallel/pipeline/pipeline.h"
 #include "trireme/tensor/mesh_tensor.h"
@@ -147,6 +148,42 @@ TEST(Parallelize, WorkersHoldTheParametersOfTheirStageAlone) {
     EXPECT_EQ(own, static_cast<int>(net->parameters().size()));
     training->gather();
     for (const auto& item : net->named_parameters()) EXPECT_FALSE(is_mesh_tensor(item.value()));
+  });
+}
+
+TEST(Parallelize, RunsFromThePlanThatItWrote) {
+  const TestFolder folder;
+  const std::string path = (folder / "plan.json").string();
+  const auto train = [&](World& world, const ParallelizeOptions& options) {
+    Net net;
+    torch::optim::AdamW optimizer(net->parameters(), 0.01);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, options);
+    std::vector<double> losses;
+    for (int step = 0; step < kSteps; ++step) losses.push_back(training->step(input_of(step), target_of(step)));
+    return std::pair(losses, training->plan().layout.to_string());
+  };
+  for (const auto& [ranks, plan] : std::vector<std::pair<int, std::string>>{
+           {2, "mesh 2"}, {2, "pipeline 2x1x4"}, {3, "stages 1+2 in 3"}, {4, "auto"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      const auto first = train(world, {.plan = plan, .write_plan = path});
+      world.comm().barrier();
+      EXPECT_EQ(train(world, {.plan = path}), first) << plan;
+    });
+  }
+  run_as_threads(2, [&](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = path}), UsageError);  // for 4 workers
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "lost.json"}), UsageError);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .write_plan = path});
+    training->step(input_of(0), target_of(0));
+    training->gather();
+    world.comm().barrier();
+    const auto half = parallelize(world.comm(), net, loss_of, optimizer, {.plan = path});
+    EXPECT_THROW(half->step(input_of(0).narrow(0, 0, 6), target_of(0).narrow(0, 0, 6)), UsageError);
+    const auto other = parallelize(world.comm(), net, [](const auto& x, const auto& y) { return loss_of(x * 2, y); },
+                                   optimizer, {.plan = path});
+    EXPECT_THROW(other->step(input_of(0), target_of(0)), UsageError);
   });
 }
 
