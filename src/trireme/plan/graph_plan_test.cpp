@@ -83,6 +83,25 @@ TEST(GraphPlan, StagesStayInsideHostsWhereLinksBetweenThemAreSlow) {
   }
 }
 
+TEST(GraphPlan, EarlyStagesComputeAgainWhereMemoryIsShort) {
+  // Many samples, so that activations are most of the memory; 1F1B holds 4, 3, 2 and 1 micro-batches of them.
+  const GraphPlan free = plan(kDeep, 64, 4, {.layout = "pipeline 4x1x8"}).plan;
+  EXPECT_EQ(free.recompute, std::vector<bool>(4, false));
+  bool found = false;
+  double before = free.seconds;
+  for (double share = 0.95; share > 0.5; share -= 0.05) {
+    const double limit = share * free.bytes;
+    const GraphPlan less = plan(kDeep, 64, 4, {.layout = "pipeline 4x1x8", .limit_bytes = limit}).plan;
+    EXPECT_LE(less.bytes, limit);
+    EXPECT_GE(less.seconds, before * 0.999) << share;
+    before = less.seconds;
+    EXPECT_FALSE(less.recompute[3]) << share;  // it holds one micro-batch: nothing would be gained
+    for (size_t s = 0; s + 1 < 4; ++s) EXPECT_GE(less.recompute[s], less.recompute[s + 1]) << share;
+    found = found || (less.recompute[0] && !less.recompute[2]);
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST(GraphPlan, WeightsThatFitNowhereWholeAreCut) {
   const double whole = 16 * plan(kWide, 4, 1).plan.graph.num_parameters();
   EXPECT_THROW(plan(kWide, 4, 1, {.limit_bytes = 0.6 * whole}), Error);

@@ -187,6 +187,67 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
   });
 }
 
+/// Wide activations, so that they are most of the memory.
+struct DeepImpl : torch::nn::Module {
+  DeepImpl() {
+    for (int64_t i = 0; i < 6; ++i) {
+      layers.push_back(register_module(fmt::format("layer{}", i), torch::nn::Linear(i == 0 ? 6 : 16, i == 5 ? 4 : 16)));
+      const torch::NoGradGuard no_grad;
+      for (auto& p : layers.back()->parameters()) {
+        p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.3 + 1.0 + static_cast<double>(i))
+                    .view(p.sizes()) *
+                0.4);
+      }
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      x = layers[i](x);
+      if (i + 1 < layers.size()) x = torch::tanh(x) * torch::sigmoid(x) + torch::gelu(x);
+    }
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Deep);
+
+TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
+  const auto batch = [](int step) {
+    return torch::cos(torch::arange(240 * 6).to(torch::kFloat) * (0.37 + step)).view({240, 6});
+  };
+  const auto target = [](int step) { return (torch::arange(240) * 7 + step) % 4; };
+  for (const auto& [ranks, layout] :
+       std::vector<std::pair<int, std::string>>{{3, "pipeline 3x1x6"}, {4, "stages 1+2+1 in 6"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      const auto train = [&](double limit_bytes, std::vector<bool>* recompute, double* bytes) {
+        Deep net;
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        const auto training =
+            parallelize(world.comm(), net, loss_of, optimizer, {.plan = layout, .limit_bytes = limit_bytes});
+        std::vector<double> losses;
+        for (int step = 0; step < 3; ++step) losses.push_back(training->step(batch(step), target(step)));
+        *recompute = training->plan().recompute;
+        *bytes = training->plan().bytes;
+        EXPECT_EQ(training->describe().find("computed again") != std::string::npos, recompute->at(0));
+        return losses;
+      };
+      std::vector<bool> kept, again;
+      double bytes = 0, ignored = 0;
+      const std::vector<double> expected = train(0, &kept, &bytes);
+      EXPECT_EQ(kept, std::vector<bool>(3, false));
+      // Less and less, until the first stage computes again.
+      std::vector<double> losses;
+      for (double share = 0.95; share > 0.4; share -= 0.05) {
+        losses = train(share * bytes, &again, &ignored);
+        if (again[0]) break;
+      }
+      EXPECT_TRUE(again[0]) << layout;
+      EXPECT_FALSE(again[2]) << layout;
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << layout << " " << i;
+    });
+  }
+}
+
 TEST(Parallelize, RunsThePlacementsOfThePlan) {
   run_as_threads(2, [](World& world) {
     Net net;
