@@ -2,11 +2,15 @@
 //
 // It teaches parallelize(): nothing in the module or the loop knows of workers, layouts or communication.
 //
-//   ./example_10_parallelize                                                       alone
-//   trireme launch --nproc-per-node 4 -- ./example_10_parallelize                  as the planner likes
-//   trireme launch --nproc-per-node 4 -- ./example_10_parallelize "mesh 2x2"       operators cut over 2 x 2 workers
-//   trireme launch --nproc-per-node 4 -- ./example_10_parallelize "pipeline 2x2x4" 2 stages, 2 replicas, 4
-//   micro-batches
+//   ./example_10_parallelize                             alone
+//   trireme launch --nproc-per-node 4 -- ./example_10_parallelize PLAN [FILE]
+//
+//   PLAN  "auto" or nothing   as the planner likes
+//         "mesh 2x2"          operators cut over 2 x 2 workers
+//         "pipeline 2x2x4"    2 stages, 2 replicas, 4 micro-batches
+//         "stages 1+3 in 4"   2 stages, the second on 3 workers, 4 micro-batches
+//         plan.json           a plan that was kept
+//   FILE  keeps the plan
 //
 // It prints the plan with what is predicted for it, how the parameters lie, and how the network learns to sort.
 #include <fmt/format.h>
@@ -44,7 +48,7 @@ int main(int argc, char** argv) {
 
     auto training = trireme::parallelize(
         world.comm(), model, [](const auto& output, const auto& target) { return torch::mse_loss(output, target); },
-        optimizer, {.plan = argc > 1 ? argv[1] : "auto"});
+        optimizer, {.plan = argc > 1 ? argv[1] : "auto", .write_plan = argc > 2 ? argv[2] : ""});
 
     double loss = 1;
     for (int step = 0; step <= 150; ++step) {

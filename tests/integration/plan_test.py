@@ -192,6 +192,31 @@ class InTraining(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("trains before the workers start", done.stderr)
 
+    def test_only_early_stages_compute_again(self):
+        model = ["--model", "gpt2-tiny", "--model.layers=8", "--model.hidden=128", "--model.heads=4",
+                 "--model.seq=128", "--train.global_batch=16", "--data.generated_size=20000"]
+        given = ["--parallel.pp=4", "--parallel.dp=1", "--parallel.schedule=1f1b", "--train.micro_batch=2"]
+        for megabytes in range(44, 12, -2):  # less and less
+            done = self.run_in_folder("plan", *model, *given, "--cluster", "laptop", "--gpus", "4", "--out",
+                                      "plan.json", "--memory-limit", f"{megabytes}MB")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if "again" in done.stdout:
+                break
+        self.assertRegex(done.stdout, r"pp 4 .*, blocks 0-\d+ recomputed\n")
+        self.assertRegex(done.stdout, r"\n +0 .* again\n")
+        self.assertRegex(done.stdout, r"\n +3 .* kept\n")
+        plan = json.loads(Path(self.folder, "plan.json").read_text())
+        plan["keys"]["train.recompute"] = "none"
+        Path(self.folder, "kept.json").write_text(json.dumps(plan))
+        checkpoints = []
+        for file in ("plan.json", "kept.json"):
+            done = self.run_in_folder("train", *model, *self.SHORT, "--nproc", "4", "--parallel.plan", file)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            checkpoints = sorted(path for path in Path(self.folder).glob("runs/*-*/checkpoints/step-000003"))
+        self.assertEqual(len(checkpoints), 2)
+        done = self.run_in_folder("checkpoint", "diff", *map(str, checkpoints))
+        self.assertIn("bit for bit", done.stdout)
+
     def test_a_plan_for_others_is_refused(self):
         self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")
         for words, sentence in [(["--nproc", "3"], "the plan is for 2 workers, and there are 3"),

@@ -49,13 +49,20 @@ struct TransformerImpl : nn::Module {
   torch::Tensor forward(const torch::Tensor& tokens) {
     torch::Tensor x = token(tokens);
     for (auto& block : *blocks) x = block->as<Block>()->forward(x);
-    return head(x);
+    return is_tied ? torch::matmul(x, token->weight.t()) + head->bias : head(x);
   }
+  bool is_tied = false;
   nn::Embedding token{24, 32};
   nn::ModuleList blocks;
   nn::Linear head{32, 24};
 };
 TORCH_MODULE(Transformer);
+
+/// The first stage and the last have one matrix together.
+struct TiedTransformerImpl : TransformerImpl {
+  TiedTransformerImpl() { is_tied = true; }
+};
+TORCH_MODULE(TiedTransformer);
 
 /// Convolutions with a skip connection.
 struct ImageNetImpl : nn::Module {
@@ -158,6 +165,8 @@ class Parallelize : public testing::TestWithParam<Case> {};
 TEST_P(Parallelize, TrainsAsOneWorker) {
   if (GetParam().kind == "image") {
     compare<ImageNet>(GetParam());
+  } else if (GetParam().kind == "tied") {
+    compare<TiedTransformer>(GetParam());
   } else {
     compare<Transformer>(GetParam());
   }
@@ -165,7 +174,7 @@ TEST_P(Parallelize, TrainsAsOneWorker) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* kind : {"tokens", "image"}) {
+  for (const char* kind : {"tokens", "tied", "image"}) {
     for (const auto& [ranks, plan] : std::vector<std::pair<int, std::string>>{{2, "auto"},
                                                                               {4, "auto"},
                                                                               {2, "mesh 2"},
@@ -173,7 +182,13 @@ std::vector<Case> cases() {
                                                                               {4, "mesh 2x2"},
                                                                               {2, "pipeline 2x1x4"},
                                                                               {3, "pipeline 3x1x8"},
-                                                                              {4, "pipeline 2x2x2"}}) {
+                                                                              {4, "pipeline 2x2x2"},
+                                                                              {3, "stages 1+2 in 4"},
+                                                                              {3, "stages 2+1 in 2"},
+                                                                              {4, "stages 1x2+2x1 in 4"},
+                                                                              {4, "stages 2x1+1x2 in 2"},
+                                                                              {4, "stages 1+3 in 2"},
+                                                                              {5, "stages 2+1+2 in 4"}}) {
       all.push_back({kind, ranks, plan});
     }
   }

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/check.h"
+#include "trireme/config/recompute.h"
 #include "trireme/config/resolve.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/search.h"
@@ -170,6 +171,48 @@ TEST(Plan, LessMemoryIsNeverFaster) {
     EXPECT_GE(plan.predicted.step_seconds, last * 0.994);  // simpler layouts may win by half a percent
     last = plan.predicted.step_seconds;
   }
+}
+
+TEST(Plan, OnlyStagesThatMustComputeAgain) {
+  // The first of four stages holds four micro-batches, the last one.
+  const std::vector<std::string> given = {"--parallel.pp=4", "--parallel.dp=1", "--parallel.tp=1",
+                                          "--parallel.schedule=1f1b", "--train.micro_batch=8"};
+  const Config config = gpt(24, 2048, 256, given);
+  Cluster cluster = find_cluster("h100-80gb");
+  cluster.device.memory_bytes = 16e9;
+  const Plan plan = make_plan(config, cluster, 4);
+  const Recompute again = parse_recompute(plan.keys.recompute);
+  ASSERT_FALSE(again.ranges.empty()) << plan.layout_text();
+  EXPECT_NE(plan.layout_text().find("blocks 0-"), std::string::npos) << plan.layout_text();
+  for (size_t s = 0; s < 4; ++s) {
+    const LayerRange& layers = plan.stages[s].layers;  // the embedding is layer 0, blocks count from 0
+    const int first = std::max(0, layers.first - 1), last = std::min(23, layers.last - 2);
+    for (int block = first; block <= last; ++block)
+      EXPECT_EQ(again.covers(block), again.covers(first)) << "stage " << s;
+  }
+  EXPECT_TRUE(again.covers(0));
+  EXPECT_FALSE(again.covers(23));
+  // It is what the simulator says of these keys, and fits where nothing computed again does not.
+  Config planned = config;
+  apply_plan(plan, planned);
+  const Simulation simulation = simulate(job_of(planned), cluster);
+  EXPECT_DOUBLE_EQ(simulation.step_seconds, plan.predicted.step_seconds);
+  EXPECT_TRUE(simulation.fits());
+  planned.train.recompute = "none";
+  EXPECT_FALSE(simulate(job_of(planned), cluster).fits());
+  // With one kind for all stages nothing is as fast.
+  for (const char* one : {"full", "selective"}) {
+    std::vector<std::string> words = given;
+    words.push_back(std::string("--train.recompute=") + one);
+    try {
+      EXPECT_GT(make_plan(gpt(24, 2048, 256, words), cluster, 4).predicted.step_seconds,
+                1.01 * plan.predicted.step_seconds)
+          << one;
+    } catch (const Error&) {  // it does not fit
+    }
+  }
+  // More memory than any stage needs: nothing is computed again.
+  EXPECT_EQ(make_plan(config, cluster, 4, {.memory_limit_bytes = 80e9}).keys.recompute, "none");
 }
 
 TEST(Plan, ImagesAndPerceptronsAreCut) {

@@ -48,6 +48,12 @@ TEST(Recompute, ChangesNoBitOverSeveralWorkers) {
   expect_equal(train(config_of("resnet", with(synchronized, "full")), 2, 2), kept, "synchronized statistics");
 }
 
+TEST(Recompute, ChangesNoBitWhereOnlyEarlyStagesDoIt) {
+  const Words words = {"--model.dropout=0.1", "--model.layers=4", "--parallel.pp=2", "--parallel.dp=1"};
+  const Outcome kept = train(config_of("gpt2", words), 2, 3);
+  for (const char* way : {"0-1", "full"}) expect_equal(train(config_of("gpt2", with(words, way)), 2, 3), kept, way);
+}
+
 TEST(Recompute, LayersThatAreNotThere) {
   EXPECT_THROW(train(config_of("gpt2", {"--train.recompute=0-2"}), 1, 1), UsageError);
   EXPECT_THROW(train(config_of("resnet", {"--train.recompute=9"}), 1, 1), UsageError);

@@ -21,13 +21,25 @@ constexpr size_t kMostStages = 12;  ///< drawn one by one
 
 std::string gigabytes(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
 
+/// Whether blocks of the stage are computed again; the embedding is layer 0, and no block.
+const char* activations_of(const PlanStage& stage, const JobLayout& layout) {
+  for (const auto& [first, last] : layout.full_layers) {
+    if (stage.layers.first - 1 <= last && first <= stage.layers.last - 2) return "again";
+  }
+  return "kept";
+}
+
 /// A row a stage, a mark a device or host: where on the devices it is.
 std::string drawing(const PlanReport& report) {
   const Plan& plan = report.plan;
   const Simulation& s = report.simulation;
   constexpr int64_t kColumns = 32;
   const int64_t columns = std::min(kColumns, plan.world_size);
-  Table table({"stage", "layers", {"devices", Align::kLeft}, {"", Align::kLeft}, "dp x tp", "ms a micro-batch", "GB"});
+  std::vector<Column> columns_shown = {
+      "stage", "layers", {"devices", Align::kLeft}, {"", Align::kLeft}, "dp x tp", "ms a micro-batch", "GB"};
+  const bool is_mixed = !s.job.layout.full_layers.empty();
+  if (is_mixed) columns_shown.emplace_back("activations");
+  Table table(columns_shown);
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlanStage& stage = plan.stages[i];
     if (plan.stages.size() > kMostStages && i >= kMostStages / 2 && i + kMostStages / 2 < plan.stages.size()) {
@@ -43,10 +55,16 @@ std::string drawing(const PlanReport& report) {
     const StageCost& cost = s.stages[i];
     const double seconds = cost.sum.forward + cost.sum.backward_input + cost.sum.backward_weight;
     const RankMemory& memory = s.ranks[static_cast<size_t>(s.schedule.rank_of_stage[i])].memory;
-    table.add_row({std::to_string(i), fmt::format("{}-{}", stage.layers.first, stage.layers.last - 1), picture,
-                   fmt::format("{}-{}", stage.first_device, stage.first_device + stage.num_devices - 1),
-                   fmt::format("{} x {}", stage.dp, stage.tp), fmt::format("{:.2f}", 1e3 * seconds),
-                   fmt::format("{:.1f}", memory.sum() / 1e9)});
+    std::vector<std::string> row = {
+        std::to_string(i),
+        fmt::format("{}-{}", stage.layers.first, stage.layers.last - 1),
+        picture,
+        fmt::format("{}-{}", stage.first_device, stage.first_device + stage.num_devices - 1),
+        fmt::format("{} x {}", stage.dp, stage.tp),
+        fmt::format("{:.2f}", 1e3 * seconds),
+        fmt::format("{:.1f}", memory.sum() / 1e9)};
+    if (is_mixed) row.emplace_back(activations_of(stage, s.job.layout));
+    table.add_row(row);
   }
   return table.to_text({.bold_header = has_colour(STDOUT_FILENO), .indent = 2});
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -66,11 +67,34 @@ Placement Placement::parse(std::string_view text) {
     }
     refuse(text);
   }
+  const std::vector<std::string_view> parts = split(word, ',');
   const size_t prefix = word.starts_with("shard") ? 5 : word.starts_with("s") ? 1 : 0;
-  int dim = 0;
-  const auto [end, error] = std::from_chars(word.data() + prefix, word.data() + word.size(), dim);
-  if (prefix == 0 || error != std::errc() || end != word.data() + word.size()) refuse(text);
-  return shard(dim);
+  if (prefix == 0) refuse(text);
+  const auto number = [&]<typename Number>(std::string_view digits, Number& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) refuse(text);
+  };
+  Placement made = shard(0);
+  number(parts[0].substr(prefix), made.dim);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].starts_with("stretches")) {
+      number(parts[i].substr(9), made.stretches);
+    } else if (parts[i].starts_with("unit")) {
+      number(parts[i].substr(4), made.unit);
+    } else if (parts[i].starts_with("ratio")) {
+      const std::vector<std::string_view> shares = split(parts[i].substr(5), ':');
+      if (shares.size() != made.ratio.size()) refuse(text);
+      for (size_t j = 0; j < shares.size(); ++j) number(shares[j], made.ratio[j]);
+    } else {
+      refuse(text);
+    }
+  }
+  const auto is_bad = [](int16_t share) { return share < 0; };
+  if (made.stretches < 1 || made.unit < 1 || made.ratio[0] < 1 ||
+      std::any_of(made.ratio.begin(), made.ratio.end(), is_bad)) {
+    refuse(text);
+  }
+  return made;
 }
 
 bool fits(const Placement& shard, int64_t extent) {

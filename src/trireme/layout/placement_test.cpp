@@ -20,13 +20,16 @@ TEST(Placement, PrintsAndReadsItself) {
   EXPECT_EQ(Placement::shard(1).to_string(), "shard(1)");
   EXPECT_EQ(Placement::shard(0, 2, 3).to_string(), "shard(0, stretches 2, unit 3)");
   EXPECT_EQ(Placement::partial(PartialOp::kMax).to_string(), "partial(max)");
-  for (const char* text : {"replicate", "shard(0)", "shard(3)", "partial(sum)", "partial(average)", "partial(min)"}) {
+  for (const char* text : {"replicate", "shard(0)", "shard(3)", "partial(sum)", "partial(average)", "partial(min)",
+                           "shard(1, stretches 3)", "shard(0, unit 4)", "shard(2, stretches 2, ratio 2:1:1, unit 3)"}) {
     EXPECT_EQ(Placement::parse(text).to_string(), text);
   }
   EXPECT_EQ(Placement::parse("S(2)"), Placement::shard(2));
   EXPECT_EQ(Placement::parse("s-1"), Placement::shard(-1));
   EXPECT_EQ(Placement::parse("P"), Placement::partial());
-  for (const char* text : {"", "x", "shard", "shard(", "shard(a)", "partial(product)", "replicated?"}) {
+  for (const char* text : {"", "x", "shard", "shard(", "shard(a)", "partial(product)", "replicated?",
+                           "shard(0, stretches)", "shard(0, stretches 0)", "shard(0, unit -1)", "shard(0, ratio 1:2)",
+                           "shard(0, ratio 0:1:1)", "shard(0, torn 2)"}) {
     EXPECT_THROW(Placement::parse(text), UsageError) << text;
   }
 }

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/cluster_layers.h"
-#include "trireme/plan/inter_op.h"
+#include "trireme/plan/graph_stages.h"
 
 namespace trireme {
 namespace {
@@ -27,24 +25,28 @@ class Planner {
     if (options_.limit_bytes == 0) options_.limit_bytes = cluster.device.memory_bytes;
   }
 
-  std::vector<GraphLayout> layouts() const {
-    if (options_.layout != "auto") return {graph_layout_from(options_.layout, devices_)};
-    std::vector<GraphLayout> all;
-    all.push_back({.mesh = {{devices_}}});
+  /// Those of one mesh and of plain stages first: they are simpler.
+  std::vector<GraphPlan> plans() {
+    if (options_.layout != "auto") return {plan(graph_layout_from(options_.layout, devices_))};
+    std::vector<GraphPlan> all;
+    all.push_back(plan({.meshes = {{{devices_}}}}));
     for (const int64_t first : divisors_of(devices_)) {
       const int a = static_cast<int>(first), b = devices_ / a;
-      if (a > 1 && b > 1) all.push_back({.mesh = {{a, b}}});
+      if (a > 1 && b > 1) all.push_back(plan({.meshes = {{{a, b}}}}));
       if (a == 1) continue;
       for (const int64_t m : divisors_of(batch_)) {
-        if (batch_ % (m * b) == 0 && m <= 8 * a) {
-          all.push_back({.mesh = {{1}}, .stages = a, .replicas = b, .micro_batches = static_cast<int>(m)});
-        }
+        if (batch_ % (m * b) != 0 || m > 8 * a) continue;
+        all.push_back(plan({std::vector<StageMesh>(first, {{1}}), b, static_cast<int>(m)}));
       }
+    }
+    for (const int64_t m : divisors_of(batch_)) {
+      if (devices_ < 3 || m == 1 || m > 8 * devices_) continue;
+      GraphPlan plan = on_stages({{}, 1, static_cast<int>(m)});
+      if (plan.seconds < kForbidden && lies_across_hosts(plan.layout)) plan = on_equal_stages(static_cast<int>(m));
+      if (plan.seconds < kForbidden && !plan.layout.has_plain_stages()) all.push_back(std::move(plan));
     }
     return all;
   }
-
-  GraphPlan plan(const GraphLayout& layout) { return layout.is_pipeline() ? pipeline(layout) : on_mesh(layout); }
   double limit() const { return options_.limit_bytes; }
 
  private:
@@ -74,76 +76,96 @@ class Planner {
     return plan_operators(problem);
   }
 
+  GraphPlan plan(const GraphLayout& layout) {
+    if (batch_ % (int64_t{layout.replicas} * layout.micro_batches) != 0) {
+      throw UsageError(fmt::format("a batch of {} cannot be cut as \"{}\" says", batch_, layout.to_string()),
+                       "let replicas times micro-batches divide it");
+    }
+    return layout.is_pipeline() ? on_stages(layout) : on_mesh(layout);
+  }
+
   GraphPlan on_mesh(const GraphLayout& layout) {
-    GraphPlan plan{.layout = layout, .graph = graph(batch_), .operators = {}, .stages = {}};
-    plan.operators = operators_on(plan.graph, layout.mesh, options_.limit_bytes);
+    GraphPlan plan{.layout = layout, .graph = graph(batch_)};
+    plan.operators = operators_on(plan.graph, layout.meshes[0], options_.limit_bytes);
     if (plan.operators.proof == ChoiceProof::kInfeasible) {
       plan.seconds = kForbidden;
       plan.bytes = plan.operators.least_bytes;
-    } else {
-      plan.seconds = plan.operators.seconds;
-      plan.bytes = plan.operators.bytes;
+      return plan;
     }
+    plan.seconds = plan.operators.seconds;
+    plan.bytes = plan.operators.bytes;
+    plan.stages = {{0, plan.graph.num_layers}};
+    plan.recompute = {false};
+    plan.stage_bytes = {plan.bytes};
     return plan;
   }
 
-  GraphPlan pipeline(const GraphLayout& layout) {
+  /// Without meshes: those that are fastest.
+  GraphPlan on_stages(const GraphLayout& layout) {
     const int64_t samples = batch_ / (int64_t{layout.replicas} * layout.micro_batches);
-    GraphPlan plan{.layout = layout, .graph = graph(samples), .operators = {}, .stages = {}};
-    plan.operators = operators_on(plan.graph, {{1}}, 0);
-    const std::vector<double> crossing = layer_crossings(plan.graph);
-    const IntraOpPlan& o = plan.operators;
-    const auto bytes = [&](const LayerRange& layers, int stages_to_end) {
-      double sum = 0;
-      for (int i = layers.first; i < layers.last; ++i) {
-        sum += o.layer_state_bytes[at(i)] +
-               o.layer_activation_bytes[at(i)] * std::min(stages_to_end, layout.micro_batches);
-      }
-      return sum;
-    };
-    InterOpProblem problem;
-    problem.num_layers = plan.graph.num_layers;
-    problem.num_units = layout.stages;
-    problem.mesh_units = {1};
-    problem.micro_batches = layout.micro_batches;
-    problem.seconds = [&](const LayerRange& layers, int, int stages_to_end) {
-      if (bytes(layers, stages_to_end) > options_.limit_bytes) return kForbidden;
-      double sum = 0;
-      for (int i = layers.first; i < layers.last; ++i) sum += o.layer_seconds[at(i)];
-      // What comes in, and its gradient that goes back.
-      if (layers.first > 0) sum += 2 * message_seconds(crossing[at(layers.first)], 1, cluster_);
-      return sum;
-    };
-    const std::optional<InterOpPlan> found = plan_stages(problem);
+    GraphPlan plan{.layout = layout, .graph = graph(samples)};
+    std::optional<GraphStages> found = plan_graph_stages({.graph = &plan.graph,
+                                                          .cluster = &cluster_,
+                                                          .meshes = layout.meshes,
+                                                          .num_devices = devices_,
+                                                          .micro_batches = layout.micro_batches,
+                                                          .limit_bytes = options_.limit_bytes,
+                                                          .setting = options_.setting});
     if (!found) {
       plan.seconds = kForbidden;
       return plan;
     }
-    plan.seconds = found->seconds;
-    const RankGroup replicas = group_on(cluster_, layout.replicas, layout.stages);
-    double sums = 0;
-    int to_end = layout.stages;
-    for (const InterOpStage& stage : found->stages) {
-      plan.stages.push_back(stage.layers);
-      plan.bytes = std::max(plan.bytes, bytes(stage.layers, to_end--));
-      double parameters = 0;
-      for (int i = stage.layers.first; i < stage.layers.last; ++i) {
-        parameters += o.layer_state_bytes[at(i)] / options_.setting.state_bytes;
-      }
-      if (layout.replicas == 1) continue;
-      const double gradients = parameters * options_.setting.gradient_bytes;
-      sums = std::max(sums, collective_seconds(CollectiveKind::kAllReduce, gradients, replicas, cluster_));
-    }
-    plan.seconds += sums;
+    plan.layout.meshes = std::move(found->meshes);
+    plan.stages = std::move(found->layers);
+    plan.recompute = std::move(found->recompute);
+    plan.stage_bytes = std::move(found->bytes);
+    plan.operators = std::move(found->operators);
+    plan.bytes = plan.operators.bytes;
+    plan.seconds = found->seconds + sums_over_replicas(plan);
     return plan;
   }
 
-  /// Bytes that pass into each layer.
-  std::vector<double> layer_crossings(const Graph& graph) const {
-    const std::vector<double> crossing = crossing_bytes(graph, bytes_of(options_.setting.type));
-    std::vector<double> layers(at(graph.num_layers), 0);
-    for (size_t o = graph.operators.size(); o-- > 0;) layers[at(graph.operators[o].layer)] = crossing[o];
-    return layers;
+  /// A stage on parts of two hosts would be slower than it was priced.
+  bool lies_across_hosts(const GraphLayout& layout) const {
+    const int host = cluster_.devices_per_host;
+    int first = 0;
+    for (const StageMesh& mesh : layout.meshes) {
+      const int last = first + mesh.num_devices() - 1;
+      const bool fills = first % host == 0 && mesh.num_devices() % host == 0;
+      if (first / host != last / host && !fills) return true;
+      first = last + 1;
+    }
+    return false;
+  }
+
+  /// The fastest whose stages have the same mesh, which shares out hosts without a rest.
+  GraphPlan on_equal_stages(int micro_batches) {
+    GraphPlan best;
+    best.seconds = kForbidden;
+    for (const int64_t count : divisors_of(devices_)) {
+      if (count == 1 || count == devices_) continue;
+      const GraphLayout layout = {
+          std::vector<StageMesh>(static_cast<size_t>(count), {{static_cast<int>(devices_ / count)}}), 1, micro_batches};
+      if (lies_across_hosts(layout)) continue;
+      GraphPlan plan = on_stages(layout);
+      if (plan.seconds < best.seconds) best = std::move(plan);
+    }
+    return best;
+  }
+
+  double sums_over_replicas(const GraphPlan& plan) const {
+    if (plan.layout.replicas == 1) return 0;
+    const RankGroup replicas = group_on(cluster_, plan.layout.replicas, plan.layout.num_stages());
+    double slowest = 0;
+    for (const LayerRange& layers : plan.stages) {
+      double gradients = 0;
+      for (int i = layers.first; i < layers.last; ++i) {
+        gradients +=
+            plan.operators.layer_state_bytes[at(i)] / options_.setting.state_bytes * options_.setting.gradient_bytes;
+      }
+      slowest = std::max(slowest, collective_seconds(CollectiveKind::kAllReduce, gradients, replicas, cluster_));
+    }
+    return slowest;
   }
 
   const std::function<Graph(int64_t)>& graph_of_;
@@ -156,56 +178,12 @@ class Planner {
 
 }  // namespace
 
-std::string GraphLayout::to_string() const {
-  if (is_pipeline()) return fmt::format("pipeline {}x{}x{}", stages, replicas, micro_batches);
-  std::vector<std::string> sizes;
-  for (const int size : mesh.sizes) sizes.push_back(std::to_string(size));
-  return fmt::format("mesh {}", join(sizes, "x"));
-}
-
-GraphLayout graph_layout_from(std::string_view text, int num_devices) {
-  const char* const forms =
-      "give \"auto\", \"mesh 4\", \"mesh 2x2\", or \"pipeline 2x1x4\": stages, replicas, micro-batches";
-  const size_t space = text.find(' ');
-  const std::string_view kind = text.substr(0, space);
-  std::vector<int> numbers;
-  int64_t devices = 1;
-  for (const std::string_view word : split(space == text.npos ? "" : text.substr(space + 1), 'x')) {
-    int number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc() || end != word.data() + word.size() || number < 1) {
-      throw UsageError(fmt::format("the layout \"{}\": {} is no number of devices", text, word), forms);
-    }
-    numbers.push_back(number);
-  }
-  GraphLayout layout;
-  if (kind == "mesh" && (numbers.size() == 1 || numbers.size() == 2)) {
-    layout.mesh = {numbers};
-    devices = layout.mesh.num_devices();
-  } else if (kind == "pipeline" && numbers.size() == 3 && numbers[0] > 1) {
-    layout = {.mesh = {{1}}, .stages = numbers[0], .replicas = numbers[1], .micro_batches = numbers[2]};
-    devices = int64_t{numbers[0]} * numbers[1];
-  } else {
-    throw UsageError(fmt::format("there is no layout \"{}\"", text), forms);
-  }
-  if (devices != num_devices) {
-    throw UsageError(fmt::format("the layout \"{}\" is for {} workers, and there are {}", text, devices, num_devices),
-                     forms);
-  }
-  return layout;
-}
-
 GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of, int64_t batch, const Cluster& cluster,
                            int num_devices, const GraphPlanOptions& options) {
   Planner planner(graph_of, batch, cluster, num_devices, options);
   GraphPlanReport report;
   double least = kForbidden;
-  for (const GraphLayout& layout : planner.layouts()) {
-    if (batch % (int64_t{layout.replicas} * layout.micro_batches) != 0) {
-      throw UsageError(fmt::format("a batch of {} cannot be cut as \"{}\" says", batch, layout.to_string()),
-                       "let replicas times micro-batches divide it");
-    }
-    GraphPlan plan = planner.plan(layout);
+  for (GraphPlan& plan : planner.plans()) {
     if (plan.seconds < kForbidden) {
       report.others.push_back(std::move(plan));
     } else if (plan.bytes > 0) {

@@ -1,37 +1,27 @@
-// A layout for a graph that no configuration describes: all devices as one mesh on which operators are cut, or replicas
-// of a pipeline, whichever the cost model calls faster.
+// A layout for a graph that no configuration describes: all devices as one mesh on which operators are cut, or a
+// pipeline of stages, whichever the cost model calls faster.
 //
 // What make_plan() (search.h) is for the trainer's models, for any module. Pure values.
 #pragma once
 
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "trireme/plan/graph_layout.h"
 #include "trireme/plan/intra_op.h"
 
 namespace trireme {
 
-/// Which of the two, and its degrees.
-struct GraphLayout {
-  StageMesh mesh = {{1}};  ///< of all devices; unless there is a pipeline
-  int stages = 1, replicas = 1, micro_batches = 1;
-  bool is_pipeline() const { return stages > 1; }
-  /// "mesh 2x2", or stages x replicas x micro-batches: "pipeline 2x1x4".
-  std::string to_string() const;
-  bool operator==(const GraphLayout&) const = default;
-};
-/// Reads to_string(). Throws UsageError for what it cannot read, or what is not for so many devices.
-GraphLayout graph_layout_from(std::string_view text, int num_devices);
-
 struct GraphPlan {
   GraphLayout layout;
-  Graph graph;            ///< of a micro-batch, layers clustered
-  IntraOpPlan operators;  ///< how they lie on the mesh; of a pipeline, on one device
-  Partition stages;       ///< of a pipeline: layers
-  double seconds = 0;     ///< of a step, without the optimizer
-  double bytes = 0;       ///< of the fullest device
+  Graph graph;                           ///< of a micro-batch, layers clustered
+  IntraOpPlan operators = {};            ///< how each lies on the mesh of its stage
+  Partition stages = {};                 ///< layers of each
+  std::vector<bool> recompute = {};      ///< of each stage: activations are computed again instead of kept
+  std::vector<double> stage_bytes = {};  ///< of a device of each stage
+  double seconds = 0;                    ///< of a step, without the optimizer
+  double bytes = 0;                      ///< of the fullest device
 };
 
 struct GraphPlanOptions {

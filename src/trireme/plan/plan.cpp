@@ -57,7 +57,12 @@ std::string Plan::layout_text() const {
   if (!keys.shares.empty()) text += fmt::format(", shares {}", short_shares(keys.shares));
   if (keys.zero > 0) text += fmt::format(", ZeRO-{}", keys.zero);
   text += fmt::format(", micro-batches of {}", keys.micro_batch);
-  if (keys.recompute != "none") text += fmt::format(", {} recomputation", keys.recompute);
+  const bool has_numbers = !keys.recompute.empty() && keys.recompute[0] >= '0' && keys.recompute[0] <= '9';
+  if (has_numbers) {
+    text += fmt::format(", blocks {} recomputed", keys.recompute);
+  } else if (keys.recompute != "none") {
+    text += fmt::format(", {} recomputation", keys.recompute);
+  }
   if (keys.compression != "none") text += fmt::format(", {}", keys.compression);
   return text;
 }

@@ -2,16 +2,14 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
+#include "trireme/plan/graph_plan_file.h"
+#include "trireme/plan/json_reader.h"
 #include "trireme/plan/plan_keys.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "trireme plan 1";
 
@@ -46,73 +44,6 @@ void visit_prediction(Value& p, Visit visit) {
 
 std::string range_text(int64_t first, int64_t last) { return fmt::format("{}-{}", first, last); }
 
-/// Takes an object apart, and complains of what is missing, of another kind, or unknown.
-class Reader {
- public:
-  Reader(const Json& json, std::string file, std::string where)
-      : json_(json), file_(std::move(file)), where_(std::move(where)) {
-    if (!json.is_object()) fail(fmt::format("{} is no object", where_.empty() ? "it" : where_));
-  }
-
-  template <typename Value>
-  void operator()(const char* name, Value& value) {
-    known_.insert(name);
-    const auto found = json_.find(name);
-    if (found == json_.end()) fail(fmt::format("there is no \"{}\"", path(name)));
-    if constexpr (std::is_same_v<Value, std::string>) {
-      demand(found->is_string(), name, "text");
-    } else if constexpr (std::is_same_v<Value, bool>) {
-      demand(found->is_boolean(), name, "true or false");
-    } else if constexpr (std::is_same_v<Value, int64_t>) {
-      demand(found->is_number_integer(), name, "a whole number");
-    } else {
-      demand(found->is_number(), name, "a number");
-    }
-    value = found->get<Value>();
-  }
-  const Json& part(const char* name) {
-    known_.insert(name);
-    const auto found = json_.find(name);
-    if (found == json_.end()) fail(fmt::format("there is no \"{}\"", path(name)));
-    return *found;
-  }
-  /// "0-20".
-  std::pair<int64_t, int64_t> range(const char* name) {
-    std::string text;
-    (*this)(name, text);
-    const std::vector<std::string_view> ends = split(text, '-');
-    try {
-      if (ends.size() == 2) {
-        const int64_t first = std::stoll(std::string(ends[0])), last = std::stoll(std::string(ends[1]));
-        if (first >= 0 && last >= first) return {first, last};
-      }
-    } catch (const std::exception&) {  // no numbers
-    }
-    fail(fmt::format("\"{}\" is \"{}\"", path(name), text), "first and last, as in \"0-20\"");
-  }
-  void finish() const {
-    for (const auto& [name, value] : json_.items()) {
-      if (known_.contains(name)) continue;
-      const std::optional<std::string> meant = nearest(name, known_);
-      fail(fmt::format("\"{}\" is unknown", path(name)), meant ? fmt::format("did you mean \"{}\"?", *meant) : "");
-    }
-  }
-  [[noreturn]] void fail(const std::string& what, const std::string& cure = "") const {
-    throw UsageError(fmt::format("{} is no plan: {}", file_, what),
-                     cure.empty() ? "trireme plan --out FILE writes one" : cure);
-  }
-
- private:
-  std::string path(const std::string& name) const { return where_.empty() ? name : where_ + " → " + name; }
-  void demand(bool holds, const char* name, const char* wanted) const {
-    if (!holds) fail(fmt::format("\"{}\" is {}, not {}", path(name), json_.at(name).dump(), wanted));
-  }
-
-  const Json& json_;
-  std::string file_, where_;
-  std::set<std::string> known_;
-};
-
 Json stage_json(const PlanStage& stage) {
   Json placements = Json::object();
   for (const auto& [name, where] : stage.placements) placements[name] = where;
@@ -124,7 +55,7 @@ Json stage_json(const PlanStage& stage) {
 }
 
 PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
-  Reader read(json, file, fmt::format("stage {}", index));
+  JsonReader read(json, file, fmt::format("stage {}", index));
   PlanStage stage;
   const auto [first, last] = read.range("layers");
   stage.layers = {static_cast<int>(first), static_cast<int>(last) + 1};
@@ -144,7 +75,7 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
 }
 
 /// Layers and devices, each in one stage, without holes.
-void check_stages(const Plan& plan, const Reader& read) {
+void check_stages(const Plan& plan, const JsonReader& read) {
   if (plan.stages.empty()) read.fail("it has no stages");
   const int64_t per_rank = plan.keys.pp > 0 ? static_cast<int64_t>(plan.stages.size()) / plan.keys.pp : 0;
   if (plan.keys.pp < 1 || per_rank * plan.keys.pp != static_cast<int64_t>(plan.stages.size())) {
@@ -217,32 +148,29 @@ std::string plan_to_json(const Plan& plan) {
 }
 
 Plan plan_from_json(std::string_view text, const std::string& name) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw UsageError(fmt::format("{} is no plan: it is no JSON ({})", name, error.what()),
-                     "trireme plan --out FILE writes one");
-  }
-  Reader read(json, name, "");
+  const Json json = parse_plan(text, name);
+  JsonReader read(json, name, "");
   std::string format, kind;
   read("format", format);
+  if (format == kGraphPlanFormat) {
+    read.fail("it is a plan of parallelize(), for a module of one's own", "give it there: {.plan = \"plan.json\"}");
+  }
   if (format != kFormat) read.fail(fmt::format("its \"format\" is \"{}\", not \"{}\"", format, kFormat));
   Plan plan;
   read("world_size", plan.world_size);
   read("cluster", plan.cluster);
-  Reader model(read.part("model"), name, "model");
+  JsonReader model(read.part("model"), name, "model");
   model("kind", kind);
   plan.model.kind = model_kind(kind);
   visit_model(plan.model, [&](const char* field, auto& value) { model(field, value); });
   model.finish();
-  Reader keys(read.part("keys"), name, "keys");
+  JsonReader keys(read.part("keys"), name, "keys");
   visit_keys(plan.keys, [&](const char* field, auto& value) { keys(field, value); });
   keys.finish();
   const Json& stages = read.part("stages");
   if (!stages.is_array()) read.fail("its \"stages\" are no list");
   for (const Json& stage : stages) plan.stages.push_back(read_stage(stage, name, plan.stages.size()));
-  Reader predicted(read.part("predicted"), name, "predicted");
+  JsonReader predicted(read.part("predicted"), name, "predicted");
   visit_prediction(plan.predicted, [&](const char* field, auto& value) { predicted(field, value); });
   predicted.finish();
   read.finish();

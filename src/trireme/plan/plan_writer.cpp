@@ -1,15 +1,23 @@
 #include "trireme/plan/plan_writer.h"
 
+#include <fmt/format.h>
+
 #include <map>
 
+#include "trireme/base/text.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/plan/intra_op.h"
 
 namespace trireme {
 namespace {
 
-std::string recompute_name(RecomputeKind kind) {
-  return kind == RecomputeKind::kFull ? "full" : kind == RecomputeKind::kSelective ? "selective" : "none";
+/// As train.recompute says it.
+std::string recompute_text(const JobLayout& layout) {
+  if (layout.recompute == RecomputeKind::kFull) return "full";
+  if (layout.recompute == RecomputeKind::kSelective) return "selective";
+  std::vector<std::string> ranges;
+  for (const auto& [first, last] : layout.full_layers) ranges.push_back(fmt::format("{}-{}", first, last));
+  return ranges.empty() ? "none" : join(ranges, ",");
 }
 
 PlanKeys keys_of(const Candidate& candidate) {
@@ -26,7 +34,7 @@ PlanKeys keys_of(const Candidate& candidate) {
   k.schedule = l.schedule == ScheduleKind::kInterleaved ? "interleaved" : std::string(name_of(l.schedule));
   k.global_batch = l.global_batch;
   k.micro_batch = l.micro_batch;
-  k.recompute = recompute_name(l.recompute);
+  k.recompute = recompute_text(l);
   k.compression = candidate.compression;
   return k;
 }

@@ -11,6 +11,7 @@
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/plan_writer.h"
+#include "trireme/plan/stage_recompute.h"
 #include "trireme/plan/uneven.h"
 
 namespace trireme {
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kMostSimulations = 2500;
 constexpr size_t kRefined = 6;      ///< of the best, whose stages are cut again
+constexpr size_t kMixedTries = 40;  ///< layouts of which only some stages compute again
 constexpr size_t kUnevenTries = 2;  ///< settings that are tried with stages of different shapes
 constexpr double kAsGood = 0.005;   ///< differences that the model cannot tell: the simpler layout wins
 constexpr double kWorthSaying = 0.01;
@@ -33,7 +35,8 @@ int complexity(const JobLayout& l) {
   int sum = 0;
   sum += l.schedule == ScheduleKind::kZbH1 ? 4 : l.interleave > 1 ? 2 : 0;
   sum += 2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
-  return sum + (l.recompute == RecomputeKind::kNone ? 0 : 1) + (l.tp > 1 ? 1 : 0) + (l.pp > 1 ? 1 : 0);
+  return sum + (l.recompute == RecomputeKind::kNone && l.full_layers.empty() ? 0 : 1) + (l.tp > 1 ? 1 : 0) +
+         (l.pp > 1 ? 1 : 0);
 }
 
 class Searcher {
@@ -61,6 +64,7 @@ class Searcher {
       if (candidate.least_seconds > best * (1 + margin) || simulated_ >= kMostSimulations) break;
       try_candidate(candidate);
     }
+    mix_recomputation();
     if (found_.empty() && briefly) throw Error(fmt::format("nothing fits into {} devices", devices_));
     if (found_.empty()) refuse_memory();
     sort_found();
@@ -148,6 +152,24 @@ class Searcher {
     std::rotate(found_.begin(), best, best + 1);
   }
 
+  /// Layouts that memory forbids unless something is computed again: only the stages that must.
+  void mix_recomputation() {
+    for (const char* key : {"train.recompute", "parallel.split"}) {
+      if (is_given(config_, key)) return;
+    }
+    size_t tried = 0;
+    for (const Candidate& kept : candidates_) {
+      if (kept.least_seconds > best_seconds_ || tried == kMixedTries) break;
+      if (kept.job.layout.recompute != RecomputeKind::kNone || !can_recompute_by_stage(kept.job)) continue;
+      ++tried;
+      const std::optional<JobLayout> layout = plan_stage_recompute(kept.job, cluster_);
+      if (!layout) continue;
+      Candidate candidate = kept;
+      candidate.job.layout = *layout;
+      try_candidate(candidate);
+    }
+  }
+
   /// Stages as equal in time as they can be, within memory: embedding and output layer weigh as much as some blocks.
   void refine_splits() {
     if (config_.model.kind == ModelKind::kResNet || is_given(config_, "parallel.split")) return;
@@ -155,7 +177,7 @@ class Searcher {
     for (size_t i = 0; i < count; ++i) {
       Candidate candidate = found_[i].candidate;
       JobLayout& l = candidate.job.layout;
-      if (l.pp == 1 || l.interleave > 1) continue;
+      if (l.pp == 1 || l.interleave > 1 || !l.full_layers.empty()) continue;  // the last are cut as they need it
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
       const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
       for (const BlockCost& block : found_[i].simulation.blocks) {

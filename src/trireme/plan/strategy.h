@@ -33,6 +33,9 @@ struct OperatorStrategy {
 std::vector<std::vector<OperatorStrategy>> strategies_of(const Graph& graph, const StageMesh& mesh,
                                                          const std::vector<int>& stand_ins = {});
 
+/// Of activations, what is held between the passes where they are computed again: about what enters the layers.
+constexpr double kKeptByRecomputation = 0.1;
+
 /// What the job says of costs.
 struct StageSetting {
   NumberType type = NumberType::kBfloat16;

@@ -186,8 +186,7 @@ double StrategyCosts::activation_bytes(const GraphOperator& op, const OperatorSt
     const GraphTensor& tensor = graph_.tensors[at(op.outputs[i])];
     bytes += elements(tensor.sizes) * local_share(strategy.outputs[i]) * tensor.kept_bytes;
   }
-  // With full recomputation only what enters a layer is kept; about a tenth of the rest.
-  return setting_.recompute == RecomputeKind::kFull ? bytes / 10 : bytes;
+  return setting_.recompute == RecomputeKind::kFull ? bytes * kKeptByRecomputation : bytes;
 }
 
 double StrategyCosts::bytes(const GraphOperator& op, const OperatorStrategy& strategy) const {

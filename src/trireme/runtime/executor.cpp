@@ -37,8 +37,11 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       overlap_(options.overlap),
       sharers_(options.sharers),
       copies_(options.copies),
+      messages_(options.messages),
       reducer_(options.replicas, program_.across, options.travel_type) {
-  if (options.pipeline) messages_.emplace(*options.pipeline, program_.num_micro_batches, device_);
+  if (options.pipeline) {
+    messages_ = &plain_messages_.emplace(*options.pipeline, program_.num_micro_batches, device_);
+  }
   int groups = 0;
   for (const int number : program_.own_stages()) {
     const auto found = stages_.find(number);

@@ -53,10 +53,11 @@ struct StepTimes {
 };
 
 struct ExecutorOptions {
-  Communicator* replicas = nullptr;  ///< may be null where there is one
-  Communicator* pipeline = nullptr;  ///< along the stages; null without a pipeline
-  Communicator* sharers = nullptr;   ///< replicas that share; null: nothing is shared
-  Communicator* copies = nullptr;    ///< replicas in other sets of sharers; null where all share
+  Communicator* replicas = nullptr;   ///< may be null where there is one
+  Communicator* pipeline = nullptr;   ///< along the stages; null without a pipeline
+  StageMessages* messages = nullptr;  ///< instead of plain ones along `pipeline`; the caller's
+  Communicator* sharers = nullptr;    ///< replicas that share; null: nothing is shared
+  Communicator* copies = nullptr;     ///< replicas in other sets of sharers; null where all share
   torch::Device device{torch::kCPU};
   torch::ScalarType travel_type = torch::kFloat32;  ///< of gradients
   bool overlap = true;                              ///< sums begin while the backward pass goes on
@@ -91,7 +92,7 @@ class Executor {
   /// What lies in each group of the reducer, in the order of their numbers; values are one tensor.
   std::vector<GroupLayout> group_layouts() const;
   /// Null without a pipeline.
-  const PipelineMessages* messages() const { return messages_ ? &*messages_ : nullptr; }
+  const PipelineMessages* messages() const { return plain_messages_ ? &*plain_messages_ : nullptr; }
 
  private:
   using Place = std::pair<int, int>;  ///< stage, micro-batch
@@ -136,7 +137,8 @@ class Executor {
   Communicator *const sharers_, *const copies_;
   bool tracing_ = false;
   std::vector<InstructionTimes> trace_;
-  std::optional<PipelineMessages> messages_;
+  std::optional<PipelineMessages> plain_messages_;
+  StageMessages* messages_ = nullptr;
   GroupReducer reducer_;
   std::map<int, std::vector<torch::Tensor>> values_;  ///< of each stage, one for each slot
   std::map<int, int> first_group_;                    ///< of each stage, numbered through the rank

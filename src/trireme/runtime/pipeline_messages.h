@@ -38,20 +38,33 @@ TensorForm form_of(const torch::Tensor& tensor);
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to);
 torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device);
 
-class PipelineMessages {
+/// What an executor asks of whatever carries its messages. `to` and `from` count along the pipeline.
+class StageMessages {
+ public:
+  virtual ~StageMessages() = default;
+  /// The tensor is kept until it has gone; nobody may change it before.
+  virtual void send(const PipelineMessage& message, int to, const torch::Tensor& tensor) = 0;
+  virtual void post_receive(const PipelineMessage& message, int from) = 0;
+  /// Waits for a message that was posted.
+  virtual torch::Tensor take(const PipelineMessage& message) = 0;
+  /// Gradients of a stage's output will look like this.
+  virtual void set_gradient_form(int stage, TensorForm form) = 0;
+  /// Waits until everything that was sent has gone.
+  virtual void finish() = 0;
+};
+
+/// From one rank to another.
+class PipelineMessages : public StageMessages {
  public:
   /// `num_micro_batches`: of the whole step, so that each message has a tag of its own.
   PipelineMessages(Communicator& comm, int num_micro_batches, torch::Device device);
 
-  /// The tensor is kept until it has gone; nobody may change it before.
-  void send(const PipelineMessage& message, int to, const torch::Tensor& tensor);
-  void post_receive(const PipelineMessage& message, int from);
-  /// Waits for a message that was posted. Its buffer is used again when nobody holds the tensor, or a view of it.
-  torch::Tensor take(const PipelineMessage& message);
-  /// Gradients of a stage's output will look like this.
-  void set_gradient_form(int stage, TensorForm form);
-  /// Waits until everything that was sent has gone.
-  void finish();
+  void send(const PipelineMessage& message, int to, const torch::Tensor& tensor) override;
+  void post_receive(const PipelineMessage& message, int from) override;
+  /// The buffer is used again when nobody holds the tensor, or a view of it.
+  torch::Tensor take(const PipelineMessage& message) override;
+  void set_gradient_form(int stage, TensorForm form) override;
+  void finish() override;
 
   /// For tests: how many there are.
   size_t num_buffers() const { return buffers_.size(); }

@@ -5,8 +5,8 @@
 //   training->gather();                                                     // the module is whole again on every rank
 //
 // The first step() captures module and loss, plans for the sizes that it sees, and lays the parameters out: operators
-// cut over a mesh of all ranks, exactly as planned, or replicas of a pipeline. The numbers are those of one worker but
-// for the order of sums.
+// cut over a mesh of all ranks, exactly as planned, or a pipeline of stages that are a mesh each. The numbers are those
+// of one worker but for the order of sums.
 //
 // Owner: the caller; it must be destroyed before the communicator, and the module, loss and optimizer must live as
 // long. The optimizer's parameters are the module's. Threads: one. Blocking: step() and gather(), which all ranks call
@@ -18,21 +18,28 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/plan/graph_plan.h"
+#include "trireme/plan/graph_plan_file.h"
 
 namespace trireme {
 
 struct ParallelizeOptions {
-  std::string plan = "auto";      ///< or a layout: "mesh 4", "mesh 2x2", "pipeline 2x1x4" (GraphLayout)
+  /// Or a file that `write_plan` has written ("plan.json", which rank 0 reads), or a layout: "mesh 2x2",
+  /// "pipeline 2x1x4", "stages 1x2+2 in 4" (GraphLayout).
+  std::string plan = "auto";
+  std::string write_plan = "";    ///< a file for the plan, which rank 0 writes: docs/parallelize.md
   std::string cluster = "";       ///< a preset or a file; empty: $TRIREME_CLUSTER, or a laptop's cores
   double limit_bytes = 0;         ///< of a worker; 0: what the cluster's devices have
   std::string schedule = "1f1b";  ///< of a pipeline, synchronous
   uint64_t seed = 0;              ///< of dropout
 };
+
+class ParallelizedForm;
 
 class Parallelized {
  public:
@@ -56,9 +63,6 @@ class Parallelized {
   std::string describe() const;
 
  private:
-  class Form;
-  class MeshForm;
-  class PipelineForm;
   void prepare(const torch::Tensor& input, const torch::Tensor& target);
 
   Communicator& comm_;
@@ -67,8 +71,10 @@ class Parallelized {
   const Loss loss_;
   torch::optim::Optimizer& optimizer_;
   const ParallelizeOptions options_;
+  std::optional<GraphPlanFile> file_;  ///< that the plan comes from
   GraphPlanReport report_;
-  std::unique_ptr<Form> form_;
+  std::vector<std::string> planned_for_;  ///< input and target of the first step
+  std::unique_ptr<ParallelizedForm> form_;
 };
 
 /// For a module holder (TORCH_MODULE) or a shared pointer whose forward() takes a tensor and gives one.

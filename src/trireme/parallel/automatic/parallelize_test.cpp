@@ -5,6 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
+#include "trireme/observe/test_folder.h"
 #include "trireme/parallel/automatic/cut_module.h"
 #include "trireme/parallel/pipeline/pipeline.h"
 #include "trireme/tensor/mesh_tensor.h"
@@ -75,7 +76,10 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
                                                                             {4, "mesh 2x2"},
                                                                             {2, "pipeline 2x1x3"},
                                                                             {3, "pipeline 3x1x2"},
-                                                                            {4, "pipeline 2x2x3"}}) {
+                                                                            {4, "pipeline 2x2x3"},
+                                                                            {3, "stages 1+2 in 3"},
+                                                                            {4, "stages 2+2 in 2"},
+                                                                            {4, "stages 3+1 in 4"}}) {
     run_as_threads(ranks, [&](World& world) {
       Net net;
       torch::optim::AdamW optimizer(net->parameters(), 0.01);
@@ -92,6 +96,154 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
         EXPECT_LT((parameters[i] - expected.weights[i]).abs().max().item<double>(), 2e-5) << plan << " " << i;
       }
       EXPECT_NE(training->describe().find(training->plan().layout.to_string()), std::string::npos);
+    });
+  }
+}
+
+TEST(Parallelize, StagesRunEverySynchronousSchedule) {
+  const Result expected = alone();
+  for (const std::string schedule : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+    run_as_threads(3, [&](World& world) {
+      Net net;
+      torch::optim::AdamW optimizer(net->parameters(), 0.01);
+      const auto training =
+          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+      for (int step = 0; step < kSteps; ++step) {
+        EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
+            << schedule << " step " << step;
+      }
+      EXPECT_EQ(training->plan().layout.to_string(), "stages 2+1 in 4");
+    });
+  }
+  run_as_threads(3, [&](World& world) {
+    for (const std::string schedule : {"pipedream", "interleaved", "zb-v"}) {
+      Net net;
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      const auto training =
+          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+      EXPECT_THROW(training->step(input_of(0), target_of(0)), UsageError) << schedule;
+    }
+  });
+}
+
+TEST(Parallelize, WorkersHoldTheParametersOfTheirStageAlone) {
+  run_as_threads(3, [](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 1+2 in 3"});
+    training->step(input_of(0), target_of(0));
+    const GraphPlan& plan = training->plan();
+    const int stage = world.rank() == 0 ? 0 : 1;
+    int own = 0;
+    for (const auto& [name, lies] :
+         placements_of(plan.graph, plan.operators, plan.stages[static_cast<size_t>(stage)])) {
+      EXPECT_TRUE(is_mesh_tensor(*net->named_parameters().find(name))) << name;
+      ++own;
+    }
+    for (const auto& item : net->named_parameters()) {
+      if (is_mesh_tensor(item.value())) continue;
+      ++own;
+      EXPECT_EQ(item.value().storage().nbytes(), sizeof(float)) << item.key();
+    }
+    EXPECT_EQ(own, static_cast<int>(net->parameters().size()));
+    training->gather();
+    for (const auto& item : net->named_parameters()) EXPECT_FALSE(is_mesh_tensor(item.value()));
+  });
+}
+
+TEST(Parallelize, RunsFromThePlanThatItWrote) {
+  const TestFolder folder;
+  const std::string path = (folder / "plan.json").string();
+  const auto train = [&](World& world, const ParallelizeOptions& options) {
+    Net net;
+    torch::optim::AdamW optimizer(net->parameters(), 0.01);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, options);
+    std::vector<double> losses;
+    for (int step = 0; step < kSteps; ++step) losses.push_back(training->step(input_of(step), target_of(step)));
+    return std::pair(losses, training->plan().layout.to_string());
+  };
+  for (const auto& [ranks, plan] : std::vector<std::pair<int, std::string>>{
+           {2, "mesh 2"}, {2, "pipeline 2x1x4"}, {3, "stages 1+2 in 3"}, {4, "auto"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      const auto first = train(world, {.plan = plan, .write_plan = path});
+      world.comm().barrier();
+      EXPECT_EQ(train(world, {.plan = path}), first) << plan;
+    });
+  }
+  run_as_threads(2, [&](World& world) {
+    Net net;
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = path}), UsageError);  // for 4 workers
+    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "lost.json"}), UsageError);
+    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .write_plan = path});
+    training->step(input_of(0), target_of(0));
+    training->gather();
+    world.comm().barrier();
+    const auto half = parallelize(world.comm(), net, loss_of, optimizer, {.plan = path});
+    EXPECT_THROW(half->step(input_of(0).narrow(0, 0, 6), target_of(0).narrow(0, 0, 6)), UsageError);
+    const auto other = parallelize(world.comm(), net, [](const auto& x, const auto& y) { return loss_of(x * 2, y); },
+                                   optimizer, {.plan = path});
+    EXPECT_THROW(other->step(input_of(0), target_of(0)), UsageError);
+  });
+}
+
+/// Wide activations, so that they are most of the memory.
+struct DeepImpl : torch::nn::Module {
+  DeepImpl() {
+    for (int64_t i = 0; i < 6; ++i) {
+      layers.push_back(register_module(fmt::format("layer{}", i), torch::nn::Linear(i == 0 ? 6 : 16, i == 5 ? 4 : 16)));
+      const torch::NoGradGuard no_grad;
+      for (auto& p : layers.back()->parameters()) {
+        p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.3 + 1.0 + static_cast<double>(i))
+                    .view(p.sizes()) *
+                0.4);
+      }
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      x = layers[i](x);
+      if (i + 1 < layers.size()) x = torch::tanh(x) * torch::sigmoid(x) + torch::gelu(x);
+    }
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Deep);
+
+TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
+  const auto batch = [](int step) {
+    return torch::cos(torch::arange(240 * 6).to(torch::kFloat) * (0.37 + step)).view({240, 6});
+  };
+  const auto target = [](int step) { return (torch::arange(240) * 7 + step) % 4; };
+  for (const auto& [ranks, layout] :
+       std::vector<std::pair<int, std::string>>{{3, "pipeline 3x1x6"}, {4, "stages 1+2+1 in 6"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      const auto train = [&](double limit_bytes, std::vector<bool>* recompute, double* bytes) {
+        Deep net;
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        const auto training =
+            parallelize(world.comm(), net, loss_of, optimizer, {.plan = layout, .limit_bytes = limit_bytes});
+        std::vector<double> losses;
+        for (int step = 0; step < 3; ++step) losses.push_back(training->step(batch(step), target(step)));
+        *recompute = training->plan().recompute;
+        *bytes = training->plan().bytes;
+        EXPECT_EQ(training->describe().find("computed again") != std::string::npos, recompute->at(0));
+        return losses;
+      };
+      std::vector<bool> kept, again;
+      double bytes = 0, ignored = 0;
+      const std::vector<double> expected = train(0, &kept, &bytes);
+      EXPECT_EQ(kept, std::vector<bool>(3, false));
+      // Less and less, until the first stage computes again.
+      std::vector<double> losses;
+      for (double share = 0.95; share > 0.4; share -= 0.05) {
+        losses = train(share * bytes, &again, &ignored);
+        if (again[0]) break;
+      }
+      EXPECT_TRUE(again[0]) << layout;
+      EXPECT_FALSE(again[2]) << layout;
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << layout << " " << i;
     });
   }
 }
