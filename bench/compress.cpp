@@ -101,8 +101,9 @@ void add_choices(const Kernels& kernels) {
       return [=, out = std::vector<float>(kCount)]() mutable { add_sparse(wire, out); };
     });
   }
-  measure(std::string(kernels.name) + "/randomk/0.010/select",
-          [] { return [] { benchmark::DoNotOptimize(select_at_random(kCount, kCount / 100, 1, "bench", 0)); }; });
+  measure(std::string(kernels.name) + "/randomk/0.010/select", [] {
+    return [] { benchmark::DoNotOptimize(select_at_random({kCount, kCount / 100, 1, "bench", 0})); };
+  });
 }
 
 void add_low_rank(const Kernels& kernels) {
@@ -128,9 +129,11 @@ void add_low_rank(const Kernels& kernels) {
       };
     });
     measure(name + "/make_orthonormal", [=] {
-      return [rank, p = factors.p]() mutable {
+      LowRank shape{.rank = rank};
+      shape.add(0, kRows, kColumns);
+      return [shape, p = factors.p]() mutable {
         std::copy_n(gradients().begin(), p.size(), p.begin());
-        make_orthonormal(p, kRows, rank);
+        make_orthonormal(shape, p);
       };
     });
   }

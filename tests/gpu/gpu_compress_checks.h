@@ -11,8 +11,8 @@ namespace trireme {
 /// Three steps of two groups, so that what a step keeps shows in the next one, and a fourth from what the other side
 /// has saved. With `shares`, ranks need parts of the sums only.
 inline void compare_compressed(Communicator& comm, const CompressionOptions& options, bool shares) {
-  std::vector<GroupLayout> groups = {{"first", 70001, {{"a", 0, 300, 200}, {"b", 60000, 1, 10001}}},
-                                     {"second", 1537, {}}};
+  std::vector<GroupLayout> groups = {
+      {"first", 70001, {{"a", 0, 240, 200}, {"b", 48000, 60, 200}, {"c", 60000, 1, 10001}}}, {"second", 1537, {}}};
   for (GroupLayout& group : groups) {
     if (shares) group.shares = block_parts(group.count, comm.size());
   }
@@ -67,9 +67,13 @@ inline void compare_compressed(Communicator& comm, const CompressionOptions& opt
 /// Each reducer splits the communicator, which takes NCCL up to a second: not `all_methods`, but one of each family.
 inline int check_gpu_compression(Communicator& comm, bool all_methods) {
   int cases = 0;
-  for (CompressionOptions options : all_options()) {
-    if (!works_on_gpus(options)) continue;
-    const bool is_one_of_few = options.method == Method::kTopK || options.method == Method::kSign;
+  std::vector<CompressionOptions> all = all_options();
+  all.push_back({.method = Method::kTernGrad, .clip_deviations = 1.5f, .seed = 7});
+  all.push_back({.method = Method::kDgc, .density = 0.05, .clip_norm = 0.5f, .seed = 7});
+  all.push_back({.method = Method::kPowerSgd, .rank = 7, .seed = 7});
+  for (CompressionOptions options : all) {
+    const bool is_one_of_few = options.method == Method::kTopK || options.method == Method::kSign ||
+                               (options.method == Method::kPowerSgd && options.rank == 2);
     if (!all_methods && !is_one_of_few) continue;
     for (const bool shares : {false, true}) {
       if (shares && !block_format(options)) continue;
@@ -78,7 +82,7 @@ inline int check_gpu_compression(Communicator& comm, bool all_methods) {
     }
     options.warmup_steps = 1;
     options.error_feedback = false;
-    if (options.method == Method::kDgc) options.error_feedback.reset();
+    if (options.method == Method::kDgc || options.method == Method::kOneBitAdam) options.error_feedback.reset();
     compare_compressed(comm, options, false);
     ++cases;
   }

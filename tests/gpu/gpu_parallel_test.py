@@ -102,6 +102,8 @@ class Layouts(unittest.TestCase):
         """Two workers on the GPU follow two on the CPU: what is sent, what is kept and what is added are the same."""
         methods = (["--compression.method=topk", "--compression.density=0.05"], ["--compression.method=powersgd"],
                    ["--compression.method=qsgd", "--compression.bits=8"], ["--compression.method=bfloat16"],
+                   ["--compression.method=randomk"], ["--compression.method=terngrad", "--compression.clip_deviations=2.5"],
+                   ["--compression.method=onebit_adam", "--compression.warmup_steps=3"],
                    ["--compression.method=sign", "--parallel.zero=2"])
         cases = [(i, device) for i in range(len(methods)) for device in ("cuda", "cpu")]
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -111,6 +113,34 @@ class Layouts(unittest.TestCase):
         for i, method in enumerate(methods):
             with self.subTest(method=method):
                 self.assertLess(distance(found[i, "cuda"], found[i, "cpu"]), 2e-3)
+
+    def test_offload(self):
+        """The host's optimizer gives the GPU's bits for the GPU's gradients, so offload changes none."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        self.check([("dp=1", layout, "ipc", [f"--precision.compute={compute}", "--train.clip=0.1"])
+                    for layout, compute in (
+                        ("dp=1,offload=memory", "float32"), ("dp=1,offload=memory", "bfloat16"),
+                        (f"dp=2,zero=1,offload={folder}", "bfloat16"), ("dp=2,zero=3,offload=memory", "bfloat16"),
+                        ("dp=2,zero=2,offload=memory", "float32"), ("dp=1,pp=2,offload=memory", "bfloat16"))])
+
+    def test_servers(self):
+        """With rounds servers change no bit; in other modes, losses stay close."""
+        servers = ["--parallel.aggregation=server", "--server.count=2"]
+        two, cut, mixed = ["--parallel.dp=2"], ["--parallel.dp=1", "--parallel.pp=2"], ["--precision.compute=bfloat16"]
+        pairs = {"float32": two, "bfloat16": two + mixed, "cut": cut, "alone": ["--parallel.dp=1"]}
+        cases = {f"{name}, {kind}": how + more for name, how in pairs.items()
+                 for kind, more in (("sums", []), ("servers", servers))}
+        cases["asynchronous"] = two + servers + ["--server.mode=asynchronous"]
+        cases["packed"] = two + servers + ["--compression.method=int8"]
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            found = dict(zip(cases, pool.map(lambda arguments: self.losses(*arguments), cases.values())))
+        for name in pairs:
+            with self.subTest(name=name):
+                self.assertEqual(found[f"{name}, servers"], found[f"{name}, sums"])
+        self.assertNotEqual(found["packed"], found["float32, sums"])
+        self.assertLess(distance(found["packed"], found["float32, sums"]), 0.02)
+        self.assertLess(distance(found["asynchronous"], found["float32, sums"]), 0.2)
 
     def test_zero(self):
         self.check([("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0.1"]) for layout, backend in (

@@ -1,5 +1,6 @@
 #include "trireme/compress/arithmetic.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -51,6 +52,14 @@ void add_into(std::span<float> into, std::span<const float> from) {
 
 void scale_by(std::span<float> values, float factor) { scale_loop(values.data(), values.size(), factor); }
 
+void weigh(float a, std::span<const float> x, float b, std::span<const float> y, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = a * x[i] + b * y[i];
+}
+
+void clamp_to(std::span<float> values, float limit) {
+  for (float& value : values) value = std::clamp(value, -limit, limit);
+}
+
 bool all_finite(std::span<const float> values) { return largest_exponent(values.data(), values.size()) < kInfinity; }
 
 void clear_not_finite(std::span<float> values) {
@@ -61,7 +70,11 @@ void clear_not_finite(std::span<float> values) {
 }
 
 double dot_product(std::span<const float> a, std::span<const float> b) {
-  return dot_loop(a.data(), b.data(), a.size());
+  double sum = 0;
+  for (size_t at = 0; at < a.size(); at += kDotBlock) {
+    sum += dot_loop(a.data() + at, b.data() + at, std::min(kDotBlock, a.size() - at));
+  }
+  return sum;
 }
 
 }  // namespace trireme

@@ -15,10 +15,11 @@ class BlockExchange : public Exchange {
       : layout_(std::move(layout)),
         options_(options),
         rank_(comm.rank()),
+        processor_(processor),
         blocks_(comm, *block_format(options), layout_.count, keeps_residual(options), {}, processor) {}
 
   void sum(std::span<float> values, uint64_t step) override {
-    clip_to_deviations(options_, layout_, values);
+    clip_to_deviations(options_, layout_, values, processor_);
     const RandomKey of_sum = random_key(options_.seed, fmt::format("compress/{}/sum", layout_.name), step);
     blocks_.sum(values, rounding_key(options_, layout_.name, rank_, step), of_sum);
   }
@@ -31,6 +32,7 @@ class BlockExchange : public Exchange {
   GroupLayout layout_;
   CompressionOptions options_;
   int rank_;
+  Processor& processor_;
   BlockSum blocks_;
 };
 
@@ -47,7 +49,7 @@ class ShareExchange : public Exchange {
         residual_(layout_.count, "residual/", keeps_residual(options), processor) {}
 
   void sum(std::span<float> values, uint64_t step) override {
-    clip_to_deviations(options_, layout_, values);
+    clip_to_deviations(options_, layout_, values, processor_);
     const RandomKey random = rounding_key(options_, layout_.name, comm_.rank(), step);
     const std::span<float> from = residual_.with(values);
     residual_.kept() ? blocks_.reduce_scatter_keeping_rest(from, sum_.span(), random)

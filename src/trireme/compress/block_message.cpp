@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/message_encoders.h"
 
 namespace trireme {
@@ -30,14 +29,15 @@ class BlockEncoder : public ResidualEncoder {
 
 }  // namespace
 
-void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values) {
+void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values,
+                        Processor& processor) {
   if (options.method != Method::kTernGrad || options.clip_deviations == 0) return;
   for (const TensorPart& part : layout.parts) {
     const auto tensor = values.subspan(part.offset, part.count());
-    const double square = dot_product(tensor, tensor) / std::max<double>(1, static_cast<double>(tensor.size()));
+    const double square =
+        processor.dot_product(tensor, tensor) / std::max<double>(1, static_cast<double>(tensor.size()));
     if (!std::isfinite(square)) continue;  // stays as it is, and becomes NaN on the way
-    const float limit = options.clip_deviations * static_cast<float>(std::sqrt(square));
-    for (float& value : tensor) value = std::clamp(value, -limit, limit);
+    processor.clamp_to(tensor, options.clip_deviations * static_cast<float>(std::sqrt(square)));
   }
 }
 

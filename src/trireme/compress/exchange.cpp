@@ -52,9 +52,9 @@ std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const Compress
     case Method::kDgc:
       return make_gather_exchange(comm, options, std::move(layout), share, processor);
     case Method::kRandomK:
-      return make_random_exchange(comm, options, std::move(layout));
+      return make_random_exchange(comm, options, std::move(layout), processor);
     case Method::kPowerSgd:
-      return make_low_rank_exchange(comm, options, std::move(layout));
+      return make_low_rank_exchange(comm, options, std::move(layout), processor);
     default:
       return make_block_exchange(comm, options, std::move(layout), processor);
   }
@@ -74,19 +74,6 @@ std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOpt
   std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share, processor);
   if (options.warmup_steps == 0 || options.method == Method::kDgc) return exchange;
   return std::make_unique<WarmExchange>(comm, processor, std::move(exchange), options.warmup_steps);
-}
-
-bool works_on_gpus(const CompressionOptions& options) {
-  switch (options.method) {
-    case Method::kRandomK:
-    case Method::kPowerSgd:
-    case Method::kOneBitAdam:
-      return false;
-    case Method::kTernGrad:
-      return options.clip_deviations == 0;
-    default:
-      return true;
-  }
 }
 
 }  // namespace trireme

@@ -43,9 +43,6 @@ class Exchange {
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                         double share = 1, Processor& processor = host_processor());
 
-/// Whether a GPU can do all of it; else gradients go to the host and back.
-bool works_on_gpus(const CompressionOptions& options);
-
 /// What a dense sum of so many bytes makes a rank send.
 uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks);
 

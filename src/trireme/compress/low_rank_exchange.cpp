@@ -10,125 +10,139 @@
 #include "trireme/base/philox.h"
 #include "trireme/compress/arithmetic.h"
 #include "trireme/compress/exchange_families.h"
-#include "trireme/compress/kernels.h"
 #include "trireme/compress/low_rank.h"
 
 namespace trireme {
 namespace {
 
-using compress_kernels::Store;
-
 class LowRankExchange : public ResidualExchange {
  public:
-  LowRankExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout)
-      : ResidualExchange(comm, options, std::move(layout)),
-        kernels_(compress_kernels::fastest()),
-        rank_(static_cast<size_t>(options.rank)) {
-    size_t num_p = 0, num_q = 0;
-    for (const TensorPart& part : layout_.parts) {
-      if (is_worth_factoring(part.rows, part.columns, rank_)) {
-        matrices_.push_back({part, num_p, num_q});
-        num_p += part.rows * rank_;
-        num_q += part.columns * rank_;
-      } else {
-        dense_.push_back(part);
-        num_dense_ += part.count();
-      }
-    }
-    p_.resize(num_p + num_dense_);
-    q_.resize(num_q);
-    for (const Matrix& matrix : matrices_) renew(matrix, 0, true);
+  LowRankExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, Processor& processor)
+      : ResidualExchange(comm, options, std::move(layout), processor),
+        shape_{.rank = static_cast<size_t>(options.rank)},
+        num_dense_(choose_matrices()),
+        p_(shared_array(shape_.num_p + num_dense_)),
+        q_(shared_array(shape_.num_q)) {
+    std::vector<float> begin(shape_.num_q);
+    for (size_t row = 0; row < shape_.num_rows_of_q(); ++row) fill_at_random(row, 0, row_of(begin, row));
+    processor_.from_host(begin, q_.span());
+    renew(0);
   }
 
   void sum(std::span<float> values, uint64_t step) override {
-    const std::span<float> from = residual_.with(values);
-    for (const Matrix& m : matrices_) {
-      kernels_.project(from.data() + m.part.offset, m.part.rows, m.part.columns, q_of(m), rank_, p_of(m));
-    }
-    float* dense = p_.data() + (p_.size() - num_dense_);
-    for (const TensorPart& part : dense_) dense = std::copy_n(from.data() + part.offset, part.count(), dense);
-    all_reduce(p_);
+    const std::span<float> from = residual_.with(values), p = p_.span(), q = q_.span();
+    const std::span<float> dense = p.subspan(shape_.num_p);
+    processor_.project(shape_, from, q, p);
+    for_each_dense([&](const TensorPart& part, size_t at) {
+      processor_.copy(from.subspan(part.offset, part.count()), dense.subspan(at, part.count()));
+    });
+    all_reduce(p);
 
-    for (const Matrix& m : matrices_) {
-      make_orthonormal({p_of(m), m.part.rows * rank_}, m.part.rows, rank_);
-      float* const matrix = from.data() + m.part.offset;
-      kernels_.project_back(matrix, m.part.rows, m.part.columns, p_of(m), rank_, q_of(m));
-      if (!residual_.kept()) continue;
-      kernels_.expand(p_of(m), q_of(m), m.part.rows, m.part.columns, rank_, Store::kSubtract, matrix);
-    }
-    all_reduce(q_);
+    processor_.make_orthonormal(shape_, p);
+    processor_.project_back(shape_, from, p, q);
+    if (residual_.kept()) processor_.expand(shape_, p, q, /*subtract=*/true, from);
+    all_reduce(q);
 
-    for (const Matrix& m : matrices_) {
-      kernels_.expand(p_of(m), q_of(m), m.part.rows, m.part.columns, rank_, Store::kSet, values.data() + m.part.offset);
-      renew(m, step + 1, false);
-    }
-    const float* sums = p_.data() + (p_.size() - num_dense_);
-    for (const TensorPart& part : dense_) {
-      std::copy_n(sums, part.count(), values.data() + part.offset);
-      sums += part.count();
-      if (residual_.kept()) std::fill_n(from.data() + part.offset, part.count(), 0.f);
-    }
-    clear_not_finite(residual_.values());
+    processor_.expand(shape_, p, q, /*subtract=*/false, values);
+    for_each_dense([&](const TensorPart& part, size_t at) {
+      processor_.copy(dense.subspan(at, part.count()), values.subspan(part.offset, part.count()));
+      if (residual_.kept()) processor_.clear(from.subspan(part.offset, part.count()));
+    });
+    processor_.clear_not_finite(residual_.values());
+    renew(step + 1);
   }
 
   void save(StatePieces& pieces) const override {
     ResidualExchange::save(pieces);
-    for (const Matrix& m : matrices_) {
-      const float* const q = q_.data() + m.q;
+    std::vector<float> q(shape_.num_q);
+    processor_.to_host(q_.span(), q);
+    for (size_t i = 0; i < factored_.size(); ++i) {
+      const auto begin = q.begin() + static_cast<std::ptrdiff_t>(shape_.matrices[i].q);
+      const size_t count = count_of_q(i);
       pieces.push_back(
-          {name_of_q(m), StateKind::kReplicated, 0, m.part.columns * rank_, {q, q + m.part.columns * rank_}});
+          {name_of_q(i), StateKind::kReplicated, 0, count, {begin, begin + static_cast<ptrdiff_t>(count)}});
     }
   }
   void load(std::span<const StatePieces> by_rank) override {
     ResidualExchange::load(by_rank);
     if (by_rank.empty()) return;
-    for (const Matrix& m : matrices_) {
+    for (size_t i = 0; i < factored_.size(); ++i) {
       for (const StatePiece& piece : by_rank[0]) {  // one with another rank is of no use: the fresh one stays
-        const bool fits = piece.name == name_of_q(m) && piece.values.size() == m.part.columns * rank_;
-        if (fits) std::copy(piece.values.begin(), piece.values.end(), q_of(m));
+        if (piece.name != name_of_q(i) || piece.values.size() != count_of_q(i)) continue;
+        processor_.from_host(piece.values, q_.span().subspan(shape_.matrices[i].q, count_of_q(i)));
       }
     }
   }
 
  private:
-  struct Matrix {
-    TensorPart part;
-    size_t p, q;  ///< where its factors begin
-  };
-
-  float* p_of(const Matrix& m) { return p_.data() + m.p; }
-  float* q_of(const Matrix& m) { return q_.data() + m.q; }
-  std::string name_of_q(const Matrix& m) const { return "q/" + m.part.name; }
-
-  /// Makes the rows of Q ready for the next step: of length 1, so that P is as large as M, however small gradients get.
-  /// Random ones take the place of all, or of those that lead nowhere: a 0 would stay 0 for ever. The same on all
-  /// ranks.
-  void renew(const Matrix& m, uint64_t step, bool all) {
-    for (size_t k = 0; k < rank_; ++k) {
-      const std::span<float> row(q_of(m) + k * m.part.columns, m.part.columns);
-      const double square = dot_product(row, row);
-      const bool usable = !all && square > 1e-70 && square < 1e70;
-      if (!usable) {
-        Philox(options_.seed, fmt::format("compress/q/{}", m.part.name), step).fill_normal(row, k * m.part.columns);
+  /// Returns the elements of what travels whole.
+  size_t choose_matrices() {
+    size_t num_dense = 0;
+    for (const TensorPart& part : layout_.parts) {
+      if (is_worth_factoring(part.rows, part.columns, shape_.rank)) {
+        shape_.add(part.offset, part.rows, part.columns);
+        factored_.push_back(part.name);
+      } else {
+        dense_.push_back(part);
+        num_dense += part.count();
       }
-      scale_by(row, static_cast<float>(1 / std::sqrt(usable ? square : dot_product(row, row))));
+    }
+    return num_dense;
+  }
+  /// With where each begins among them.
+  template <typename Function>
+  void for_each_dense(Function function) const {
+    size_t at = 0;
+    for (const TensorPart& part : dense_) {
+      function(part, at);
+      at += part.count();
     }
   }
 
-  const compress_kernels::Kernels& kernels_;
-  size_t rank_;  ///< of the factors
-  std::vector<Matrix> matrices_;
-  std::vector<TensorPart> dense_;
-  size_t num_dense_ = 0;
-  std::vector<float> p_;  ///< of all matrices, then what travels whole
-  std::vector<float> q_;
+  std::string name_of_q(size_t matrix) const { return "q/" + factored_[matrix]; }
+  size_t count_of_q(size_t matrix) const { return shape_.matrices[matrix].columns * shape_.rank; }
+  /// Rows of all Q are counted through.
+  std::span<float> row_of(std::span<float> q, size_t row) const {
+    const LowRank::Matrix& m = shape_.matrices[row / shape_.rank];
+    return q.subspan(m.q + row % shape_.rank * m.columns, m.columns);
+  }
+  void fill_at_random(size_t row, uint64_t step, std::span<float> out) const {
+    Philox(options_.seed, fmt::format("compress/q/{}", factored_[row / shape_.rank]), step)
+        .fill_normal(out, row % shape_.rank * out.size());
+  }
+
+  /// Makes the rows of Q ready for the next step: of length 1, so that P is as large as M, however small gradients get.
+  /// Random ones take the place of those that lead nowhere: a 0 would stay 0 for ever. The same on all ranks.
+  void renew(uint64_t step) {
+    const std::vector<double> squares = processor_.row_squares(shape_, q_.span());
+    std::vector<float> factors(squares.size());
+    for (size_t row = 0; row < squares.size(); ++row) {
+      double square = squares[row];
+      if (!(square > 1e-70 && square < 1e70)) {
+        const std::span<float> there = row_of(q_.span(), row);
+        std::vector<float> fresh(there.size());
+        fill_at_random(row, step, fresh);
+        processor_.from_host(fresh, there);
+        square = dot_product(fresh, fresh);
+      }
+      factors[row] = static_cast<float>(1 / std::sqrt(square));
+    }
+    processor_.scale_rows(shape_, factors, q_.span());
+  }
+
+  LowRank shape_;
+  std::vector<std::string> factored_;  ///< names of the matrices
+  std::vector<TensorPart> dense_;      ///< what travels whole
+  size_t num_dense_;
+  Array<float> p_;  ///< of all matrices, then what travels whole
+  Array<float> q_;
 };
 
 }  // namespace
 
 std::unique_ptr<Exchange> make_low_rank_exchange(Communicator& comm, const CompressionOptions& options,
-                                                 GroupLayout layout) {
-  return std::make_unique<LowRankExchange>(comm, options, std::move(layout));
+                                                 GroupLayout layout, Processor& processor) {
+  return std::make_unique<LowRankExchange>(comm, options, std::move(layout), processor);
 }
 
 }  // namespace trireme

@@ -66,14 +66,16 @@ TEST(LowRank, ProductsAreRightAndTheSameFromEveryInstructionSet) {
 }
 
 TEST(LowRank, ColumnsBecomeOrthonormal) {
-  constexpr size_t kRows = 101, kRank = 6;
+  constexpr size_t kRows = 701, kRank = 6;
   std::vector<float> p = test_values(kRows * kRank, 4);
   for (size_t i = 0; i < kRows; ++i) {
     p[i * kRank + 2] = 3 * p[i * kRank] - p[i * kRank + 1];  // depends on the two before it
     p[i * kRank + 3] = 0;
     p[i * kRank + 5] = p[i * kRank + 4] + 1e-4f * p[i * kRank + 5];  // nearly parallel
   }
-  make_orthonormal(p, kRows, kRank);
+  LowRank shape{.rank = kRank};
+  shape.add(0, kRows, 1);
+  make_orthonormal(shape, p);
   for (size_t a = 0; a < kRank; ++a) {
     for (size_t b = 0; b < kRank; ++b) {
       double dot = 0;

@@ -82,13 +82,13 @@ std::unique_ptr<MessageEncoder> make_random_encoder(const CompressionOptions& op
 void add_random(const CompressionOptions& options, const std::string& group, uint64_t step,
                 std::span<const uint8_t> message, std::span<float> out);
 
-/// What random-k chooses at a step.
-RandomChoice random_choice(const CompressionOptions& options, const std::string& group, size_t count, uint64_t step);
-/// The chosen values, taken out of the residual; with a NaN among them where the gradient is not finite.
-std::vector<float> take_chosen(const RandomChoice& choice, Residual& residual, std::span<float> gradient);
+/// What random-k chooses at a step. With error feedback the rest comes later; without it the mean is right when what is
+/// sent stands for its part of the array.
+RandomDraw random_draw(const CompressionOptions& options, const std::string& group, size_t count, uint64_t step);
 
 /// Terngrad: cuts off what lies further from 0 than `clip_deviations` standard deviations of its tensor.
-void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values);
+void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values,
+                        Processor& processor = host_processor());
 /// The random numbers with which a rank rounds a group.
 RandomKey rounding_key(const CompressionOptions& options, const std::string& group, int rank, uint64_t step);
 

@@ -17,20 +17,22 @@ void check_sizes(size_t weight, size_t other) {
 /// What steps are divided by, after the warm-up.
 class Roots {
  public:
-  Roots(const OneBitAdamSettings& s, uint64_t warmup_steps) : eps_(s.eps) {
-    if (warmup_steps == 0) {
-      throw UsageError("1-bit Adam has no second moment: its warm-up has 0 steps", "give it warmup_steps of 1 or more");
-    }
-    const double correction = 1 - std::pow(static_cast<double>(s.beta2), static_cast<double>(warmup_steps));
-    factor_ = static_cast<float>(1 / std::sqrt(correction));
-  }
+  Roots(const OneBitAdamSettings& s, uint64_t warmup_steps) : eps_(s.eps), factor_(root_factor(s, warmup_steps)) {}
   float of(float second) const { return std::sqrt(second) * factor_ + eps_; }
 
  private:
-  float eps_, factor_ = 1;
+  float eps_, factor_;
 };
 
 }  // namespace
+
+float root_factor(const OneBitAdamSettings& s, uint64_t warmup_steps) {
+  if (warmup_steps == 0) {
+    throw UsageError("1-bit Adam has no second moment: its warm-up has 0 steps", "give it warmup_steps of 1 or more");
+  }
+  const double correction = 1 - std::pow(static_cast<double>(s.beta2), static_cast<double>(warmup_steps));
+  return static_cast<float>(1 / std::sqrt(correction));
+}
 
 void adam_step(const OneBitAdamSettings& s, uint64_t step, std::span<const float> gradient, std::span<float> weight,
                std::span<float> first, std::span<float> second) {

@@ -31,6 +31,10 @@ struct OneBitAdamSettings {
 void adam_step(const OneBitAdamSettings& settings, uint64_t step, std::span<const float> gradient,
                std::span<float> weight, std::span<float> first, std::span<float> second);
 
+/// After the warm-up weights move by momentum / (√second · factor + eps). The factor; throws UsageError where the
+/// warm-up has no steps.
+float root_factor(const OneBitAdamSettings& settings, uint64_t warmup_steps);
+
 /// A later step: of the moves (momentum by the root of the second moment) that weights will make, this rank's part of a
 /// sum over `num_ranks`. `values` hold the rank's part of the averaged gradient before. `warmup_steps` says how many
 /// steps made the second moment; elements that had no gradient in them stay, since their moves would have no bound.

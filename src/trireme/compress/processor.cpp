@@ -1,6 +1,7 @@
 #include "trireme/compress/processor.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "trireme/compress/arithmetic.h"
@@ -28,7 +29,12 @@ class HostProcessor : public Processor {
   void clear(std::span<float> values) override { std::fill(values.begin(), values.end(), 0.f); }
   void add_into(std::span<float> into, std::span<const float> from) override { trireme::add_into(into, from); }
   void scale_by(std::span<float> values, float factor) override { trireme::scale_by(values, factor); }
+  void weigh(float a, std::span<const float> x, float b, std::span<const float> y, std::span<float> out) override {
+    trireme::weigh(a, x, b, y, out);
+  }
   double dot_product(std::span<const float> a, std::span<const float> b) override { return trireme::dot_product(a, b); }
+  void clamp_to(std::span<float> values, float limit) override { trireme::clamp_to(values, limit); }
+  void clear_not_finite(std::span<float> values) override { trireme::clear_not_finite(values); }
 
   void encode(BlockFormat format, std::span<const float> values, std::span<uint8_t> out, const RandomKey& random,
               uint64_t first) override {
@@ -61,6 +67,55 @@ class HostProcessor : public Processor {
     return num_bytes;
   }
   void add_sparse(std::span<const uint8_t> in, std::span<float> out) override { trireme::add_sparse(in, out); }
+
+  void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) override {
+    const bool finite = all_finite(from);
+    if (!finite) trireme::clear_not_finite(from);
+    const RandomChoice choice = select_at_random(draw);
+    for (size_t i = 0; i < choice.k; ++i) {
+      chosen[i] = from[choice.indices[i]] * (scaled ? static_cast<float>(choice.part_of(i)) : 1.f);
+      from[choice.indices[i]] = 0;
+    }
+    if (!finite) chosen[0] = std::numeric_limits<float>::quiet_NaN();
+  }
+  void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) override {
+    clear(out);
+    const RandomChoice choice = select_at_random(draw);
+    for (size_t i = 0; i < choice.k; ++i) out[choice.indices[i]] = chosen[i];
+  }
+
+  void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,
+               std::span<float> p) override {
+    trireme::project(shape, group, q, p);
+  }
+  void make_orthonormal(const LowRank& shape, std::span<float> p) override { trireme::make_orthonormal(shape, p); }
+  void project_back(const LowRank& shape, std::span<const float> group, std::span<const float> p,
+                    std::span<float> q) override {
+    trireme::project_back(shape, group, p, q);
+  }
+  void expand(const LowRank& shape, std::span<const float> p, std::span<const float> q, bool subtract,
+              std::span<float> group) override {
+    trireme::expand(shape, p, q, subtract, group);
+  }
+  std::vector<double> row_squares(const LowRank& shape, std::span<const float> q) override {
+    return trireme::row_squares(shape, q);
+  }
+  void scale_rows(const LowRank& shape, std::span<const float> factors, std::span<float> q) override {
+    trireme::scale_rows(shape, factors, q);
+  }
+
+  void to_moves(const OneBitAdamSettings& settings, uint64_t warmup_steps, int num_ranks, std::span<float> values,
+                std::span<const float> momentum, std::span<const float> second) override {
+    trireme::to_moves(settings, warmup_steps, num_ranks, values, momentum, second);
+  }
+  void to_momentum(const OneBitAdamSettings& settings, uint64_t warmup_steps, std::span<const float> moves,
+                   std::span<const float> second, std::span<float> momentum) override {
+    trireme::to_momentum(settings, warmup_steps, moves, second, momentum);
+  }
+  void frozen_adam_step(const OneBitAdamSettings& settings, std::span<const float> moves, std::span<const float> second,
+                        std::span<float> weight) override {
+    trireme::frozen_adam_step(settings, moves, second, weight);
+  }
 };
 
 }  // namespace

@@ -9,6 +9,9 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/block_format.h"
+#include "trireme/compress/low_rank.h"
+#include "trireme/compress/one_bit_adam.h"
+#include "trireme/compress/select.h"
 
 namespace trireme {
 
@@ -41,7 +44,10 @@ class Processor {
   // As in arithmetic.h.
   virtual void add_into(std::span<float> into, std::span<const float> from) = 0;
   virtual void scale_by(std::span<float> values, float factor) = 0;
+  virtual void weigh(float a, std::span<const float> x, float b, std::span<const float> y, std::span<float> out) = 0;
   virtual double dot_product(std::span<const float> a, std::span<const float> b) = 0;
+  virtual void clamp_to(std::span<float> values, float limit) = 0;
+  virtual void clear_not_finite(std::span<float> values) = 0;
 
   // As in block_format.h, whose sizes the caller has checked.
   virtual void encode(BlockFormat format, std::span<const float> values, std::span<uint8_t> out,
@@ -56,6 +62,32 @@ class Processor {
   virtual size_t take(std::span<float> from, const Choice& choice, Buffer& out, std::span<float> also = {}) = 0;
   /// out += what such a message holds.
   virtual void add_sparse(std::span<const uint8_t> in, std::span<float> out) = 0;
+
+  /// Moves the elements of a draw to `chosen`, in order, and leaves 0 in their places; times the size of the part that
+  /// each was chosen from, where `scaled`. Where `from` has something that is not finite, that becomes 0, and the first
+  /// chosen one a NaN: the culprit may not be among them.
+  virtual void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) = 0;
+  /// Back to their places; 0 everywhere else.
+  virtual void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) = 0;
+
+  // As in low_rank.h.
+  virtual void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,
+                       std::span<float> p) = 0;
+  virtual void make_orthonormal(const LowRank& shape, std::span<float> p) = 0;
+  virtual void project_back(const LowRank& shape, std::span<const float> group, std::span<const float> p,
+                            std::span<float> q) = 0;
+  virtual void expand(const LowRank& shape, std::span<const float> p, std::span<const float> q, bool subtract,
+                      std::span<float> group) = 0;
+  virtual std::vector<double> row_squares(const LowRank& shape, std::span<const float> q) = 0;
+  virtual void scale_rows(const LowRank& shape, std::span<const float> factors, std::span<float> q) = 0;
+
+  // As in one_bit_adam.h.
+  virtual void to_moves(const OneBitAdamSettings& settings, uint64_t warmup_steps, int num_ranks,
+                        std::span<float> values, std::span<const float> momentum, std::span<const float> second) = 0;
+  virtual void to_momentum(const OneBitAdamSettings& settings, uint64_t warmup_steps, std::span<const float> moves,
+                           std::span<const float> second, std::span<float> momentum) = 0;
+  virtual void frozen_adam_step(const OneBitAdamSettings& settings, std::span<const float> moves,
+                                std::span<const float> second, std::span<float> weight) = 0;
 
   template <typename T>
   Data data_of(std::span<T> array) const {

@@ -1,6 +1,4 @@
 // Sums of elements chosen at random: all ranks choose the same ones, so that only values travel, in a dense sum.
-#include <algorithm>
-
 #include "trireme/compress/exchange_families.h"
 #include "trireme/compress/message_encoders.h"
 
@@ -9,22 +7,26 @@ namespace {
 
 class RandomExchange : public ResidualExchange {
  public:
-  using ResidualExchange::ResidualExchange;
+  RandomExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, Processor& processor)
+      : ResidualExchange(comm, options, std::move(layout), processor),
+        chosen_(shared_array(kept_elements(layout_.count, options.density))) {}
 
   void sum(std::span<float> values, uint64_t step) override {
-    const RandomChoice choice = random_choice(options_, layout_.name, values.size(), step);
-    std::vector<float> chosen = take_chosen(choice, residual_, values);
-    all_reduce(chosen);
-    std::fill(values.begin(), values.end(), 0.f);
-    for (size_t i = 0; i < choice.k; ++i) values[choice.indices[i]] = chosen[i];
+    const RandomDraw draw = random_draw(options_, layout_.name, values.size(), step);
+    processor_.take_at_random(draw, residual_.with(values), !residual_.kept(), chosen_.span());
+    all_reduce(chosen_.span());
+    processor_.put_at_random(draw, chosen_.span(), values);
   }
+
+ private:
+  Array<float> chosen_;
 };
 
 }  // namespace
 
 std::unique_ptr<Exchange> make_random_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout) {
-  return std::make_unique<RandomExchange>(comm, options, std::move(layout));
+                                               GroupLayout layout, Processor& processor) {
+  return std::make_unique<RandomExchange>(comm, options, std::move(layout), processor);
 }
 
 }  // namespace trireme

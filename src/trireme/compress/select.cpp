@@ -5,8 +5,6 @@
 #include <bit>
 #include <cmath>
 
-#include "trireme/base/philox.h"
-
 namespace trireme {
 namespace {
 
@@ -108,15 +106,14 @@ std::vector<uint32_t> select_over(std::span<const float> values, float threshold
   return found;
 }
 
-RandomChoice select_at_random(size_t count, size_t k, uint64_t seed, std::string_view stream, uint64_t step) {
+RandomChoice select_at_random(const RandomDraw& draw) {
   RandomChoice choice;
-  choice.count = count;
-  choice.k = std::min(k, count);
-  choice.indices.resize(choice.k);
-  const Philox random(seed, stream, step);
-  for (size_t i = 0, first = 0; i < choice.k; ++i) {
-    const size_t end = (i + 1) * count / choice.k;
-    choice.indices[i] = static_cast<uint32_t>(first + random.below(end - first, i));
+  choice.count = draw.count;
+  choice.k = draw.k;
+  choice.indices.resize(draw.k);
+  for (size_t i = 0, first = 0; i < draw.k; ++i) {
+    const size_t end = (i + 1) * draw.count / draw.k;
+    choice.indices[i] = static_cast<uint32_t>(first + draw.random.below(end - first, i));
     first = end;
   }
   return choice;

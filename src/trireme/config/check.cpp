@@ -168,9 +168,13 @@ void check_asynchronous(const Config& config) {
 
 void check_zero(const Config& config, int64_t dp) {
   const ParallelConfig& parallel = config.parallel;
-  if (!parallel.offload.empty() && config.train.device == "cuda") {
-    contradict(config, "parallel.offload", "is for memory of the CPU, not with", "train.device",
-               "leave parallel.offload empty; parallel.zero shares optimizer state over GPUs");
+  if (parallel.offload == "memory" && config.train.device == "cpu") {
+    contradict(config, "parallel.offload", "is the host's, where everything lies with", "train.device",
+               "leave parallel.offload empty, or name a folder");
+  }
+  if (!parallel.offload.empty() && config.train.device == "cuda" && config.compression.method == "onebit_adam") {
+    contradict(config, "parallel.offload", "takes moments away from the GPU, where they are needed for",
+               "compression.method", "leave parallel.offload empty, or take compression.method = \"sign\"");
   }
   const auto needs = [&](bool is_set, std::string_view key, std::string_view what, int64_t stage) {
     if (is_set && parallel.zero < stage) {
@@ -210,8 +214,6 @@ void check_one_bit_adam(const Config& config) {
          "parallel.zero", "set parallel.zero = 0, or take compression.method = \"sign\"");
   refuse(config.train.clip > 0, "sums no gradients after its warm-up, so that nobody knows the norm for", "train.clip",
          "set train.clip = 0");
-  refuse(config.train.device == "cuda", "exchanges momenta of an optimizer on the CPU, not with", "train.device",
-         "take compression.method = \"sign\"");
   refuse(config.compression.warmup_steps == 0, "freezes the second moment after a warm-up, which has no steps with",
          "compression.warmup_steps", "set it to a tenth or more of train.steps, and past optimizer.warmup_steps");
 }

@@ -308,6 +308,19 @@ TEST(Check, Compression) {
   EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
 }
 
+TEST(Check, Offload) {
+  EXPECT_EQ(error_of({"--parallel.offload=folder"}, 2), "no error");
+  EXPECT_EQ(error_of({"--parallel.offload=folder", "--train.device=cuda"}, 2), "no error");
+  EXPECT_EQ(error_of({"--parallel.offload=memory", "--train.device=cuda", "--parallel.zero=3"}, 2), "no error");
+  EXPECT_NE(error_of({"--parallel.offload=memory"}, 2).find("or name a folder"), std::string::npos);
+  const Arguments signs = {"--compression.method=onebit_adam", "--train.clip=0", "--compression.warmup_steps=5",
+                           "--train.device=cuda"};
+  EXPECT_EQ(error_of(signs, 2), "no error");
+  Arguments both = signs;
+  both.push_back("--parallel.offload=memory");
+  EXPECT_NE(error_of(both, 2).find("compression.method = \"sign\""), std::string::npos);
+}
+
 TEST(Check, WhatParameterServersCannotTrain) {
   const auto error = [](const Arguments& more, int workers = 2) {
     Arguments arguments = {"--parallel.aggregation=server"};
@@ -331,7 +344,9 @@ TEST(Check, WhatParameterServersCannotTrain) {
   refuses({"--compression.method=powersgd"}, "two one after the other are needed");
   refuses({"--compression.method=onebit_adam", "--train.clip=0", "--compression.warmup_steps=5"},
           "momentum that workers keep");
-  refuses({"--train.device=cuda"}, "set train.device = \"cpu\"");
+  EXPECT_EQ(error({"--train.device=cuda"}), "no error");
+  refuses({"--train.device=cuda", "--precision.compute=bfloat16", "--precision.matmul=fp8"},
+          "set precision.matmul = \"compute\"");
   refuses({"--precision.gradients=compute"}, "set precision.gradients = \"float32\"");
   refuses({"--server.replicate"}, "set server.count = 2");
   refuses({"--server.backup_workers=1"}, "start two workers or more", 1);

@@ -82,7 +82,7 @@ struct ParallelConfig {
   int64_t zero_shards = 0;  ///< replicas that share; 0: all
   bool zero_keep = false;
   std::string zero_accumulation = "whole";  ///< whole, shares
-  std::string offload;                      ///< a folder; empty: memory
+  std::string offload;                      ///< a folder, or "memory": the host's; empty: the device's
   bool sequence = false;
   std::string schedule = "1f1b";  ///< a name, or a CSV file
   int64_t interleave = 1;

@@ -103,7 +103,9 @@ std::vector<Key> make_keys() {
       {KEY(parallel, zero_keep), kAny, "zero 3: weights stay from the forward pass to the backward pass"},
       {KEY(parallel, zero_accumulation), one_of({"whole", "shares"}),
        "zero 2 and 3: where micro-batches are summed; whole: as without zero, to the bit; shares: in little memory"},
-      {KEY(parallel, offload), kAny, "a folder for master weights and optimizer state; empty: they stay in memory"},
+      {KEY(parallel, offload), kAny,
+       "where master weights and optimizer state lie: a folder, memory (the host's, on GPUs); empty: the device's "
+       "memory"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
       {KEY(parallel, schedule),
        one_of_or_file({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",

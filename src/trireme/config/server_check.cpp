@@ -55,7 +55,9 @@ void check_servers(const Config& config, int64_t dp) {
   refuse(config.compression.method == "onebit_adam",
          "updates from gradients, but what travels is momentum that workers keep, with", "compression.method",
          "take compression.method = \"sign\"");
-  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device", "set train.device = \"cpu\"");
+  refuse(config.precision.matmul == "fp8",
+         "sends weights layer by layer while a step computes, and 8-bit copies of all are made before it with",
+         "precision.matmul", "set precision.matmul = \"compute\"");
   refuse(config.precision.gradients == "compute", "works on gradients in float32, not with", "precision.gradients",
          "set precision.gradients = \"float32\"; compression.method = \"bfloat16\" halves what travels");
   if (config.server.replicate && config.server.count < 2) {

@@ -1,14 +1,7 @@
 #include "trireme/runtime/group_reducer.h"
 
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <thread>
 
-#include "trireme/base/deadline.h"
-#include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme {
@@ -35,20 +28,6 @@ torch::Tensor buffer_of(std::vector<torch::Tensor>& buffers, int group, Make mak
   return buffers[index];
 }
 
-constexpr auto kCopyTimeout = std::chrono::minutes(10);
-
-/// Returns when the GPU has come to the event.
-void await(const c10::Event& event) {
-  const Deadline deadline = Deadline::after(kCopyTimeout);
-  while (!event.query()) {
-    if (deadline.expired()) {
-      throw Error(fmt::format("gradients have not come from the GPU in {} minutes", kCopyTimeout.count()),
-                  "a kernel hangs: nvidia-smi shows whether the GPU is busy; go on with --resume auto");
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-}
-
 }  // namespace
 
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
@@ -67,7 +46,7 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
     pending.has_whole = true;
   } else if (compressor_ && may_shorten) {
     if (!pending.shared.single) add_own_partials(pending.slots);
-    start_compressed(group, pending);
+    start_compressed(group, pending.slots[0]);
     pending.has_whole = true;
   } else if (across_.direct || pending.shared.single) {
     pending.handle = start_direct(group, pending, may_shorten);
@@ -77,24 +56,10 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
   pending_.push_back(std::move(pending));
 }
 
-/// Where the compressor works in the host's memory, values of a GPU go there and back by copies that the GPU makes in
-/// its turn: this thread does not wait for them, but the compressor's does.
-void GroupReducer::start_compressed(int group, Pending& pending) {
-  torch::Tensor values = pending.slots[0];
-  std::function<void()> ready;
-  if (compressor_->processor().place() == Place::kGpu) {
-    ready = compressor_->processor().after(current_stream(values.device()));
-  } else if (values.is_cuda()) {
-    const c10::impl::VirtualGuardImpl guard(values.device().type());
-    const torch::Tensor on_gpu = values;
-    const auto pinned = torch::TensorOptions().dtype(on_gpu.scalar_type()).pinned_memory(true);
-    values = buffer_of(pinned_buffers_, group, [&] { return torch::empty(on_gpu.sizes(), pinned); });
-    pending.travelling = values.copy_(on_gpu, /*non_blocking=*/true);
-    const auto copied = std::make_shared<c10::Event>(on_gpu.device().type());
-    copied->record(guard.getStream(on_gpu.device()));
-    ready = [copied] { await(*copied); };
-  }
-  compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_, std::move(ready));
+/// The compressor works where the values lie.
+void GroupReducer::start_compressed(int group, const torch::Tensor& values) {
+  compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_,
+                     compressor_->processor().after(current_stream(values.device())));
 }
 
 Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten) {
@@ -138,7 +103,7 @@ void GroupReducer::complete(Pending& pending) {
   if (pending.has_partials) sum_partials(pending);
   torch::Tensor sum = pending.travelling;
   if (!shared.cuts) {
-    if (sum.defined()) pending.slots[0].copy_(sum, /*non_blocking=*/true);
+    if (sum.defined()) pending.slots[0].copy_(sum);
     return;
   }
   if (pending.has_whole) {

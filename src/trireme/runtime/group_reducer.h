@@ -56,7 +56,8 @@ class GroupReducer {
   /// The same for what is no gradient: `sink` is given the partial sums.
   using ValueSink = std::function<void(const std::vector<torch::Tensor>& slots)>;
   void set_value_sink(ValueSink sink) { value_sink_ = std::move(sink); }
-  /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start().
+  /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start(), and it
+  /// works in the memory where they lie.
   void set_compressor(std::unique_ptr<CompressedReducer> compressor) { compressor_ = std::move(compressor); }
   /// Null where gradients travel whole.
   CompressedReducer* compressor() { return compressor_.get(); }
@@ -74,7 +75,7 @@ class GroupReducer {
     bool has_whole = false;     ///< the sum of a shared group lies in slots[0]
     SharedSum shared = {};
   };
-  void start_compressed(int group, Pending& pending);
+  void start_compressed(int group, const torch::Tensor& values);
   Handle start_direct(int group, Pending& pending, bool may_shorten);
   void complete(Pending& pending);
   void add_own_partials(std::vector<torch::Tensor>& slots) const;
@@ -90,7 +91,7 @@ class GroupReducer {
   std::unique_ptr<CompressedReducer> compressor_;
   uint64_t step_ = 0;
   std::deque<Pending> pending_;
-  std::vector<torch::Tensor> travel_buffers_, pinned_buffers_;
+  std::vector<torch::Tensor> travel_buffers_;
   size_t bytes_ = 0;
 };
 

@@ -36,6 +36,7 @@ void set_memory(const torch::Tensor& tensor, void* memory) {
 struct ParameterStore::Group {
   torch::Tensor whole;        ///< flat: what the model computes with, but for vectors in mixed precision
   torch::Tensor master;       ///< float32: all of it, or, where the group is shared, this rank's part
+  torch::Tensor vectors;      ///< float32: those that the model computes with, where the masters lie on the host
   torch::Tensor own;          ///< of a shared group: this rank's part of `whole`, always there
   std::vector<int64_t> cuts;  ///< of a shared group
   std::vector<size_t> counts;
@@ -97,18 +98,20 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
   const FlatLayout& layout = all.layout;
   const FlatLayout::Group& place = layout.groups()[static_cast<size_t>(number)];
   const auto floats = torch::TensorOptions().device(device_);
-  const bool is_shared = place.shared && sharing_.sharers, mixed = compute_type_ != torch::kFloat32;
+  const bool is_shared = place.shared && sharing_.sharers;
+  const bool on_host = sharing_.masters_on_host, apart = on_host || compute_type_ != torch::kFloat32;
   Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
   // A second use lies where the first does, and needs no room here. Vectors lie together: in mixed precision the model
   // computes with their masters, and whoever copies what it computes with takes no others.
   std::map<size_t, int64_t> compact;
-  int64_t room = 0;
+  int64_t room = 0, vector_room = 0;
   for (const bool vectors : {true, false}) {
     for (const size_t i : place.items) {
       const torch::Tensor& parameter = all.items[i].parameter;
       if (!parameter.defined() || (parameter.dim() < 2) != vectors) continue;
       compact[i] = room;
       room += (layout.items()[i].count + kAlignment - 1) / kAlignment * kAlignment;
+      if (vectors) vector_room = room;
     }
   }
   if (room == 0) {
@@ -136,10 +139,11 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       group.whole = shared_zeros(sharing_.sharers, place.size, compute);
       group.own = group.whole.narrow(0, begin, end - begin);
     }
-    group.master = mixed ? optimizer_zeros(end - begin) : group.own;
+    group.master = apart ? master_zeros(end - begin) : group.own;
   } else {
-    group.master = mixed ? optimizer_zeros(room) : torch::zeros({room}, floats);
-    group.whole = mixed ? torch::zeros({room}, floats.dtype(compute_type_)) : group.master;
+    group.master = apart ? master_zeros(room) : torch::zeros({room}, floats);
+    group.whole = apart ? torch::zeros({room}, floats.dtype(compute_type_)) : group.master;
+    if (on_host) group.vectors = torch::zeros({vector_room}, floats);
   }
   for (const size_t i : place.items) {
     const ParameterGroups::Item& item = all.items[i];
@@ -149,18 +153,19 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     const auto view = [&](const torch::Tensor& flat) { return flat.narrow(0, at, part.numel()).view(part.sizes()); };
     const torch::Tensor values = value(item.name, item.parameter);
     const size_t entry = entry_of_item_[stage][i];
-    // What the model computes with; vectors in mixed precision are the masters.
-    const bool in_master = !is_shared && item.parameter.dim() < 2;
-    const torch::Tensor memory = view(in_master ? group.master : group.whole);
+    // What the model computes with; vectors in mixed precision are the masters, unless those lie on the host.
+    const bool is_vector = !is_shared && item.parameter.dim() < 2;
+    const torch::Tensor& flat = !is_vector ? group.whole : on_host ? group.vectors : group.master;
+    const torch::Tensor memory = view(flat);
     for (const FlatLayout::Range& range : layout.ranges(number, begin, end)) {
       if (range.item != i) continue;
       const int64_t in_master = at + range.first - (is_shared ? begin : 0);
       const torch::Tensor own_values = values.reshape(-1).narrow(0, range.first, range.count);
       group.master.narrow(0, in_master, range.count).copy_(own_values);
-      if (is_shared && mixed) group.own.narrow(0, in_master, range.count).copy_(own_values);
+      if (is_shared && apart) group.own.narrow(0, in_master, range.count).copy_(own_values);
       if (entry == kNone) continue;
-      const bool computed_apart = mixed && (is_shared || item.parameter.dim() >= 2);
-      const torch::Tensor& from = is_shared ? group.own : group.whole;
+      const bool computed_apart = on_host || (apart && !is_vector);
+      const torch::Tensor& from = is_shared ? group.own : flat;
       shares_.push_back({.entry = entry,
                          .first = range.first,
                          .count = range.count,
@@ -178,7 +183,14 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
 }
 
 torch::Tensor ParameterStore::optimizer_zeros(int64_t count) const {
-  return device_.is_cpu() ? offloaded_zeros(sharing_.offload, count) : torch::zeros({count}, device_);
+  const bool on_host = device_.is_cpu() || sharing_.masters_on_host;
+  return on_host ? offloaded_zeros(sharing_.offload, count) : torch::zeros({count}, device_);
+}
+
+/// As optimizer_zeros(), where a GPU copies fast from.
+torch::Tensor ParameterStore::master_zeros(int64_t count) const {
+  if (device_.is_cpu() || !sharing_.masters_on_host || !sharing_.offload.empty()) return optimizer_zeros(count);
+  return torch::zeros({count}, torch::TensorOptions().pinned_memory(true));
 }
 
 int ParameterStore::find(const std::string& name) const {
@@ -190,10 +202,19 @@ int ParameterStore::find(const std::string& name) const {
 
 void ParameterStore::publish() {
   const torch::NoGradGuard no_grad;
-  for (Share& share : shares_) {
-    if (share.compute.defined()) share.compute.copy_(share.master);
-  }
+  for (const Share& share : shares_) publish(share);
   mark_all_stale();
+}
+
+void ParameterStore::publish(const Share& share) const {
+  const torch::NoGradGuard no_grad;
+  if (!share.compute.defined()) return;
+  torch::Tensor compute = share.compute, from = share.master;
+  if (compute.is_cuda() && from.is_cpu() && compute.scalar_type() != from.scalar_type()) {
+    // Half the bytes travel. libtorch keeps pinned memory while a copy reads it.
+    from = torch::empty({share.count}, from.options().dtype(compute.scalar_type()).pinned_memory(true)).copy_(from);
+  }
+  compute.copy_(from, /*non_blocking=*/true);
 }
 
 void ParameterStore::mark_all_stale() {
@@ -298,7 +319,7 @@ torch::Tensor ParameterStore::gather_entry(size_t entry,
   const auto sizes = local_part(known.parameter).sizes();
   torch::Tensor own;
   for (size_t i = 0; i < shares_.size(); ++i) {
-    if (shares_[i].entry == entry) own = of_share(i).to(torch::kFloat32).reshape(-1);
+    if (shares_[i].entry == entry) own = of_share(i).to(device_, torch::kFloat32).reshape(-1);
   }
   if (!known.is_shared || !sharing_.sharers) return own.clone().view(sizes);
   if (!own.defined()) own = torch::empty({0}, torch::TensorOptions().device(device_));
@@ -335,12 +356,13 @@ size_t ParameterStore::num_bytes() const {
   size_t sum = buffer_bytes_;
   for (const auto& stage : groups_) {
     for (const auto& group : stage) {
-      sum += group->master.nbytes();
+      const bool apart = sharing_.masters_on_host || compute_type_ != torch::kFloat32;
+      sum += group->master.nbytes() + (group->vectors.defined() ? group->vectors.nbytes() : 0);
       if (!group->is_shared()) {
-        sum += compute_type_ == torch::kFloat32 ? 0 : group->whole.nbytes();
+        sum += apart ? group->whole.nbytes() : 0;
       } else {
         const torch::Tensor& kept = sharing_.frees ? group->own : group->whole;
-        sum += kept.nbytes() - (compute_type_ == torch::kFloat32 ? group->own.nbytes() : 0);
+        sum += kept.nbytes() - (apart ? 0 : group->own.nbytes());
       }
     }
   }

@@ -33,6 +33,9 @@ struct ParameterSharing {
   Communicator* sharers = nullptr;  ///< null: nothing is shared
   bool frees = false;               ///< what is not its own share is kept only while it is used
   std::string offload = {};         ///< a folder for master weights that are nothing else; empty: memory
+  /// Master weights, also of float32 and of vectors, and what the optimizer alone touches lie in the host's memory,
+  /// apart from what the model computes with: for an optimizer that runs there.
+  bool masters_on_host = false;
   /// Where `frees`: how a group travels to those who compute with it; unset: as it is.
   std::optional<BlockFormat> format = std::nullopt;
 };
@@ -88,13 +91,17 @@ class ParameterStore {
   int find(const std::string& name) const;
   torch::Device device() const { return device_; }
   torch::ScalarType compute_type() const { return compute_type_; }
+  bool masters_on_host() const { return sharing_.masters_on_host; }
   /// `count` zeros for what the optimizer alone touches: in memory or in a file.
   torch::Tensor optimizer_zeros(int64_t count) const;
   /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
   /// parameter is one.
   static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);
-  /// After the masters have changed: those that the model computes with follow, and what is shared must be gathered.
+  /// After the masters have changed: those that the model computes with follow, and what is shared must be gathered. A
+  /// GPU copies those of the host in its turn: they may change again when it has come to a later synchronize().
   void publish();
+  /// The same for one share alone, which is not shared.
+  void publish(const Share& share) const;
 
   /// This rank's part of a float32 tensor that is laid out as the shares are (`of_share(i)`), of all sharers together,
   /// in the shape of the entry. Collective where the entry is shared.
@@ -127,6 +134,7 @@ class ParameterStore {
  private:
   struct Group;
   torch::Tensor take_buffer(std::vector<torch::Tensor>& unused, int64_t count, torch::ScalarType type);
+  torch::Tensor master_zeros(int64_t count) const;
   void add_group(size_t stage, int number, const ParameterGroups& all, const Value& value);
   Group& group_at(size_t stage, int group) const;
 

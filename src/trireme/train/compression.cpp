@@ -42,8 +42,7 @@ std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communi
   if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == "server") return nullptr;
   check(combination_of(config));
   if (options.method == Method::kOneBitAdam) return nullptr;
-  return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups),
-                                             works_on_gpus(options) ? make_processor(device) : nullptr);
+  return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups), make_processor(device));
 }
 
 std::string PieceName::to_string() const {

@@ -16,7 +16,7 @@ CompressionOptions compression_options(const Config& config);
 /// What of a config compression has to go with.
 Combination combination_of(const Config& config);
 
-/// For an executor's groups, on their device where the method works there. Null where servers sum, where gradients
+/// For an executor's groups, on their device. Null where servers sum, where gradients
 /// travel whole, or nowhere (MomentumExchange). Collective over the replicas, which may be null. Throws UsageError for
 /// what cannot go together.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,

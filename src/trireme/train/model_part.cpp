@@ -227,9 +227,14 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
   const auto value = [&](const std::string& name, const torch::Tensor& parameter) {
     return initial_part(name, parameter);
   };
+  const bool updates_on_host = !config.parallel.offload.empty() || config.parallel.aggregation == "server";
   parameters_ = std::make_unique<ParameterStore>(
       std::move(groups), compute_type,
-      ParameterSharing{groups_.sharers(), zero_ == 3, config.parallel.offload, format_named(config.compression.gather)},
+      ParameterSharing{.sharers = groups_.sharers(),
+                       .frees = zero_ == 3,
+                       .offload = config.parallel.offload == "memory" ? "" : config.parallel.offload,
+                       .masters_on_host = device_.is_cuda() && updates_on_host,
+                       .format = format_named(config.compression.gather)},
       value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;

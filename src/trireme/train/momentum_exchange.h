@@ -3,6 +3,8 @@
 // The warm-up is plain training, to the bit. Then gradients are not summed between replicas: each adds its own to the
 // momentum, and what travels is the part of the weights' next moves that is its own ([Note: Moves]), in one sum.
 //
+// All of it happens where the weights lie, on the host or on a GPU, with the same bits for the same gradients.
+//
 // Owner: the trainer. Threads: one. Blocking and failure: as the communicator.
 #pragma once
 
@@ -10,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -49,15 +52,19 @@ class MomentumExchange {
     bool decays = false;
   };
   Part part(size_t share);
+  /// The processor begins after what was started for the device so far.
+  void follow() const;
 
   const Config& config_;
   Communicator& comm_;
   ParameterStore& parameters_;
   const Optimizer& optimizer_;
   OneBitAdamSettings settings_;
+  std::unique_ptr<Processor> own_processor_;  ///< null: the host's
+  Processor& processor_;                      ///< where weights and moments lie
   std::unique_ptr<Exchange> exchange_;
-  std::vector<float> moves_;    ///< of all shares, one behind the other
-  std::vector<size_t> firsts_;  ///< where those of each begin
+  std::optional<Array<float>> moves_;  ///< of all shares, one behind the other
+  std::vector<size_t> firsts_;         ///< where those of each begin
 };
 
 }  // namespace trireme

@@ -1,5 +1,7 @@
 #include "trireme/train/optimizer.h"
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -7,6 +9,8 @@
 
 namespace trireme {
 namespace {
+
+constexpr int64_t kPerThread = 1 << 16;  // elements at least: below, threads cost more than they save
 
 double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps) {
   if (step < config.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
@@ -60,8 +64,14 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
     if (!g.defined()) continue;
     const ShareState state = state_of(i);
     const bool decays = config_.decay == "all" || parameters_.entries()[share.entry].is_matrix;
-    rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = decays}, share.master.data_ptr<float>(),
-                g.const_data_ptr<float>(), state.first, state.second, static_cast<size_t>(share.count));
+    float* const master = share.master.data_ptr<float>();
+    const float* const values = g.const_data_ptr<float>();
+    // Elements do not meet: threads change no bit.
+    at::parallel_for(0, share.count, kPerThread, [&](int64_t begin, int64_t end) {
+      const auto from = [begin](float* array) { return array ? array + begin : nullptr; };
+      rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = decays}, master + begin, values + begin,
+                  from(state.first), from(state.second), static_cast<size_t>(end - begin));
+    });
   }
   parameters_.publish();
 }

@@ -99,6 +99,44 @@ TEST(Optimizer, AdamTakesItsNumbersFromTheConfig) {
   EXPECT_LT(difference_after_ten_steps({config, maker<torch::optim::AdamW>(options, 0.2, true)}), 1e-6);
 }
 
+TEST(Optimizer, MastersThatLieApartChangeNoBit) {
+  for (const torch::ScalarType type : {torch::kFloat32, torch::kBFloat16}) {
+    const OptimizerConfig config = config_of("adamw", 1e-2, 0.1, "all");
+    torch::nn::Sequential layers[] = {make_layers(), make_layers()};
+    std::vector<std::unique_ptr<ParameterStore>> stores;
+    std::vector<std::unique_ptr<Optimizer>> optimizers;
+    for (const bool on_host : {false, true}) {
+      std::vector<ParameterGroups::Item> items;
+      std::vector<FlatItem> flat;
+      for (const auto& item : layers[on_host ? 1 : 0]->named_parameters()) {
+        items.push_back({item.key(), item.value()});
+        flat.push_back({.count = item.value().numel()});
+      }
+      stores.push_back(std::make_unique<ParameterStore>(
+          std::vector{ParameterGroups{items, FlatLayout(flat, {})}}, type, ParameterSharing{.masters_on_host = on_host},
+          [](const std::string&, const torch::Tensor& parameter) { return parameter.detach().clone(); }));
+      optimizers.push_back(std::make_unique<Optimizer>(config, *stores.back()));
+    }
+    torch::manual_seed(9);
+    for (int64_t step = 0; step < 3; ++step) {
+      std::vector<torch::Tensor> gradients;
+      for (const ParameterStore::Share& share : stores[0]->shares()) gradients.push_back(torch::randn({share.count}));
+      for (const auto& each : optimizers) each->update([&](size_t share) { return gradients[share]; }, 1, 1e-2, step);
+    }
+    const auto expected = layers[0]->parameters(), found = layers[1]->parameters();
+    ASSERT_EQ(expected.size(), found.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(expected[i].scalar_type(), found[i].scalar_type());
+      EXPECT_TRUE(torch::equal(expected[i], found[i]));
+      const ParameterStore::Share& share = stores[1]->shares()[i];
+      EXPECT_TRUE(torch::equal(stores[0]->shares()[i].master, share.master));
+      EXPECT_NE(share.master.data_ptr(), found[i].data_ptr()) << "the model has a copy";
+      EXPECT_EQ(share.compute.data_ptr(), found[i].data_ptr());
+    }
+    EXPECT_GT(stores[1]->num_bytes(), stores[0]->num_bytes());
+  }
+}
+
 TEST(Optimizer, SgdIsLibtorchs) {
   for (const double momentum : {0.0, 0.9}) {
     for (const bool nesterov : {false, true}) {

@@ -73,6 +73,7 @@ ServerAggregation::ServerAggregation(World& world, const Config& config, const B
   }
   plan_sums(plan);
   plan_layers();
+  if (part.parameters().device().is_cuda()) mirror_ = std::make_unique<GradientMirror>(part, partials_.size());
   const server::KeyTable table(served_.keys, settings_.piece_elements, static_cast<int>(config_.server.count));
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
     const ServedParameter& parameter = served_.parameters[i];

@@ -18,6 +18,11 @@
 // its own have arrived, and those of the first layers are sent first. Where other workers wait for what one has pulled
 // (tensor parallelism, a weight that two stages share), all are waited for at once.
 //
+// [Note: Servers and GPUs]
+// Servers work in the host's memory. A worker on a GPU has its masters there, too, in pinned memory: what is pulled
+// goes to the GPU before its layer begins. Gradients are copied group by group in the GPU's own turn, while the
+// backward pass goes on; each push begins when somebody looks after its copy has arrived, at the latest for the norm.
+//
 // Owner: the trainer. Threads: one calls; servers and messages have threads of their own. Collective: the constructor,
 // restart(), state() and refresh(); along a model also squares(), update() and begin_step(). Blocking: as the workers
 // of servers, with their timeout. Fails with UsageError for servers that cannot be, with Error that names the server
@@ -26,6 +31,7 @@
 
 #include <torch/torch.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +43,7 @@
 #include "trireme/config/config.h"
 #include "trireme/server/job.h"
 #include "trireme/server/worker.h"
+#include "trireme/train/gradient_mirror.h"
 #include "trireme/train/model_part.h"
 #include "trireme/train/optimizer.h"
 #include "trireme/train/push_codec.h"
@@ -113,6 +120,9 @@ class ServerAggregation {
   void give_weights(int64_t step);
   bool pushes(const ServedParameter& parameter) const;
   bool pulls(const ServedParameter& parameter) const;
+  void copy_rest();
+  void push_arrived(bool waits);
+  void push_complete(size_t stage, int group);
   void push(size_t parameter, double factor, double lr);
   void push_rows(const ServedParameter& parameter, const server::PushOptions& options);
   void push_rest(double factor, double lr);
@@ -151,8 +161,10 @@ class ServerAggregation {
   bool is_stale_ = false;                             ///< the masters are those of an earlier step
   uint64_t clock_ = 0;                                ///< of the next step
   int64_t num_late_ = 0;
-  std::vector<int> missing_;  ///< of each parameter: groups that are not there yet
-  std::vector<bool> pushed_;  ///< parameters
+  std::unique_ptr<GradientMirror> mirror_;           ///< null but for gradients on a GPU: [Note: Servers and GPUs]
+  std::deque<std::pair<size_t, int>> on_their_way_;  ///< copies of groups: stage, group
+  std::vector<int> missing_;                         ///< of each parameter: groups that are not there yet
+  std::vector<bool> pushed_;                         ///< parameters
   std::vector<server::Pending> pushes_, pulls_;
   std::unique_ptr<Optimizer> moments_;  ///< while somebody looks at them
   std::unique_ptr<PushCodec> codec_;    ///< null: gradients travel whole

@@ -1,5 +1,6 @@
 // A step with parameter servers: gradients leave, the servers update, weights come back.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -22,7 +23,7 @@ void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
   if (!by_rows_) return;
   rows_.clear();
   for (const torch::Tensor& input : tokens) {
-    const torch::Tensor flat = input.to(torch::kInt64).contiguous();
+    const torch::Tensor flat = input.to(torch::kCPU, torch::kInt64).contiguous();
     rows_.insert(rows_.end(), flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel());
   }
   std::sort(rows_.begin(), rows_.end());
@@ -35,6 +36,26 @@ void ServerAggregation::push_group(int number) {
   const auto [stage, group] = group_places_[static_cast<size_t>(number)];
   GradientStore& store = *part_.stages()[stage].gradients;
   for (size_t slot = 1; sums_own_ && slot < num_slots_; ++slot) store.add_slot(group, 0, static_cast<int>(slot));
+  if (!mirror_) return push_complete(stage, group);
+  mirror_->start(stage, group);
+  on_their_way_.emplace_back(stage, group);
+  push_arrived(/*waits=*/false);
+}
+
+/// Copies from a GPU, in the order in which they were started.
+void ServerAggregation::push_arrived(bool waits) {
+  while (!on_their_way_.empty()) {
+    const auto [stage, group] = on_their_way_.front();
+    if (!waits && !mirror_->is_there(stage, group)) return;
+    mirror_->wait(stage, group);
+    on_their_way_.pop_front();
+    push_complete(stage, group);
+  }
+}
+
+/// Pushes the parameters whose last group this is.
+void ServerAggregation::push_complete(size_t stage, int group) {
+  const GradientStore& store = *part_.stages()[stage].gradients;
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
     for (const ServedParameter::Use& use : served_.parameters[i].uses) {
       if (use.stage == stage && store.group_of(use.source) == group && --missing_[i] == 0) push(i, 1, 0);
@@ -42,7 +63,22 @@ void ServerAggregation::push_group(int number) {
   }
 }
 
+/// From a GPU, those that nobody has named during the backward pass.
+void ServerAggregation::copy_rest() {
+  if (!mirror_) return;
+  std::set<std::pair<size_t, int>> groups;
+  for (size_t i = 0; i < pushed_.size(); ++i) {
+    for (const ServedParameter::Use& use : served_.parameters[i].uses) {
+      if (!pushed_[i]) groups.emplace(use.stage, part_.stages()[use.stage].gradients->group_of(use.source));
+    }
+  }
+  for (const auto& [stage, group] : groups) mirror_->start(stage, group);
+  for (const auto& [stage, group] : groups) mirror_->wait(stage, group);
+}
+
+/// On the host.
 torch::Tensor ServerAggregation::gradient(const ServedParameter::Use& use, size_t slot) const {
+  if (mirror_) return mirror_->gradient(use.stage, slot, use.source);
   return part_.stages()[use.stage].gradients->gradient(static_cast<int>(slot), use.source);
 }
 
@@ -84,6 +120,8 @@ void ServerAggregation::push_rows(const ServedParameter& parameter, const server
 }
 
 void ServerAggregation::push_rest(double factor, double lr) {
+  push_arrived(/*waits=*/true);
+  if (is_synchronous()) copy_rest();
   for (size_t i = 0; i < pushed_.size(); ++i) {
     if (!pushed_[i]) push(i, factor, lr);
   }
@@ -130,6 +168,7 @@ std::vector<double> ServerAggregation::squares() {
     }
   }
   part_.add_shared_gradients();
+  copy_rest();
   std::vector<double> squares = own_squares();
   if (groups_.replicas()) groups_.replicas()->all_reduce(squares);
   for (double& square : squares) square *= groups_.dp;
@@ -162,6 +201,7 @@ void ServerAggregation::finish_step(bool pulls) {
 void ServerAggregation::push_values(const std::vector<torch::Tensor>& slots) {
   torch::Tensor sum = slots[0].clone();
   for (size_t slot = 1; slot < num_slots_; ++slot) sum += slots[slot];
+  sum = sum.cpu();
   const std::span<float> values = floats_of(sum);
   values_.assign(values.begin(), values.end());
   const server::PartialGradient own{partials_[0], values_};
@@ -265,9 +305,7 @@ void ServerAggregation::share_replicated() {
 
 /// The weights that the model computes with follow the master.
 void ServerAggregation::publish(const ServedParameter& parameter) const {
-  const torch::NoGradGuard no_grad;
-  const ParameterStore::Share& share = part_.parameters().shares()[parameter.share];
-  if (share.compute.defined()) torch::Tensor(share.compute).copy_(share.master);
+  part_.parameters().publish(part_.parameters().shares()[parameter.share]);
 }
 
 }  // namespace trireme

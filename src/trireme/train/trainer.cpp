@@ -83,10 +83,14 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
     momentum_ = MomentumExchange::make(config_, groups_.replicas(), part_->parameters(), *optimizer_);
   }
   if (device_.is_cuda()) {
-    device_update_ =
-        std::make_unique<DeviceUpdate>(config.optimizer, config.train.clip, part_->parameters(), *optimizer_,
-                                       [this](size_t share) { return part_->gradient(share); });
-    if (groups_.model() || groups_.sharers()) {
+    const auto gradient = [this](size_t share) { return part_->gradient(share); };
+    if (optimizer_ && !parameters().masters_on_host()) {
+      device_update_ = std::make_unique<DeviceUpdate>(config.optimizer, config.train.clip, part_->parameters(),
+                                                      *optimizer_, gradient);
+    } else if (optimizer_) {
+      host_gradients_ = std::make_unique<HostGradients>(parameters().shares().size(), gradient);
+    }
+    if (device_update_ && (groups_.model() || groups_.sharers())) {
       device_update_->set_norm_of_model([this] { return totals(0).norm; });
     }
     device_scale_ = torch::ones({}, torch::TensorOptions().device(device_));
@@ -219,7 +223,7 @@ StepReport Trainer::step(bool stop) {
     // The others have ended it.
   } else if (num_updates() > 1) {
     run_updates(report);
-  } else if (device_.is_cuda()) {
+  } else if (device_.is_cuda() && !host_updates()) {
     run_on_device(report);
   } else {
     if (server_) server_->begin_step(own_tokens());
@@ -233,8 +237,16 @@ StepReport Trainer::step(bool stop) {
   return report;
 }
 
+/// Whether the host decides about the end of a step, and waits for it: always, but on GPUs whose optimizer is there.
+bool Trainer::host_updates() const { return server_ || sends_momentum_ || parameters().masters_on_host(); }
+
 void Trainer::run_on_host(StepReport& report) {
+  const Fp8Scope fp8(fp8_.get());
+  if (fp8_) fp8_->copy_weights();
+  if (device_scale_.defined() && compute_type_ == torch::kFloat16) device_scale_.fill_(loss_scale_.scale);
   report.times = executor_->run([this, &report](int) { apply_gradients(report); });
+  if (fp8_) update_fp8_scales();
+  if (inputs_) inputs_->prefetch();
 }
 
 /// The host only enqueues, then waits once. After some steps the whole step is one graph.
@@ -294,13 +306,19 @@ void Trainer::collect_gradients() {
     momentum_->exchange([this](size_t share) { return part_->gradient(share); }, gradient_factor_, steps_done_);
   }
   if (sums_alone_ && !local_) adasum_bytes_ += combine_by_adasum(*part_, *groups_.replicas());
+  if (host_gradients_) host_gradients_->fetch();
+}
+
+/// Of a share, for an optimizer on the host.
+torch::Tensor Trainer::host_gradient(size_t share) const {
+  return host_gradients_ ? host_gradients_->of_share(share) : part_->gradient(share).to(torch::kFloat32);
 }
 
 void Trainer::apply_gradients(StepReport& report) {
   if (server_ && server_->has_backups()) return apply_with_backups(report);
   collect_gradients();
   const double factor = sends_momentum_ ? 1 : gradient_factor_ / loss_scale_.scale;
-  const Totals totals = this->totals(values_of(part_->stages().back()).const_data_ptr<float>()[kLoss]);
+  const Totals totals = this->totals(values_of(part_->stages().back()).cpu().const_data_ptr<float>()[kLoss]);
   report.loss = totals.loss / static_cast<double>(plan_.num_micro_batches);
   report.stop_wanted = totals.stop;
   const double own_norm = totals.norm * factor;
@@ -315,8 +333,8 @@ void Trainer::apply_gradients(StepReport& report) {
     if (sends_momentum_) {
       momentum_->update(report.learning_rate);
     } else {
-      optimizer_->update([this](size_t share) { return part_->gradient(share).to(torch::kFloat32); }, clipped,
-                         report.learning_rate, steps_done_);
+      optimizer_->update([this](size_t share) { return host_gradient(share); }, clipped, report.learning_rate,
+                         steps_done_);
     }
     part_->share_weights();
   }

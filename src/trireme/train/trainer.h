@@ -22,6 +22,7 @@
 #include "trireme/runtime/executor.h"
 #include "trireme/tensor/device.h"
 #include "trireme/train/device_update.h"
+#include "trireme/train/host_gradients.h"
 #include "trireme/train/local_steps.h"
 #include "trireme/train/loss_scale.h"
 #include "trireme/train/model_part.h"
@@ -170,6 +171,8 @@ class Trainer {
   void run_on_host(StepReport& report);
   void run_on_device(StepReport& report);
   bool can_capture() const;
+  bool host_updates() const;
+  torch::Tensor host_gradient(size_t share) const;
   void update_fp8_scales();
   std::vector<double> block_squares() const;
   std::vector<double> squares() const;
@@ -218,7 +221,8 @@ class Trainer {
   LossScale loss_scale_;
   std::unique_ptr<StepInputs> inputs_;  ///< null between the first and the last stage
   // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.
-  std::unique_ptr<DeviceUpdate> device_update_;
+  std::unique_ptr<DeviceUpdate> device_update_;    ///< null where the host updates
+  std::unique_ptr<HostGradients> host_gradients_;  ///< null but for an optimizer on the host
   torch::Tensor device_scale_;
   std::unique_ptr<Fp8Products> fp8_;  ///< null: products are in the compute type
   std::unique_ptr<DeviceGraph> graph_;

@@ -77,7 +77,7 @@ StepTrace Trainer::trace() const {
 StateParts Trainer::state_parts() const {
   StateParts bytes;
   size_t masters = 0;
-  if (compute_type_ != torch::kFloat32) {
+  if (compute_type_ != torch::kFloat32 || parameters().masters_on_host()) {
     for (const ParameterStore::Share& share : parameters().shares()) masters += share.master.nbytes();
   }
   bytes.weights = parameters().num_bytes() - masters + (fp8_ ? fp8_->num_bytes() : 0);

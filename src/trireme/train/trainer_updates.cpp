@@ -19,7 +19,7 @@ std::vector<double> Trainer::block_squares() const {
   std::vector<double> sums;
   const std::vector<ParameterStore::Share>& shares = parameters().shares();
   for (size_t i = 0; i < shares.size(); ++i) {
-    const torch::Tensor gradient = part_->gradient(i).to(torch::kFloat32);
+    const torch::Tensor gradient = host_gradient(i);
     append_block_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(shares[i].count), sums);
   }
   return sums;
@@ -100,8 +100,9 @@ void Trainer::update_stage(int number, const StepReport& report) {
     device_update_->prepare(update, report.learning_rate, gradient_factor_);
     device_update_->enqueue_update();
   } else {
-    optimizer_->update([this](size_t share) { return part_->gradient(share).to(torch::kFloat32); }, gradient_factor_,
-                       report.learning_rate, update);
+    if (host_gradients_) host_gradients_->fetch();
+    optimizer_->update([this](size_t share) { return host_gradient(share); }, gradient_factor_, report.learning_rate,
+                       update);
   }
   update_statistics(*stage);
 }

@@ -7,8 +7,12 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/cuda/cuda_objects.h"
+#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/cuda/array_kernels.h"
 #include "trireme/compress/cuda/block_kernels.h"
+#include "trireme/compress/cuda/low_rank_kernels.h"
+#include "trireme/compress/cuda/one_bit_kernels.h"
+#include "trireme/compress/cuda/random_kernels.h"
 #include "trireme/compress/cuda/sparse_kernels.h"
 #include "trireme/compress/sparse_format.h"
 #include "trireme/gpu/wait.h"
@@ -76,15 +80,23 @@ class GpuProcessor : public Processor {
   void scale_by(std::span<float> values, float factor) override {
     gpu::scale_by(values.data(), values.size(), factor, stream_);
   }
+  void weigh(float a, std::span<const float> x, float b, std::span<const float> y, std::span<float> out) override {
+    gpu::weigh(a, x.data(), b, y.data(), out.data(), out.size(), stream_);
+  }
   double dot_product(std::span<const float> a, std::span<const float> b) override {
-    grow(sums_, gpu::kDotSums * sizeof(double));
-    gpu::dot_product(a.data(), b.data(), a.size(), static_cast<double*>(sums_.data()), stream_);
-    std::vector<double> parts(gpu::kDotSums);
-    move(sums_.data(), parts.data(), sums_.num_bytes(), cudaMemcpyDeviceToHost);
-    finish();
     double sum = 0;
-    for (const double part : parts) sum += part;
+    for (const double block : read_doubles((a.size() + kDotBlock - 1) / kDotBlock, [&](double* sums) {
+           gpu::dot_blocks(a.data(), b.data(), a.size(), sums, stream_);
+         })) {
+      sum += block;
+    }
     return sum;
+  }
+  void clamp_to(std::span<float> values, float limit) override {
+    gpu::clamp_to(values.data(), values.size(), limit, stream_);
+  }
+  void clear_not_finite(std::span<float> values) override {
+    gpu::clear_not_finite(values.data(), values.size(), nullptr, stream_);
   }
 
   void encode(BlockFormat format, std::span<const float> values, std::span<uint8_t> out, const RandomKey& random,
@@ -132,9 +144,74 @@ class GpuProcessor : public Processor {
     gpu::add_sparse(in.data(), taken, out.data(), out.size(), stream_);
   }
 
+  void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) override {
+    auto* const not_finite = static_cast<uint32_t*>(state_.data());
+    gpu::check(cudaMemsetAsync(not_finite, 0, sizeof *not_finite, stream_), "cudaMemset");
+    gpu::clear_not_finite(from.data(), from.size(), not_finite, stream_);
+    gpu::take_at_random(draw, from.data(), scaled, not_finite, chosen.data(), stream_);
+  }
+  void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) override {
+    clear(out);
+    gpu::put_at_random(draw, chosen.data(), out.data(), stream_);
+  }
+
+  void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,
+               std::span<float> p) override {
+    gpu::project(shape, group.data(), q.data(), p.data(), stream_);
+  }
+  void make_orthonormal(const LowRank& shape, std::span<float> p) override {
+    grow(doubles_, shape.num_p * sizeof(double));
+    gpu::make_orthonormal(shape, p.data(), static_cast<double*>(doubles_.data()), stream_);
+  }
+  void project_back(const LowRank& shape, std::span<const float> group, std::span<const float> p,
+                    std::span<float> q) override {
+    gpu::project_back(shape, group.data(), p.data(), q.data(), stream_);
+  }
+  void expand(const LowRank& shape, std::span<const float> p, std::span<const float> q, bool subtract,
+              std::span<float> group) override {
+    gpu::expand(shape, p.data(), q.data(), subtract, group.data(), stream_);
+  }
+  std::vector<double> row_squares(const LowRank& shape, std::span<const float> q) override {
+    const DeviceGuard guard(device_);
+    return read_doubles(shape.num_rows_of_q(),
+                        [&](double* squares) { gpu::row_squares(shape, q.data(), squares, stream_); });
+  }
+  void scale_rows(const LowRank& shape, std::span<const float> factors, std::span<float> q) override {
+    const DeviceGuard guard(device_);
+    grow(factors_, factors.size_bytes());
+    move(factors.data(), factors_.data(), factors.size_bytes(), cudaMemcpyHostToDevice);
+    gpu::scale_rows(shape, static_cast<const float*>(factors_.data()), q.data(), stream_);
+  }
+
+  void to_moves(const OneBitAdamSettings& settings, uint64_t warmup_steps, int num_ranks, std::span<float> values,
+                std::span<const float> momentum, std::span<const float> second) override {
+    gpu::to_moves(settings, root_factor(settings, warmup_steps), num_ranks, values.data(), momentum.data(),
+                  second.data(), values.size(), stream_);
+  }
+  void to_momentum(const OneBitAdamSettings& settings, uint64_t warmup_steps, std::span<const float> moves,
+                   std::span<const float> second, std::span<float> momentum) override {
+    gpu::to_momentum(settings, root_factor(settings, warmup_steps), moves.data(), second.data(), momentum.data(),
+                     moves.size(), stream_);
+  }
+  void frozen_adam_step(const OneBitAdamSettings& settings, std::span<const float> moves, std::span<const float> second,
+                        std::span<float> weight) override {
+    gpu::frozen_adam_step(settings, moves.data(), second.data(), weight.data(), weight.size(), stream_);
+  }
+
  private:
   void move(const void* from, void* to, size_t num_bytes, cudaMemcpyKind kind) {
     gpu::check(cudaMemcpyAsync(to, from, num_bytes, kind, stream_), "cudaMemcpy");
+  }
+  /// What `enqueue` leaves in an array of so many; waits for it.
+  template <typename Enqueue>
+  std::vector<double> read_doubles(size_t count, Enqueue enqueue) {
+    std::vector<double> values(count);
+    if (count == 0) return values;
+    grow(doubles_, count * sizeof(double));
+    enqueue(static_cast<double*>(doubles_.data()));
+    move(doubles_.data(), values.data(), count * sizeof(double), cudaMemcpyDeviceToHost);
+    finish();
+    return values;
   }
   /// What it held may be lost.
   void grow(Buffer& buffer, size_t num_bytes) {
@@ -145,7 +222,8 @@ class GpuProcessor : public Processor {
   const std::shared_ptr<EventPool> events_;
   cudaStream_t stream_ = nullptr;
   Buffer state_, scratch_;  ///< of the choice of elements
-  Buffer sums_;             ///< of parts of a product
+  Buffer doubles_;          ///< sums on their way to the host, columns on their way to being orthonormal
+  Buffer factors_;          ///< of rows
 };
 
 }  // namespace

@@ -144,7 +144,16 @@ TEST_F(GpuProcessorTest, Arithmetic) {
   const std::vector<float> a = gpu::random_values(70001, gpu::Type::kFloat, 1);
   std::vector<float> b = gpu::random_values(70001, gpu::Type::kFloat, 2);
   const Array<float> a_there = on_gpu(a), b_there = on_gpu(b);
-  EXPECT_NEAR(gpu_->dot_product(a_there.span(), b_there.span()), host_.dot_product(a, b), 1e-9);
+  EXPECT_EQ(gpu_->dot_product(a_there.span(), b_there.span()), host_.dot_product(a, b));
+  EXPECT_EQ(gpu_->dot_product(a_there.span().first(7), b_there.span().first(7)),
+            host_.dot_product(std::span(a).first(7), std::span(b).first(7)));
+  EXPECT_EQ(gpu_->dot_product({}, {}), 0);
+  gpu_->weigh(0.3f, a_there.span(), -1.7f, b_there.span(), b_there.span());
+  host_.weigh(0.3f, a, -1.7f, b, b);
+  EXPECT_EQ(bits_of(on_host(b_there)), bits_of(b));
+  gpu_->clamp_to(b_there.span(), 0.9f);
+  host_.clamp_to(b, 0.9f);
+  EXPECT_EQ(bits_of(on_host(b_there)), bits_of(b));
   gpu_->add_into(b_there.span(), a_there.span());
   gpu_->scale_by(b_there.span(), 0.3f);
   host_.add_into(b, a);
@@ -152,6 +161,105 @@ TEST_F(GpuProcessorTest, Arithmetic) {
   EXPECT_EQ(bits_of(on_host(b_there)), bits_of(b));
   gpu_->clear(b_there.span());
   EXPECT_EQ(on_host(b_there), std::vector<float>(b.size()));
+}
+
+TEST_F(GpuProcessorTest, WhatIsNotFiniteIsCleared) {
+  std::vector<float> values = some_values(70001, 4);
+  const Array<float> there = on_gpu(values);
+  gpu_->clear_not_finite(there.span());
+  host_.clear_not_finite(values);
+  EXPECT_EQ(bits_of(on_host(there)), bits_of(values));
+}
+
+TEST_F(GpuProcessorTest, ChoosesAtRandomAsTheHostDoes) {
+  for (const size_t count : kSizes) {
+    for (const size_t k : {size_t{1}, count / 100 + 1, count / 3 + 1, count}) {
+      for (const bool scaled : {false, true}) {
+        for (const bool finite : {true, false}) {
+          SCOPED_TRACE(fmt::format("{} of {}, {} {}", k, count, scaled, finite));
+          const RandomDraw draw(count, k, 7, "draw", (uint64_t{1} << 33) + count);
+          std::vector<float> values = some_values(count, 8, finite), chosen(draw.k);
+          const Array<float> there = on_gpu(values), chosen_there(*gpu_, draw.k);
+          host_.take_at_random(draw, values, scaled, chosen);
+          gpu_->take_at_random(draw, there.span(), scaled, chosen_there.span());
+          ASSERT_EQ(bits_of(on_host(chosen_there)), bits_of(chosen));
+          ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
+          host_.put_at_random(draw, chosen, values);
+          gpu_->put_at_random(draw, chosen_there.span(), there.span());
+          ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GpuProcessorTest, ThinProductsAreTheHosts) {
+  for (const size_t rank : {1, 2, 3, 4, 7, 8, 9, 32, 37}) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    LowRank shape{.rank = rank};
+    size_t count = 0;
+    // More matrices than a kernel is told of at once; long ones, wide ones, and none that fills its tiles.
+    for (const auto& [rows, columns] : {std::pair<size_t, size_t>{5000, 70}, {70, 5000}, {257, 300}, {2, 131}}) {
+      shape.add(count, rows, columns);
+      count += rows * columns + 3;
+    }
+    for (size_t i = 0; i < 130; ++i, count += 35) shape.add(count, 5 + i % 3, 5);
+    std::vector<float> group = gpu::random_values(static_cast<int64_t>(count), gpu::Type::kFloat, 1);
+    std::vector<float> q = gpu::random_values(static_cast<int64_t>(shape.num_q), gpu::Type::kFloat, 2);
+    std::vector<float> p(shape.num_p);
+    for (size_t k = 1; k < rank; k += 2) {  // columns that depend on others, and a NaN in a matrix of its own
+      const LowRank::Matrix& m = shape.matrices[2];
+      std::copy_n(q.begin() + static_cast<ptrdiff_t>(m.q), m.columns,
+                  q.begin() + static_cast<ptrdiff_t>(m.q + k * m.columns));
+    }
+    group[shape.matrices[3].offset + 40] = std::numeric_limits<float>::quiet_NaN();
+    const Array<float> group_there = on_gpu(group), q_there = on_gpu(q), p_there(*gpu_, p.size());
+    host_.project(shape, group, q, p);
+    gpu_->project(shape, group_there.span(), q_there.span(), p_there.span());
+    ASSERT_EQ(bits_of(on_host(p_there)), bits_of(p)) << "M Q";
+    host_.make_orthonormal(shape, p);
+    gpu_->make_orthonormal(shape, p_there.span());
+    ASSERT_EQ(bits_of(on_host(p_there)), bits_of(p)) << "orthonormal";
+    host_.project_back(shape, group, p, q);
+    gpu_->project_back(shape, group_there.span(), p_there.span(), q_there.span());
+    ASSERT_EQ(bits_of(on_host(q_there)), bits_of(q)) << "Mᵀ P";
+    for (const bool subtract : {true, false}) {
+      host_.expand(shape, p, q, subtract, group);
+      gpu_->expand(shape, p_there.span(), q_there.span(), subtract, group_there.span());
+      ASSERT_EQ(bits_of(on_host(group_there)), bits_of(group)) << "P Qᵀ";
+    }
+    const std::vector<double> squares = host_.row_squares(shape, q), found = gpu_->row_squares(shape, q_there.span());
+    ASSERT_EQ(found.size(), squares.size());
+    std::vector<float> factors;
+    for (size_t i = 0; i < squares.size(); ++i) {
+      ASSERT_TRUE(found[i] == squares[i] || (std::isnan(found[i]) && std::isnan(squares[i]))) << i;
+      factors.push_back(0.1f + static_cast<float>(i % 11));
+    }
+    host_.scale_rows(shape, factors, q);
+    gpu_->scale_rows(shape, factors, q_there.span());
+    ASSERT_EQ(bits_of(on_host(q_there)), bits_of(q)) << "rows";
+  }
+}
+
+TEST_F(GpuProcessorTest, StepsOfOneBitAdamAreTheHosts) {
+  constexpr int64_t kCount = 70001;
+  const OneBitAdamSettings settings{.lr = 3e-3f, .beta1 = 0.87f, .beta2 = 0.98f, .eps = 1e-7f, .weight_decay = 0.1f};
+  std::vector<float> moves = gpu::random_values(kCount, gpu::Type::kFloat, 1, 0.02f);
+  std::vector<float> momentum = gpu::random_values(kCount, gpu::Type::kFloat, 2, 0.02f);
+  std::vector<float> second = gpu::random_values(kCount, gpu::Type::kFloat, 3, 1e-3f);
+  std::vector<float> weight = gpu::random_values(kCount, gpu::Type::kFloat, 4);
+  for (size_t i = 0; i < second.size(); ++i) second[i] = i % 17 == 3 ? 0 : std::abs(second[i]);
+  const Array<float> moves_there = on_gpu(moves), momentum_there = on_gpu(momentum), second_there = on_gpu(second),
+                     weight_there = on_gpu(weight);
+  host_.to_moves(settings, 20, 3, moves, momentum, second);
+  gpu_->to_moves(settings, 20, 3, moves_there.span(), momentum_there.span(), second_there.span());
+  EXPECT_EQ(bits_of(on_host(moves_there)), bits_of(moves));
+  host_.to_momentum(settings, 20, moves, second, momentum);
+  gpu_->to_momentum(settings, 20, moves_there.span(), second_there.span(), momentum_there.span());
+  EXPECT_EQ(bits_of(on_host(momentum_there)), bits_of(momentum));
+  host_.frozen_adam_step(settings, moves, second, weight);
+  gpu_->frozen_adam_step(settings, moves_there.span(), second_there.span(), weight_there.span());
+  EXPECT_EQ(bits_of(on_host(weight_there)), bits_of(weight));
 }
 
 TEST_F(GpuProcessorTest, AMessageThatDoesNotFitIsRefused) {
