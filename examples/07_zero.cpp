@@ -7,10 +7,10 @@
 //
 // prints for each stage what a worker holds of weights, gradients and optimizer state, and the loss:
 //
-//   zero 0: 32.9 MB a worker, loss 4.6338
-//   zero 1: 20.8 MB a worker, loss 4.6338, the same bits
-//   zero 2: 14.7 MB a worker, loss 4.6338, the same bits
-//   zero 3: 11.6 MB a worker, loss 4.6338, the same bits
+//   zero 0: 32.8 MB a worker, loss 4.6338
+//   zero 1: 20.6 MB a worker, loss 4.6338, the same bits
+//   zero 2: 14.5 MB a worker, loss 4.6338, the same bits
+//   zero 3: 8.5 MB a worker, loss 4.6338, the same bits
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <mutex>
 
 #include "numerics/training.h"
 #include "trireme/train/trainer.h"
@@ -179,31 +178,6 @@ TEST(Zero, OffloadChangesNoBit) {
                          {{"--parallel.offload=" + folder}, {"--parallel.zero=3", "--parallel.offload=" + folder}});
   EXPECT_TRUE(std::filesystem::is_empty(folder)) << "files have no names";
   std::filesystem::remove_all(folder);
-}
-
-// What each worker holds is what the accounting of ZeRO says: 4 bytes of weights, 4 of gradients, 8 of moments.
-TEST(Zero, HoldsWhatTheFormulaSays) {
-  const auto bytes = [](int zero, const Words& more = {}) {
-    Words words = {"--model.hidden=128", "--model.layers=16", fmt::format("--parallel.zero={}", zero)};
-    words.insert(words.end(), more.begin(), more.end());
-    const Config config = shared_config("gpt2", 4, words);
-    const OpenedData data = open_data(data_options_of(config));
-    double largest = 0, parameters = 0;
-    std::mutex mutex;
-    run_as_threads(4, [&](World& world) {
-      Trainer trainer(world, config, data);
-      trainer.step();
-      const std::lock_guard lock(mutex);
-      largest = std::max(largest, static_cast<double>(trainer.state_bytes()));
-      parameters = static_cast<double>(trainer.part().num_parameters());
-    });
-    return largest / parameters;
-  };
-  EXPECT_NEAR(bytes(0), 16 + 0.3, 0.4);  // the output layer's gradient has a place of its own
-  EXPECT_NEAR(bytes(1), 4 + 4 + 8 / 4.0, 0.6);
-  EXPECT_NEAR(bytes(2), 4 + 4 / 4.0 + 8 / 4.0, 0.6);
-  EXPECT_NEAR(bytes(3), 16 / 4.0 + 3 * 4 / 16.0, 0.6);  // three layers are gathered at a time
-  EXPECT_NEAR(bytes(1, {"--precision.compute=bfloat16"}), 2 + 4 + 12 / 4.0, 0.6);
 }
 
 }  // namespace

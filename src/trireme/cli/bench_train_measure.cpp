@@ -125,6 +125,7 @@ class Measurement {
     result.weight_bytes = said.value("weight_bytes", 0ull);
     result.gradient_bytes = said.value("gradient_bytes", 0ull);
     result.optimizer_bytes = said.value("optimizer_bytes", 0ull);
+    result.buffer_bytes = said.value("buffer_bytes", 0ull);
     result.activation_bytes = said.value("activation_bytes", 0ull);
     result.pass_peak_bytes = said.value("pass_peak_bytes", 0ull);
     result.sent_bytes_per_step = said.value("sent_bytes_per_step", 0ull);

@@ -22,6 +22,7 @@ struct BenchTrainResult {
   bool loss_repeats = true;  ///< every repeat ended with the same bits
   uint64_t peak_memory_bytes = 0, state_bytes = 0, reduced_bytes_per_step = 0;
   uint64_t weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;  ///< the parts of the state
+  uint64_t buffer_bytes = 0;         ///< beside the state: partial sums of gradients, groups on their way
   uint64_t activation_bytes = 0;     ///< kept from forward to backward; 0: not counted, as on a GPU
   uint64_t pass_peak_bytes = 0;      ///< at any moment of them
   uint64_t sent_bytes_per_step = 0;  ///< in messages; 0 where workers reach each other's memory

@@ -99,6 +99,7 @@ Json result_json(const BenchTrainRun& run, size_t i) {
                {"weight_bytes", r.weight_bytes},
                {"gradient_bytes", r.gradient_bytes},
                {"optimizer_bytes", r.optimizer_bytes},
+               {"buffer_bytes", r.buffer_bytes},
                {"activation_bytes", r.activation_bytes},
                {"pass_peak_bytes", r.pass_peak_bytes},
                {"reduced_bytes_per_step", r.reduced_bytes_per_step},

@@ -352,8 +352,8 @@ TEST(Check, WhatParameterServersCannotTrain) {
   refuses({"--server.backup_workers=1"}, "start two workers or more", 1);
   refuses({"--server.backup_workers=2"}, "set server.backup_workers to 1 or less");
   refuses({"--server.backup_workers=1", "--server.mode=bounded"}, "set server.mode = \"synchronous\"");
-  refuses({"--server.backup_workers=1", "--parallel.pp=2"}, "late together", 4);
-  refuses({"--server.backup_workers=1", "--parallel.tp=2"}, "late together", 4);
+  EXPECT_EQ(error({"--server.backup_workers=1", "--parallel.pp=2", "--parallel.tp=2"}, 8), "no error");
+  refuses({"--server.backup_workers=2", "--parallel.tp=2"}, "set server.backup_workers to 1 or less", 4);
   refuses({"--server.backup_workers=1", "--model=resnet18", "--data.kind=generated"}, "moving averages");
   refuses({"--server.rows"}, "set model.tied = false");
   refuses({"--server.rows", "--model=mlp"}, "gpt2 and llama");

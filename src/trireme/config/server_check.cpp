@@ -16,9 +16,6 @@ void check_backup_workers(const Config& config, int64_t dp) {
          "server.mode", "set server.mode = \"synchronous\", or server.backup_workers = 0");
   refuse(config.server.backup_workers >= dp, "leaves nobody whose gradients count, with", "parallel.dp",
          dp > 1 ? fmt::format("set server.backup_workers to {} or less", dp - 1) : "start two workers or more");
-  const std::string_view alone = "counts workers one by one, but those of one model are late together, with";
-  refuse(config.parallel.pp > 1, alone, "parallel.pp", "set parallel.pp = 1, or server.backup_workers = 0");
-  refuse(config.parallel.tp > 1, alone, "parallel.tp", "set parallel.tp = 1, or server.backup_workers = 0");
   refuse(config.model.kind == ModelKind::kResNet,
          "lets workers leave steps out, and each needs all of them for the moving averages of", "model.kind",
          "set server.backup_workers = 0");

@@ -56,7 +56,7 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       values_[number].push_back(
           shared_zeros(options.replicas, stage.num_values, torch::TensorOptions().device(device_)));
     }
-    if (stage.store) stage.store->on_full = [this] { reducer_.finish_first(); };
+    if (stage.store) stage.store->on_full = [this] { return reducer_.finish_first(); };
     first_group_[number] = groups;
     groups += program_.groups_of(number);
   }

@@ -40,23 +40,38 @@ void FlatLayout::add(size_t item, int64_t limit, bool by_unit) {
   size_ += room_of(own);
 }
 
-std::vector<int64_t> FlatLayout::cuts(int number, int num_parts) const {
-  const Group& group = groups_[static_cast<size_t>(number)];
+/// Between blocks, or behind a tensor.
+int64_t FlatLayout::cut_near(const Group& group, int64_t ideal) const {
   constexpr auto kBlock = static_cast<int64_t>(kSquaresBlock);
-  std::vector<int64_t> all = {0};
-  for (int64_t part = 1; part < num_parts; ++part) {
-    const int64_t ideal = group.size * part / num_parts;
-    int64_t cut = group.size;
-    for (const size_t i : group.items) {
-      const int64_t begin = places_[i].offset - group.offset, end = begin + room_of(items_[i]);
-      if (ideal >= end) continue;
-      const int64_t nearest = begin + (ideal - begin + kBlock / 2) / kBlock * kBlock;
-      cut = nearest - begin < items_[i].count ? nearest : end;
-      break;
-    }
-    all.push_back(std::max(cut, all.back()));
+  if (ideal <= 0) return 0;
+  for (const size_t i : group.items) {
+    const int64_t begin = places_[i].offset - group.offset, end = begin + room_of(items_[i]);
+    if (ideal >= end) continue;
+    const int64_t nearest = begin + (ideal - begin + kBlock / 2) / kBlock * kBlock;
+    return nearest - begin < items_[i].count ? nearest : end;
   }
-  all.push_back(group.size);
+  return group.size;
+}
+
+std::vector<int64_t> FlatLayout::cuts(int number, int num_parts) const {
+  const auto is_alone = [&](const Group& group) { return items_[group.items[0]].alone; };
+  const bool alone = is_alone(groups_[static_cast<size_t>(number)]);
+  std::vector<int64_t> all;
+  // Where parts would begin, were groups before this one cut exactly: so far from where they do. Two groups of one
+  // tensor, each alone, are cut alike.
+  std::vector<int64_t> behind(static_cast<size_t>(num_parts), 0);
+  for (size_t before = alone ? static_cast<size_t>(number) : 0; before <= static_cast<size_t>(number); ++before) {
+    const Group& group = groups_[before];
+    if (is_alone(group) != alone) continue;
+    all = {0};
+    for (int64_t part = 1; part < num_parts; ++part) {
+      int64_t& owed = behind[static_cast<size_t>(part)];
+      const int64_t ideal = group.size * part / num_parts + owed;
+      all.push_back(std::max(cut_near(group, ideal), all.back()));
+      owed = ideal - all.back();
+    }
+    all.push_back(group.size);
+  }
   return all;
 }
 

@@ -2,7 +2,8 @@
 //
 // Groups follow the backward pass: the last tensors come first. What replicas share is in groups of its own, before the
 // rest, and each such group is cut into as many parts as there are replicas, nearly equal. A cut never goes through one
-// of the blocks of a tensor over which norms are summed (kSquaresBlock), so that sharing changes no bit of a norm.
+// of the blocks of a tensor over which norms are summed (kSquaresBlock), so that sharing changes no bit of a norm. What
+// a replica gets too much of one group it gets less of the next, so that the sums are equal up to a block.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +56,7 @@ class FlatLayout {
 
  private:
   void add(size_t item, int64_t limit, bool by_unit);
+  int64_t cut_near(const Group& group, int64_t ideal) const;
 
   std::vector<FlatItem> items_;
   std::vector<Place> places_;

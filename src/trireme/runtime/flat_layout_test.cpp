@@ -48,6 +48,7 @@ TEST(FlatLayout, PartsAreWholeBlocksAndNearlyEqual) {
     const FlatLayout layout(items, {.group_elements = 40000, .first_group_elements = 40000});
     const int num_parts = 1 + static_cast<int>(round % 8);
     std::vector<int64_t> seen(items.size(), 0);
+    std::vector<double> held(static_cast<size_t>(num_parts), 0);
     for (int group = 0; group < static_cast<int>(layout.groups().size()); ++group) {
       const std::vector<int64_t> cuts = layout.cuts(group, num_parts);
       const int64_t size = layout.groups()[static_cast<size_t>(group)].size;
@@ -56,7 +57,8 @@ TEST(FlatLayout, PartsAreWholeBlocksAndNearlyEqual) {
       for (int part = 0; part < num_parts; ++part) {
         const auto at = static_cast<size_t>(part);
         ASSERT_LE(cuts[at], cuts[at + 1]);
-        EXPECT_NEAR(static_cast<double>(cuts[at]), static_cast<double>(size * part) / num_parts, kSquaresBlock);
+        EXPECT_NEAR(static_cast<double>(cuts[at]), static_cast<double>(size * part) / num_parts, kSquaresBlock + 1);
+        held[at] += static_cast<double>(cuts[at + 1] - cuts[at]);
         for (const FlatLayout::Range& range : layout.ranges(group, cuts[at], cuts[at + 1])) {
           EXPECT_EQ(range.first, seen[range.item]);
           EXPECT_EQ(range.first % static_cast<int64_t>(kSquaresBlock), 0);
@@ -65,6 +67,9 @@ TEST(FlatLayout, PartsAreWholeBlocksAndNearlyEqual) {
       }
     }
     for (size_t i = 0; i < items.size(); ++i) EXPECT_EQ(seen[i], items[i].count);
+    for (const double part : held) {
+      EXPECT_NEAR(part, static_cast<double>(layout.size()) / num_parts, kSquaresBlock + 32.0 * num_parts) << round;
+    }
   }
 }
 

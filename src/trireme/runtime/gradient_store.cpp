@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/finish_gradients.h"
@@ -14,7 +16,7 @@ namespace trireme {
 
 namespace {
 
-constexpr int kMostBuffers = 4;  // one is being filled, some are on their way
+constexpr int64_t kFewestTurns = 2, kMostTurns = 4;  // one is being filled, others are on their way
 
 /// A gradient of a mesh tensor in the layout of its leaf, sums finished; others as they are.
 torch::Tensor part_for(const torch::Tensor& leaf, const torch::Tensor& gradient) {
@@ -104,7 +106,15 @@ void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& o
                                                         : all.narrow(0, group.offset - first_kept, group.size));
     }
   }
-  make_buffer_ = [comm, longest, tensor_options] { return shared_zeros(comm, longest, tensor_options); };
+  // Short groups may be many on their way; long ones fill the memory that they were to save.
+  const int64_t limit = options.group_bytes / static_cast<int64_t>(c10::elementSize(options.type));
+  num_turns_ =
+      static_cast<size_t>(std::clamp(kMostTurns * limit / std::max<int64_t>(longest, 1), kFewestTurns, kMostTurns));
+  own_share_ = static_cast<size_t>(options.own_share);
+  buffers_ = GroupBuffers([comm, tensor_options](int64_t count) { return shared_zeros(comm, count, tensor_options); });
+  for (int group = 0; group < num_groups(); ++group) {
+    if (!is_kept(group)) buffers_.expect(turn_of(group), groups[static_cast<size_t>(group)].size);
+  }
   cuts_.resize(groups.size());
   shares_.resize(groups.size());
   for (size_t i = 0; i < groups.size() && groups[i].shared; ++i) {
@@ -123,17 +133,20 @@ GradientStore::~GradientStore() {
   }
 }
 
+/// Uses of one weight that lie apart in the model, and so in time, have a buffer together.
+size_t GradientStore::turn_of(int group) const {
+  const size_t first = layout_.groups()[static_cast<size_t>(group)].items[0];
+  return layout_.items()[first].alone ? num_turns_ : static_cast<size_t>(group) % num_turns_;
+}
+
 /// A buffer for what is not kept.
 void GradientStore::acquire(int group) {
   torch::Tensor& whole = slots_[0][static_cast<size_t>(group)];
   if (whole.defined()) return;
-  if (buffers_.empty() && num_buffers_ >= kMostBuffers && on_full) on_full();
-  if (buffers_.empty()) {
-    buffers_.push_back(make_buffer_());
-    ++num_buffers_;
+  const size_t turn = turn_of(group);
+  while (!buffers_.is_free(turn) && on_full && on_full()) {
   }
-  whole = buffers_.back().narrow(0, 0, layout_.groups()[static_cast<size_t>(group)].size);
-  buffers_.pop_back();
+  whole = buffers_.take(turn, layout_.groups()[static_cast<size_t>(group)].size);
 }
 
 torch::Tensor GradientStore::take_out(int group) {
@@ -142,7 +155,7 @@ torch::Tensor GradientStore::take_out(int group) {
 }
 
 void GradientStore::give_back(const torch::Tensor& whole) {
-  if (!keeps_whole_) buffers_.push_back(torch::empty({0}, whole.options()).set_(whole.storage()));
+  if (!keeps_whole_) buffers_.give_back(whole);
 }
 
 std::vector<GroupLayout> GradientStore::group_layouts() const {
@@ -233,12 +246,29 @@ torch::Tensor GradientStore::gradient(int slot, size_t source) const {
 
 size_t GradientStore::num_bytes() const {
   size_t sum = 0;
-  for (const auto& slot : slots_) {
-    for (size_t i = 0; i < slot.size(); ++i) {
-      if (is_kept(static_cast<int>(i))) sum += slot[i].nbytes();
-    }
+  for (int group = 0; group < num_groups(); ++group) {
+    const auto i = static_cast<size_t>(group);
+    sum += is_kept(group) ? slots_[0][i].nbytes() : shares_[i].nbytes();
   }
-  for (const torch::Tensor& share : shares_) sum += !keeps_whole_ && share.defined() ? share.nbytes() : 0;
+  return sum;
+}
+
+size_t GradientStore::buffer_bytes() const {
+  size_t sum = buffers_.num_bytes();
+  for (size_t slot = 1; slot < slots_.size(); ++slot) {
+    for (const torch::Tensor& group : slots_[slot]) sum += group.defined() ? group.nbytes() : 0;
+  }
+  return sum;
+}
+
+size_t GradientStore::bytes_of(size_t source) const {
+  const int group = group_of(source);
+  if (is_kept(group)) return gradient(0, source).nbytes();
+  const std::vector<int64_t>& cuts = this->cuts(group);
+  size_t sum = 0;
+  for (const FlatLayout::Range& range : layout_.ranges(group, cuts[own_share_], cuts[own_share_ + 1])) {
+    if (range.item == source) sum += static_cast<size_t>(range.count) * share(group).element_size();
+  }
   return sum;
 }
 

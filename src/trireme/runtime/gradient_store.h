@@ -24,6 +24,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/group_layout.h"
 #include "trireme/runtime/flat_layout.h"
+#include "trireme/runtime/group_buffers.h"
 
 namespace trireme {
 
@@ -81,8 +82,8 @@ class GradientStore {
   /// A shared group of slot 0 that is full. Where the whole is not kept, its buffer goes with it, until give_back().
   torch::Tensor take_out(int group);
   void give_back(const torch::Tensor& whole);
-  /// Called where all buffers are in use: must lead to a give_back().
-  std::function<void()> on_full;
+  /// Called where the buffer of a group is in use: must lead to a give_back(), or say that nothing is on its way.
+  std::function<bool()> on_full;
   /// slot += from, in one group.
   void add_slot(int group, int slot, int from);
   /// The gradient of a source in a slot, in the shape of its leaf (of this rank's part of it).
@@ -93,7 +94,11 @@ class GradientStore {
   std::vector<GroupLayout> group_layouts() const;
   /// Number of elements of a slot, with the gaps of alignment.
   int64_t size() const { return layout_.size(); }
+  /// Of the sums: slot 0 and shares; and of what is there to make them: partial sums, groups on their way.
   size_t num_bytes() const;
+  size_t buffer_bytes() const;
+  /// Of num_bytes(), those of one source.
+  size_t bytes_of(size_t source) const;
 
   /// Called with every gradient when it arrives, before it is stored: to unscale, to look for what is not finite.
   std::function<void(size_t source, const torch::Tensor& gradient)> on_gradient;
@@ -104,6 +109,7 @@ class GradientStore {
   bool is_kept(int group) const { return keeps_whole_ || !is_shared(group); }
   void make_slots(Communicator* comm, const GradientStoreOptions& options);
   void acquire(int group);
+  size_t turn_of(int group) const;
   void take(size_t source, const torch::Tensor& leaf);
   void release_ready_groups();
 
@@ -114,9 +120,9 @@ class GradientStore {
   std::vector<std::vector<torch::Tensor>> slots_;  ///< by slot and group
   std::vector<std::vector<int64_t>> cuts_;         ///< of shared groups
   std::vector<torch::Tensor> shares_;              ///< of shared groups
-  std::function<torch::Tensor()> make_buffer_;     ///< of the longest shared group
-  std::vector<torch::Tensor> buffers_;             ///< unused ones
-  int num_buffers_ = 0;
+  GroupBuffers buffers_;                           ///< for shared groups that are not kept
+  size_t num_turns_ = 2;                           ///< in these, but for what is alone in its group
+  size_t own_share_ = 0;
 
   bool active_ = false;
   int slot_ = 0;

@@ -85,15 +85,23 @@ Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten)
 
 void GroupReducer::finish() {
   if (compressor_) compressor_->finish();
-  while (!pending_.empty()) finish_first();
+  while (finish_first()) {
+  }
 }
 
-void GroupReducer::finish_first() {
-  if (pending_.empty()) return;
+bool GroupReducer::finish_first() {
+  if (pending_.empty()) return false;
   if (compressor_ && pending_.front().has_whole) compressor_->finish();
   Pending first = std::move(pending_.front());
   pending_.pop_front();
   complete(first);
+  return true;
+}
+
+size_t GroupReducer::buffer_bytes() const {
+  size_t sum = 0;
+  for (const torch::Tensor& buffer : travel_buffers_) sum += buffer.defined() ? buffer.nbytes() : 0;
+  return sum;
 }
 
 void GroupReducer::complete(Pending& pending) {

@@ -47,8 +47,8 @@ class GroupReducer {
   void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true, SharedSum shared = {});
   /// Waits for what was started, in order.
   void finish();
-  /// Waits for what was started first, if there is anything.
-  void finish_first();
+  /// Waits for what was started first; false where there is nothing.
+  bool finish_first();
   void set_hook(ReduceHook hook) { hook_ = std::move(hook); }
   /// Gradients, but nothing else, are not summed over ranks: `sink` is told of each group that is complete, whose
   /// partial sums stay where they are.
@@ -63,6 +63,8 @@ class GroupReducer {
   CompressedReducer* compressor() { return compressor_.get(); }
   /// Names the compressor's random numbers, and its place in the warm-up.
   void set_step(uint64_t step) { step_ = step; }
+  /// Of memory in which gradients travel that are kept in another type.
+  size_t buffer_bytes() const;
   /// Bytes of gradients handed to the communicator so far; compressed, those that this rank has sent.
   size_t bytes_reduced() const { return bytes_ + (compressor_ ? compressor_->report().bytes_sent : 0); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "trireme/runtime/offload.h"
 #include "trireme/runtime/packed_gather.h"
@@ -40,6 +41,7 @@ struct ParameterStore::Group {
   torch::Tensor own;          ///< of a shared group: this rank's part of `whole`, always there
   std::vector<int64_t> cuts;  ///< of a shared group
   std::vector<size_t> counts;
+  size_t turn = 0;
   torch::Tensor buffer;                  ///< the memory of `whole`, where it comes and goes
   std::unique_ptr<PackedGather> packed;  ///< null where it travels as it is
   torch::Tensor packed_buffer;           ///< while it travels
@@ -57,11 +59,15 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
     : compute_type_(compute_type), sharing_(sharing) {
   const torch::NoGradGuard no_grad;
   groups_.resize(stages.size());
+  const auto buffers_of = [this](torch::ScalarType type) {
+    return GroupBuffers([this, type](int64_t count) {
+      return shared_zeros(sharing_.sharers, count, torch::TensorOptions().device(device_).dtype(type));
+    });
+  };
+  buffers_ = buffers_of(compute_type_);
+  packed_buffers_ = buffers_of(torch::kUInt8);
   for (const ParameterGroups& stage : stages) {
     layouts_.push_back(stage.layout);
-    for (const FlatLayout::Group& group : stage.layout.groups()) {
-      if (group.shared) longest_ = std::max(longest_, group.size);
-    }
     entry_of_item_.emplace_back(stage.items.size(), kNone);
     for (size_t i = 0; i < stage.items.size(); ++i) {
       const ParameterGroups::Item& item = stage.items[i];
@@ -131,9 +137,17 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     if (sharing_.frees) {
       group.whole = without_memory({place.size}, compute);
       group.own = shared_zeros(sharing_.sharers, end - begin, compute);
+      // A layer and the next one are there at a time. What layers far apart use comes when it is not its neighbours'
+      // turn.
+      if (sharing_.at_once || layout.items()[place.items[0]].alone) {
+        group.turn = num_turns_++;
+      } else {
+        group.turn = std::exchange(next_is_odd_, !next_is_odd_) ? 1 : 0;
+      }
+      buffers_.expect(group.turn, place.size);
       if (sharing_.format) {
         group.packed = std::make_unique<PackedGather>(*sharing_.sharers, *sharing_.format, group.counts);
-        longest_packed_ = std::max(longest_packed_, group.packed->packed_bytes());
+        packed_buffers_.expect(group.turn, group.packed->packed_bytes());
       }
     } else {
       group.whole = shared_zeros(sharing_.sharers, place.size, compute);
@@ -242,11 +256,11 @@ void ParameterStore::start_gather(size_t stage, int number) {
   Group& group = group_at(stage, number);
   if (!group.is_shared() || group.is_gathered || group.gathering.valid()) return;
   if (sharing_.frees) {
-    group.buffer = take_buffer(buffers_, longest_, compute_type_);
+    group.buffer = buffers_.take(group.turn, group.whole.numel());
     set_memory(group.whole, group.buffer.data_ptr());
   }
   if (group.packed) {
-    group.packed_buffer = take_buffer(packed_buffers_, longest_packed_, torch::kUInt8);
+    group.packed_buffer = packed_buffers_.take(group.turn, group.packed->packed_bytes());
     group.gathering = group.packed->start(group.own, group.packed_buffer);
     bytes_gathered_ += group.packed->bytes_sent();
     return;
@@ -254,16 +268,6 @@ void ParameterStore::start_gather(size_t stage, int number) {
   bytes_gathered_ += group.own.nbytes() * (group.counts.size() - 1);
   group.gathering = sharing_.sharers->start_all_gather_v(data_of(group.own), data_of(group.whole), group.counts,
                                                          call_options(device_));
-}
-
-torch::Tensor ParameterStore::take_buffer(std::vector<torch::Tensor>& unused, int64_t count, torch::ScalarType type) {
-  if (unused.empty()) {
-    unused.push_back(shared_zeros(sharing_.sharers, count, torch::TensorOptions().device(device_).dtype(type)));
-    buffer_bytes_ += unused.back().nbytes();
-  }
-  torch::Tensor buffer = std::move(unused.back());
-  unused.pop_back();
-  return buffer;
 }
 
 void ParameterStore::finish_gather(size_t stage, int number) {
@@ -276,7 +280,7 @@ void ParameterStore::finish_gather(size_t stage, int number) {
   if (!group.packed) return;
   const torch::NoGradGuard no_grad;
   group.packed->unpack(group.packed_buffer, group.whole);
-  packed_buffers_.push_back(std::move(group.packed_buffer));
+  packed_buffers_.give_back(std::exchange(group.packed_buffer, torch::Tensor()));
 }
 
 void ParameterStore::free(size_t stage, int number) {
@@ -286,8 +290,7 @@ void ParameterStore::free(size_t stage, int number) {
   group.is_gathered = false;
   if (!group.buffer.defined()) return;
   set_memory(group.whole, nullptr);
-  buffers_.push_back(group.buffer);
-  group.buffer.reset();
+  buffers_.give_back(std::exchange(group.buffer, torch::Tensor()));
 }
 
 void ParameterStore::gather_all() {
@@ -353,7 +356,7 @@ torch::Tensor ParameterStore::as_whole(const Entry& entry, const torch::Tensor& 
 }
 
 size_t ParameterStore::num_bytes() const {
-  size_t sum = buffer_bytes_;
+  size_t sum = 0;
   for (const auto& stage : groups_) {
     for (const auto& group : stage) {
       const bool apart = sharing_.masters_on_host || compute_type_ != torch::kFloat32;

@@ -25,6 +25,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/block_format.h"
 #include "trireme/runtime/flat_layout.h"
+#include "trireme/runtime/group_buffers.h"
 
 namespace trireme {
 
@@ -38,6 +39,7 @@ struct ParameterSharing {
   bool masters_on_host = false;
   /// Where `frees`: how a group travels to those who compute with it; unset: as it is.
   std::optional<BlockFormat> format = std::nullopt;
+  bool at_once = false;  ///< where `frees`: all groups may be gathered at the same time
 };
 
 /// Parameters that are laid out together: those of a stage.
@@ -127,13 +129,14 @@ class ParameterStore {
   /// All groups that are kept whole.
   void gather_all();
 
+  /// Of weights, those of the optimizer among them; and of groups that are gathered for a while.
   size_t num_bytes() const;
+  size_t buffer_bytes() const { return buffers_.num_bytes() + packed_buffers_.num_bytes(); }
   /// That this rank has sent of its parts to those who gathered them.
   uint64_t bytes_gathered() const { return bytes_gathered_; }
 
  private:
   struct Group;
-  torch::Tensor take_buffer(std::vector<torch::Tensor>& unused, int64_t count, torch::ScalarType type);
   torch::Tensor master_zeros(int64_t count) const;
   void add_group(size_t stage, int number, const ParameterGroups& all, const Value& value);
   Group& group_at(size_t stage, int group) const;
@@ -147,9 +150,9 @@ class ParameterStore {
   std::vector<FlatLayout> layouts_;                          ///< of stages
   std::vector<std::vector<std::unique_ptr<Group>>> groups_;  ///< by stage
   std::vector<std::vector<size_t>> entry_of_item_;           ///< by stage; SIZE_MAX: none
-  std::vector<torch::Tensor> buffers_, packed_buffers_;      ///< for gathered groups, unused ones
-  int64_t longest_ = 0, longest_packed_ = 0;                 ///< shared group: elements, bytes
-  size_t buffer_bytes_ = 0;
+  GroupBuffers buffers_, packed_buffers_;                    ///< for gathered groups
+  size_t num_turns_ = 2;                                     ///< in these
+  bool next_is_odd_ = false;
   uint64_t bytes_gathered_ = 0;
 };
 

@@ -80,6 +80,50 @@ TEST(Rounds, WhoComesLateIsToldAndFindsHowItEnded) {
   for (auto& worker : workers) worker->close();
 }
 
+/// Three groups of two, of which one may be late. Both workers of a group push to "w", the first of them the values.
+TEST(Rounds, GroupsOfWorkersCountAsOne) {
+  Group group;
+  group.settings.num_workers = 6;
+  group.settings.group_size = 2;
+  group.settings.backup_workers = 1;
+  group.settings.commits = true;
+  group.keys = {{"w", 100, 0, true}, {"marks", 3, 0, false, true}};
+  group.start(1);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int w = 0; w < 6; ++w) {
+    WorkerOptions options = group.worker_options(w);
+    options.uses = {{"w"}};
+    if (w % 2 == 0) options.uses->push_back("marks");
+    workers.push_back(std::make_unique<Worker>(std::move(options)));
+  }
+  const std::vector<float> ones(100, 1.f);
+  workers[0]->init("w", std::vector<float>(100, 0.f)).wait();
+  workers[0]->init("marks", std::vector<float>(3, 0.f)).wait();
+  const auto ask = [&](size_t w) {
+    std::vector<float> mark(3, 0.f);
+    mark[w / 2] = 1;
+    workers[w]->push("marks", mark, {.clock = 0}).wait();
+  };
+  ask(4);
+  ask(0);
+  ask(2);  // too late
+  std::vector<float> marks(3);
+  workers[2]->pull("marks", marks, {.clock = 0, .part = Part::kSquares}).wait();  // though nobody has pushed "w"
+  EXPECT_GT(marks[0], 0);
+  EXPECT_EQ(marks[1], 0);
+  EXPECT_GT(marks[2], 0);
+  for (const size_t w : {0, 1, 4}) workers[w]->push("w", ones, {.clock = 0}).wait();
+  EXPECT_EQ(workers[2]->stats().num_dropped, 1u);
+  workers[5]->push("w", ones, {.clock = 0}).wait();            // the second group is whole now
+  EXPECT_DOUBLE_EQ(workers[0]->sums(0).squares[0], 100 * 36);  // four of six, as if they were six
+  workers[0]->commit(0, 1, 1, true).wait();
+  workers[2]->pull("marks", marks, {.clock = 0, .part = Part::kSquares}).wait();
+  EXPECT_EQ(workers[2]->stats().num_dropped, 1u);
+  std::vector<float> weights(100);
+  EXPECT_THROW(workers[2]->pull("w", weights, {.clock = 0, .part = Part::kSquares}).wait(), Error);
+  for (auto& worker : workers) worker->close();
+}
+
 /// Each worker touches some rows; the others are zero in the dense gradient.
 TEST(Rounds, RowsGiveTheSumsNormsAndWeightsOfDenseGradients) {
   constexpr size_t kWidth = 48, kRows = 700;

@@ -183,15 +183,24 @@ Shard::Outcome Shard::init(const Event& event, Block data) {
   return Outcome::kApplied;
 }
 
+/// Groups of workers are counted: one has pushed when all of it that use the key have.
 bool Shard::is_complete(uint32_t piece, const Round& round) const {
   const uint32_t key = table_.pieces()[piece].key;
+  const auto size = static_cast<uint32_t>(settings_.group_size);
   int users = 0, pushed = 0, awaited = 0;
-  for (uint32_t w = 0; w < workers_.size(); ++w) {
-    if (!uses(workers_[w], key)) continue;
+  for (uint32_t first = 0; first < workers_.size(); first += size) {
+    bool has_users = false, has_pushed = true, has_left = false;
+    for (uint32_t w = first; w < first + size; ++w) {
+      if (!uses(workers_[w], key)) continue;
+      has_users = true;
+      has_pushed &= round.pushed[w];
+      has_left |= !round.pushed[w] && workers_[w].presence == Presence::kLeft;
+    }
+    if (!has_users) continue;
     ++users;
-    if (round.pushed[w]) {
+    if (has_pushed) {
       ++pushed;
-    } else if (workers_[w].presence != Presence::kLeft) {
+    } else if (!has_left) {
       ++awaited;
     }
   }
@@ -257,6 +266,7 @@ void Shard::tell_sums(uint32_t number, Round& round) {
   }
   for (double& value : h.squares) value *= key.is_value ? factor : factor * factor;
   changes_.pieces.push_back(kAnyPiece);
+  if (key.is_value) changed(number);  // whose sum may be pulled
 }
 
 void Shard::update(uint32_t number, const Partial& sum, const UpdateRule::Step& step) {

@@ -52,6 +52,14 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   if ((query.part == Part::kFirst && h.first.empty()) || (query.part == Part::kSecond && h.second.empty())) {
     throw UsageError(fmt::format("the optimizer of the servers keeps no such state of \"{}\"", key.name));
   }
+  if (query.part == Part::kSquares) {
+    if (!key.is_value || !settings_.commits || query.by_rows) {
+      throw UsageError(fmt::format("the sum of a round of \"{}\" cannot be pulled", key.name),
+                       "it can be of a key that is a value, with commits");
+    }
+    const bool is_summed = !h.squares.empty() && h.squares_clock >= query.clock;
+    return is_summed || h.version > query.clock ? Readiness::kReady : Readiness::kWaits;
+  }
   if (!h.is_set[0]) return Readiness::kWaits;
   if (settings_.mode == Mode::kSynchronous) return h.version >= query.clock ? Readiness::kReady : Readiness::kWaits;
   if (settings_.mode == Mode::kBounded) {
@@ -99,6 +107,11 @@ Block Shard::answer(const Query& query, const Block& rows) {
     return Block::copy_of(std::as_bytes(std::span(all)));
   }
   Held& h = held(query.piece);
+  if (query.part == Part::kSquares) {
+    Block sum = Block::zeros(table_.pieces()[query.piece].count * sizeof(float));
+    if (h.squares_clock == query.clock) std::copy(h.squares.begin(), h.squares.end(), sum.floats());
+    return sum;
+  }
   h.pulled[query.worker] = h.version;
   if (settings_.mode == Mode::kBounded) {
     const uint64_t clock = std::max(query.clock, workers_[query.worker].clock), slowest = slowest_clock();

@@ -138,7 +138,8 @@ inline Event event_of(Type type, PayloadReader& reader) {
 inline void write(Writer& w, const Settings& s, int num_servers, const std::vector<Key>& keys) {
   w.u16(static_cast<uint16_t>(s.mode)).u32(static_cast<uint32_t>(s.num_workers));
   w.u32(static_cast<uint32_t>(s.num_leaves)).u64(static_cast<uint64_t>(s.staleness_bound));
-  w.u32(static_cast<uint32_t>(s.backup_workers)).flag(s.replicate).flag(s.commits);
+  w.u32(static_cast<uint32_t>(s.backup_workers)).u32(static_cast<uint32_t>(s.group_size));
+  w.flag(s.replicate).flag(s.commits);
   w.u16(static_cast<uint16_t>(s.rule.kind)).f64(s.rule.momentum).flag(s.rule.nesterov);
   w.f64(s.rule.beta1).f64(s.rule.beta2).f64(s.rule.eps).f64(s.rule.weight_decay);
   w.u64(s.piece_elements).u32(s.codec).u32(static_cast<uint32_t>(num_servers));
@@ -159,6 +160,7 @@ inline void read(PayloadReader& reader, Settings& s, int& num_servers, std::vect
   s.num_leaves = small();
   s.staleness_bound = static_cast<int64_t>(reader.u64());
   s.backup_workers = small();
+  s.group_size = small();
   s.replicate = flag(reader);
   s.commits = flag(reader);
   s.rule.kind = enumerator(reader, OptimizerKind::kAdamW);

@@ -82,6 +82,8 @@ struct PushOptions {
 struct PullOptions {
   uint64_t clock = 0;  ///< the step that needs the weights: they have all updates of the steps before
   uint32_t priority = 0;
+  /// kSquares, of a key that is a value: the sum of the round of `clock`, as soon as it is made, whatever other keys
+  /// wait for; zeros where the round has ended.
   Part part = Part::kWeights;
 };
 

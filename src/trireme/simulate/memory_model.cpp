@@ -28,22 +28,64 @@ StateBytes sharded(const StateBytes& whole, int zero, double replicas) {
   return bytes;
 }
 
-RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages) {
+namespace {
+
+/// Weights of a tied embedding, which is gathered and scattered apart from the layers around it.
+double tied_weights(const Job& job) {
+  if (!job.model.is_language() || !job.model.tied) return 0;
+  return static_cast<double>(job.model.vocab * job.model.hidden) / static_cast<double>(job.layout.tp);
+}
+
+/// Biases and norms of a block of a transformer.
+double vectors_of_block(const Job& job) {
+  const auto h = static_cast<double>(job.model.hidden), t = static_cast<double>(job.layout.tp);
+  return job.model.kind == ShapeKind::kGpt ? 6 * h + 7 * h / t : job.model.kind == ShapeKind::kLlama ? 2 * h : 0;
+}
+
+/// Of a layer and the next one, weights and gradients; without weights, of two tensors the gradients.
+double own_buffers(const Job& job, double largest_part, const StateBytes& whole) {
+  const double tied = tied_weights(job);
+  if (job.layout.zero == 3) return (2 * largest_part + tied) * (whole.weights + whole.gradients);
+  // The longest tensor of a block is a third of it.
+  return job.layout.zero == 2 ? (2 * largest_part / 3 + tied) * whole.gradients : 0;
+}
+
+}  // namespace
+
+double bucket_of_own_runtime(const JobLayout& layout, double parameters) {
+  constexpr double kSmallestPart = 128;  // as in ModelPart
+  if (layout.zero < 2) return layout.bucket_bytes;
+  return std::min(layout.bucket_bytes, parameters * layout.gradient_bytes() / kSmallestPart);
+}
+
+RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime) {
   const JobLayout& layout = job.layout;
   const double replicas = static_cast<double>(layout.num_replicas());
   const StateBytes whole = held_bytes(layout);
   const StateBytes dense = sharded(whole, layout.zero, replicas);
   const StateBytes expert = sharded(whole, layout.zero, replicas / static_cast<double>(layout.ep));
   RankMemory memory;
-  double largest_part = 0;
+  double largest_part = 0, blocks = 0;
   for (const StageCost* stage : stages) {
     const double experts = stage->sum.expert_parameters, others = stage->sum.parameters - experts;
     memory.weights += others * dense.weights + experts * expert.weights;
     memory.gradients += others * dense.gradients + experts * expert.gradients;
     memory.optimizer += others * dense.optimizer + experts * expert.optimizer;
-    for (const StagePart& part : stage->parts) largest_part = std::max(largest_part, part.parameters);
+    for (const StagePart& part : stage->parts) {
+      // The embedding is the first part of its stage.
+      const bool has_tied = own_runtime && &part == &stage->parts.front() && stage->blocks.first == 0;
+      largest_part = std::max(largest_part, part.parameters - (has_tied ? tied_weights(job) : 0));
+    }
+    blocks += std::min<double>(stage->blocks.last, static_cast<double>(job.model.layers) + 1) -
+              std::max(stage->blocks.first, 1);
   }
-  if (replicas > 1) {
+  if (own_runtime && replicas > 1) {
+    const double vectors = blocks * vectors_of_block(job);
+    memory.weights += vectors * (whole.weights - dense.weights);
+    memory.gradients += vectors * (whole.gradients - dense.gradients);
+    memory.optimizer += vectors * (whole.optimizer - dense.optimizer);
+    memory.buffers += own_buffers(job, largest_part, whole);
+  } else if (replicas > 1) {
     // ZeRO-3 holds the part in use and the next one, and a part's gradients until they are scattered; ZeRO-2 those.
     if (layout.zero == 3) memory.buffers += 2 * largest_part * whole.weights;
     if (layout.zero >= 2) memory.buffers += largest_part * whole.weights;

@@ -22,7 +22,10 @@ struct RankMemory {
   double sum() const { return states() + activations + buffers; }
 };
 
-/// All but activations, of the rank that holds these stages.
-RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages);
+/// All but activations, of the rank that holds these stages. `own_runtime`: as the runtime of this project has it,
+/// which shares no vectors, and takes a tied embedding for itself.
+RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime = false);
+/// How much travels together there: `bucket_bytes` of the layout at the most.
+double bucket_of_own_runtime(const JobLayout& layout, double parameters);
 
 }  // namespace trireme

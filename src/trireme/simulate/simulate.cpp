@@ -230,9 +230,14 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   s.schedule = schedule_of(job, times);
   const std::vector<Job> jobs = jobs_of_stages(job, s.schedule.num_stages());
   const Partition cut = stages_of(job, s.blocks, s.schedule.num_stages());
+  const bool own_runtime = cluster.stack.sums_in_tree;
+  const double bucket =
+      own_runtime
+          ? bucket_of_own_runtime(layout, total_parameters(job.model) / static_cast<double>(layout.tp * layout.pp))
+          : layout.bucket_bytes;
   for (size_t stage = 0; stage < jobs.size(); ++stage) {
     const std::vector<BlockCost> own = jobs[stage].layout == layout ? s.blocks : block_costs(jobs[stage], cluster);
-    s.stages.push_back(stage_costs(own, {cut[stage]}, layout.bucket_bytes, layout.gradient_bytes()).front());
+    s.stages.push_back(stage_costs(own, {cut[stage]}, bucket, layout.gradient_bytes()).front());
   }
   PlayCosts costs;
   costs.stages = s.stages;
@@ -277,10 +282,10 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     std::vector<const StageCost*> own;
     const std::vector<int> own_stages = s.programs[rank].own_stages();
     for (const int stage : own_stages) own.push_back(&s.stages[at(stage)]);
-    RankMemory memory = static_memory(jobs[at(own_stages.front())], own);
+    RankMemory memory = static_memory(jobs[at(own_stages.front())], own, own_runtime);
     memory.activations = played[rank].peak_activation_bytes;
     memory.buffers += cluster.stack.fixed_bytes;
-    const double copies = cluster.stack.sums_in_tree ? 4.0 * (gradient_slots(layout) - 1) : 0;
+    const double copies = own_runtime ? 4.0 * (gradient_slots(layout) - 1) : 0;
     for (const StageCost* stage : own) {
       memory.buffers += (cluster.stack.parameter_bytes + copies) * stage->sum.parameters;
     }

@@ -36,9 +36,18 @@ torch::Tensor shared_zeros(Communicator* comm, int64_t count, const torch::Tenso
   const bool on_gpu = options.device().is_cuda();
   const size_t num_bytes = static_cast<size_t>(count) * options.dtype().itemsize();
   Buffer buffer = on_gpu ? comm->allocate_gpu(num_bytes) : comm->allocate(num_bytes);
-  torch::Tensor tensor = torch::from_blob(
-      buffer.data(), {count}, [buffer](void*) {}, options);
-  return on_gpu ? tensor.zero_() : tensor;
+  if (on_gpu)
+    return torch::from_blob(
+               buffer.data(), {count}, [buffer](void*) {}, options)
+        .zero_();
+  // libtorch counts what its own allocator gives; this memory must be told of.
+  const auto report = [](void* memory, int64_t change) {
+    c10::reportMemoryUsageToProfiler(memory, change, 0, 0, c10::Device(c10::kCPU));
+  };
+  report(buffer.data(), static_cast<int64_t>(num_bytes));
+  return torch::from_blob(
+      buffer.data(), {count}, [buffer, report](void* p) { report(p, -static_cast<int64_t>(buffer.num_bytes())); },
+      options);
 }
 
 torch::Tensor without_memory(at::IntArrayRef sizes, const torch::TensorOptions& options) {

@@ -20,6 +20,10 @@
 namespace trireme {
 namespace {
 
+/// Of what is gathered or scattered in groups that are not kept, a group is at most this part: several are there at a
+/// time, and should be little beside what is kept.
+constexpr int64_t kSmallestPart = 128;
+
 constexpr int kMostChecked = 64;  // ranks: the checker's work grows with ranks times leaves
 
 DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
@@ -210,6 +214,15 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     store.own_share = groups_.sharers()->rank();
     store.by_unit = zero_ == 3;
     store.keeps_whole = zero_ == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
+    if (config.origins.is_default("parallel.bucket_mb") && (zero_ == 3 || !store.keeps_whole)) {
+      int64_t elements = 0;
+      for (const auto& of_stage : sources) {
+        for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
+      }
+      const auto bytes = elements * static_cast<int64_t>(c10::elementSize(store.type));
+      store.group_bytes = std::clamp<int64_t>(bytes / kSmallestPart, 1, store.group_bytes);
+      store.first_group_bytes = std::min(store.first_group_bytes, store.group_bytes);
+    }
   }
 
   std::vector<ParameterGroups> groups;
@@ -234,7 +247,8 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
                        .frees = zero_ == 3,
                        .offload = config.parallel.offload == "memory" ? "" : config.parallel.offload,
                        .masters_on_host = device_.is_cuda() && updates_on_host,
-                       .format = format_named(config.compression.gather)},
+                       .format = format_named(config.compression.gather),
+                       .at_once = keeps_weights_},
       value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;
@@ -335,12 +349,6 @@ torch::Tensor ModelPart::gradient_of(const Source& source) const {
   const GradientStore& store = *stages_[source.stage].gradients;
   const int group = store.group_of(source.number);
   return store.is_shared(group) ? store.share(group) : store.gradient(0, source.number);
-}
-
-size_t ModelPart::gradient_bytes() const {
-  size_t sum = 0;
-  for (const StagePart& stage : stages_) sum += stage.gradients->num_bytes();
-  return sum;
 }
 
 void ModelPart::send(const torch::Tensor& tensor, int to) const { send_tensor(*groups_.pipeline(), tensor, to); }

@@ -25,6 +25,7 @@
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/parameter_store.h"
 #include "trireme/train/rank_groups.h"
+#include "trireme/train/residual_places.h"
 
 namespace trireme {
 
@@ -73,6 +74,8 @@ class ModelPart {
   const std::vector<Weight>& weights() const { return weights_; }
   /// Of the whole model.
   const std::vector<Shared>& shared() const { return shared_; }
+  /// Parameters that have gradients here, with the sizes of the whole.
+  std::vector<WholeTensor> own_tensors() const;
   int64_t num_parameters() const;
   const Partition& partition() const { return partition_; }
   bool is_first(const StagePart& stage) const { return stage.layers.first == 0; }
@@ -104,7 +107,9 @@ class ModelPart {
   /// Collective along the pipeline.
   torch::Tensor predict(const torch::Tensor& input, int64_t seq) const;
 
+  /// Of the sums, and of what is there to make them: partial sums, those of second uses, groups on their way.
   size_t gradient_bytes() const;
+  size_t gradient_buffer_bytes() const;
 
  private:
   void place_parameters() const;
@@ -115,6 +120,7 @@ class ModelPart {
   void make_stores(const Config& config, const BatchPlan& plan, torch::ScalarType compute_type);
   void make_layer_weights();
   torch::Tensor gradient_of(const Source& source) const;
+  size_t second_use_bytes() const;
   torch::Tensor initial_part(const std::string& name, const torch::Tensor& parameter) const;
   void send(const torch::Tensor& tensor, int to) const;
   void receive(const torch::Tensor& tensor, int from) const;

@@ -42,6 +42,7 @@ server::Settings settings_of(const Config& config, int num_workers) {
   settings.num_workers = num_workers;
   if (settings.mode == Mode::kBounded) settings.staleness_bound = config.server.staleness;
   settings.backup_workers = static_cast<int>(config.server.backup_workers);
+  settings.group_size = static_cast<int>(config.parallel.pp * config.parallel.tp);
   settings.replicate = config.server.replicate;
   settings.commits = settings.mode == Mode::kSynchronous;
   settings.rule = update_rule(config.optimizer);
@@ -69,7 +70,9 @@ ServerAggregation::ServerAggregation(World& world, const Config& config, const B
       codec_(make_codec(config, groups)) {
   if (has_backups()) {
     values_key_ = served_.keys.size();
-    served_.keys.push_back({kValues, static_cast<size_t>(num_values), 0, false, true});
+    num_values_ = static_cast<size_t>(num_values);
+    const size_t marks = counts_replicas() ? static_cast<size_t>(groups.dp) : 0;
+    served_.keys.push_back({kValues, num_values_ + marks, 0, false, true});
   }
   plan_sums(plan);
   plan_layers();
@@ -170,11 +173,12 @@ void ServerAggregation::give_weights(int64_t step) {
   for (const ServedParameter& parameter : served_.parameters) {
     if (pushes(parameter)) worker.uses->push_back(served_.keys[parameter.key].name);
   }
-  if (values_key_) worker.uses->push_back(kValues);
+  if (values_key_ && is_first_of_model()) worker.uses->push_back(kValues);
   worker_ = std::make_unique<server::Worker>(std::move(worker));
   forget_pushes();
   has_all_rows_ = true;
   is_stale_ = false;
+  values_.assign(values_key_ ? served_.keys[*values_key_].count : 0, 0.f);
   if (groups_.replica == 0) {
     // Without rounds servers count updates: one for each replica's step.
     const auto updates = static_cast<uint64_t>(is_synchronous() ? step : step * groups_.dp);
@@ -190,8 +194,7 @@ void ServerAggregation::give_weights(int64_t step) {
       init(state.second, Part::kSecond);
       init(master(parameter).data(), Part::kWeights);
     }
-    values_.assign(values_key_ ? served_.keys[*values_key_].count : 0, 0.f);
-    if (values_key_) all.push_back(worker_->init(kValues, values_, Part::kWeights, updates));
+    if (values_key_ && is_first_of_model()) all.push_back(worker_->init(kValues, values_, Part::kWeights, updates));
     for (server::Pending& each : all) each.wait();
   }
   world_.comm().barrier();

@@ -23,10 +23,19 @@
 // goes to the GPU before its layer begins. Gradients are copied group by group in the GPU's own turn, while the
 // backward pass goes on; each push begins when somebody looks after its copy has arrived, at the latest for the norm.
 //
+// [Note: Backup replicas]
+// Where several workers have one model together, its gradients count as a whole or not at all: else parts of one weight
+// would be averages over different samples. So replicas ask before they push. When the backward pass is done, the first
+// worker of each pushes the values of the step, with a mark of its replica. One server sums them, and closes the round
+// when enough have come; every replica then pulls the sum, in which it finds its mark or not. Those who do push all of
+// their gradients, the others nothing: so every key takes the same replicas, whatever its server and whoever is fast.
+// A replica that is marked has pushed before the step ends, for no round of a key closes without it. The price is that
+// gradients do not leave while the backward pass goes on.
+//
 // Owner: the trainer. Threads: one calls; servers and messages have threads of their own. Collective: the constructor,
-// restart(), state() and refresh(); along a model also squares(), update() and begin_step(). Blocking: as the workers
-// of servers, with their timeout. Fails with UsageError for servers that cannot be, with Error that names the server
-// and who is missing.
+// restart(), state() and refresh(); along a model also squares(), update(), begin_step(), ended() and end_round().
+// Blocking: as the workers of servers, with their timeout. Fails with UsageError for servers that cannot be, with Error
+// that names the server and who is missing.
 #pragma once
 
 #include <torch/torch.h>
@@ -86,8 +95,8 @@ class ServerAggregation {
   /// The current step's, where it has ended without this worker: then skip_step().
   std::optional<RoundEnd> ended();
   void skip_step();
-  /// `decide` is given the squares of the entries and the values, unless this worker is late.
-  using Decide = std::function<RoundEnd(const std::vector<double>& squares, const std::vector<double>& values)>;
+  /// `decide` is given Σ g² of the whole model and the values, unless this worker is late.
+  using Decide = std::function<RoundEnd(double squares, const std::vector<double>& values)>;
   RoundEnd end_round(double lr, const Decide& decide);
   /// Steps whose end did not wait for this worker.
   int64_t num_late() const { return num_late_; }
@@ -138,6 +147,13 @@ class ServerAggregation {
   std::vector<double> by_entry(const std::vector<double>& by_key) const;
   std::vector<double> own_squares() const;
   void leave(bool waits);
+  bool counts_replicas() const { return has_backups() && groups_.model() != nullptr; }
+  bool is_first_of_model() const { return !groups_.model() || groups_.model()->rank() == 0; }
+  void push_group_now(int group);
+  bool ask_to_push();
+  std::optional<RoundEnd> known_end();
+  RoundEnd find_end(double lr, const Decide& decide);
+  RoundEnd shared_with_model(const RoundEnd& end) const;
 
   World& world_;
   const Config& config_;
@@ -152,6 +168,7 @@ class ServerAggregation {
   int tree_ = 1;                     ///< leaves of a use, filled up
   std::optional<size_t> by_rows_;    ///< the parameter whose rows travel
   std::optional<size_t> values_key_;
+  size_t num_values_ = 0;  ///< without marks of replicas
   std::vector<float> values_;
   std::vector<int64_t> rows_;                         ///< of the step's tokens
   bool has_all_rows_ = true;                          ///< those of other tokens are the newest, too

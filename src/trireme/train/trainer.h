@@ -73,8 +73,9 @@ struct PassMemory {
 /// Where the bytes of a worker's state are.
 struct StateParts {
   size_t weights = 0;    ///< that the model computes with
-  size_t gradients = 0;  ///< all copies of them
+  size_t gradients = 0;  ///< their sums
   size_t optimizer = 0;  ///< its own state, and the float32 weights where the model computes with others
+  size_t buffers = 0;    ///< beside those: partial sums of gradients, groups that are gathered or on their way
   size_t sum() const { return weights + gradients + optimizer; }
 };
 
@@ -100,6 +101,7 @@ class Trainer {
   int64_t steps_done() const { return steps_done_; }
   int64_t samples_done() const { return samples_done_; }
   Model& model() { return part_->model(); }
+  const Config& config() const { return config_; }
   const BatchPlan& plan() const { return plan_; }
   const RankGroups& groups() const { return groups_; }
   const ModelPart& part() const { return *part_; }

@@ -30,12 +30,10 @@ bool Trainer::skip_late_step(StepReport& report) {
 
 void Trainer::apply_with_backups(StepReport& report) {
   const double factor = gradient_factor_ / loss_scale_.scale, clip = config_.train.clip;
-  const auto decide = [&](const std::vector<double>& squares, const std::vector<double>& values) {
-    double sum = 0;
-    for (const ModelPart::Weight& weight : part_->weights()) sum += squares[static_cast<size_t>(weight.entry)];
+  const auto decide = [&](double squares, const std::vector<double>& values) {
     ServerAggregation::RoundEnd end;
     end.loss = values[kLoss] / static_cast<double>(plan_.num_micro_batches);
-    end.norm = std::sqrt(sum) * factor;
+    end.norm = std::sqrt(squares) * factor;
     end.stop = values[kStop] > 0;
     end.applies = std::isfinite(end.loss) && std::isfinite(end.norm);
     end.factor = clip > 0 && end.norm > clip ? factor * clip / end.norm : factor;

@@ -17,6 +17,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/compression.h"
+#include "trireme/train/residual_places.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
@@ -153,18 +154,37 @@ void TrainerCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
   }
 }
 
-/// From what all replicas of this worker's place have saved, however many they were.
+/// From what all replicas of this worker's place have saved, however many they were; where the model was cut otherwise
+/// along tp, from what all places have: [Note: Residuals of parts].
 void TrainerCheckpoints::load_residuals(const CheckpointReader& reader) {
-  std::vector<StatePieces> by_rank;
+  const RankGroups& groups = trainer_.groups();
+  std::vector<std::pair<const TensorInfo*, PieceName>> all;
+  int num_places = 1;
   for (const TensorInfo& theirs : reader.tensors()) {
     if (!PieceName::is_one(theirs.name)) continue;
-    const PieceName name = PieceName::parse(theirs.name);
-    if (name.place != trainer_.groups().place) continue;
+    all.emplace_back(&theirs, PieceName::parse(theirs.name));
+    num_places = std::max(num_places, all.back().second.place + 1);
+  }
+  const bool moves = num_places != groups.tp;
+  const std::vector<WholeTensor> own = moves ? trainer_.part().own_tensors() : std::vector<WholeTensor>();
+  std::vector<PlacedPiece> saved;
+  for (const auto& [info, name] : all) {
+    const auto is_of = [tensor = tensor_of_piece(name.name)](const WholeTensor& each) { return each.name == tensor; };
+    if (moves ? std::none_of(own.begin(), own.end(), is_of) : name.place != groups.place) continue;
     StatePiece piece{name.name, name.kind, name.first, name.total, {}};
-    piece.values.resize(static_cast<size_t>(theirs.shape.at(0)));
-    reader.read(theirs.name, std::as_writable_bytes(std::span(piece.values)));
-    if (by_rank.size() <= static_cast<size_t>(name.replica)) by_rank.resize(static_cast<size_t>(name.replica) + 1);
-    by_rank[static_cast<size_t>(name.replica)].push_back(std::move(piece));
+    piece.values.resize(static_cast<size_t>(info->shape.at(0)));
+    reader.read(info->name, std::as_writable_bytes(std::span(piece.values)));
+    saved.push_back({name.replica, name.place, std::move(piece)});
+  }
+  if (moves) {
+    const ModelConfig& model = trainer_.config().model;
+    return trainer_.load_pieces(move_to_place(saved, own, {model, num_places}, {model, groups.tp}, groups.place));
+  }
+  std::vector<StatePieces> by_rank;
+  for (PlacedPiece& each : saved) {
+    const auto replica = static_cast<size_t>(each.replica);
+    if (by_rank.size() <= replica) by_rank.resize(replica + 1);
+    by_rank[replica].push_back(std::move(each.piece));
   }
   trainer_.load_pieces(by_rank);
 }

@@ -82,6 +82,7 @@ StateParts Trainer::state_parts() const {
   }
   bytes.weights = parameters().num_bytes() - masters + (fp8_ ? fp8_->num_bytes() : 0);
   bytes.gradients = part_->gradient_bytes();
+  bytes.buffers = parameters().buffer_bytes() + part_->gradient_buffer_bytes() + executor_->reducer().buffer_bytes();
   bytes.optimizer = masters + (optimizer_ ? optimizer_->num_bytes() : 0);
   return bytes;
 }

@@ -129,6 +129,7 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"weight_bytes", state.weights},
                                  {"gradient_bytes", state.gradients},
                                  {"optimizer_bytes", state.optimizer},
+                                 {"buffer_bytes", state.buffers},
                                  {"activation_bytes", result.passes.kept_bytes},
                                  {"pass_peak_bytes", result.passes.most_bytes},
                                  {"reduced_bytes_per_step", result.reduced_bytes_per_step},

@@ -36,10 +36,10 @@ FullyShard::FullyShard(Communicator& comm, torch::nn::Sequential layers, const F
   store.keeps_whole = false;
   parameters_ = std::make_unique<ParameterStore>(
       std::vector{ParameterGroups{std::move(items), layout_of(sources, store)}}, torch::kFloat32,
-      ParameterSharing{&comm, true},
+      ParameterSharing{.sharers = &comm, .frees = true, .at_once = options.keep},
       [](const std::string&, const torch::Tensor& parameter) { return parameter.clone(); });
   gradients_ = std::make_unique<GradientStore>(&comm, sources, store);
-  gradients_->on_full = [this] { reducer_.finish_first(); };
+  gradients_->on_full = [this] { return reducer_.finish_first(); };
   std::vector<std::set<LayerWeights::Group>> needed(layers_.size());
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].shared) needed[static_cast<size_t>(sources[i].unit)].insert({0, gradients_->group_of(i)});

@@ -47,7 +47,10 @@ class FullyShard {
   /// A parameter by its name in the Sequential, such as "0.weight", whole.
   torch::Tensor gather(const std::string& name) const;
   /// Weights and gradients of this rank, with buffers.
-  size_t num_bytes() const { return parameters_->num_bytes() + gradients_->num_bytes(); }
+  size_t num_bytes() const {
+    return parameters_->num_bytes() + parameters_->buffer_bytes() + gradients_->num_bytes() +
+           gradients_->buffer_bytes();
+  }
 
  private:
   void start(int group);
