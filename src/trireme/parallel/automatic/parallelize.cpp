@@ -54,7 +54,7 @@ std::string text_for_all(Communicator& comm, const std::string& path) {
 torch::Tensor samples_like(const torch::Tensor& batch, int64_t samples) {
   std::vector<int64_t> sizes = batch.sizes().vec();
   sizes[0] = samples;
-  return torch::empty({1}, batch.options()).expand(sizes);  // only sizes and type are read
+  return torch::empty({}, batch.options()).expand(sizes);  // only sizes and type are read
 }
 
 Parallelized::Parallelized(Communicator& comm, std::shared_ptr<torch::nn::Module> module, Forward forward, Loss loss,

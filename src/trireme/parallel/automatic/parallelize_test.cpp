@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/comm/world.h"
+#include "trireme/observe/append_file.h"
 #include "trireme/observe/test_folder.h"
 #include "trireme/parallel/automatic/cut_module.h"
 #include "trireme/parallel/pipeline/pipeline.h"
@@ -244,6 +246,64 @@ TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
       EXPECT_TRUE(again[0]) << layout;
       EXPECT_FALSE(again[2]) << layout;
       for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << layout << " " << i;
+    });
+  }
+}
+
+/// What a forward pass does beside its output: moving averages, random numbers.
+struct StatefulImpl : torch::nn::Module {
+  StatefulImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("drop", drop);
+    register_module("middle", middle);
+    register_module("norm2", norm2);
+    register_module("last", last);
+    const torch::NoGradGuard no_grad;
+    double phase = 1;
+    for (auto& p : parameters()) {
+      p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.7 + phase++).view(p.sizes()) * 0.3 + 0.1);
+    }
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return last(torch::gelu(norm2(middle(drop(torch::tanh(norm(first(x))))))));
+  }
+  torch::nn::Linear first{6, 16}, middle{16, 16}, last{16, 4};
+  torch::nn::BatchNorm1d norm{16}, norm2{16};
+  torch::nn::Dropout drop{0.25};
+};
+TORCH_MODULE(Stateful);
+
+TEST(Parallelize, WhatIsComputedAgainHappensOnce) {
+  const TestFolder folder;
+  const std::string path = (folder / "plan.json").string(), again = (folder / "again.json").string();
+  for (const auto& [ranks, layout] : std::vector<std::pair<int, std::string>>{
+           {3, "stages 1+2 in 3"}, {3, "stages 2+1 in 2"}, {4, "stages 2+2 in 3"}}) {
+    run_as_threads(ranks, [&](World& world) {
+      const auto train = [&](const ParallelizeOptions& options) {
+        Stateful net;
+        torch::optim::SGD optimizer(net->parameters(), 0.1);
+        const auto training = parallelize(world.comm(), net, loss_of, optimizer, options);
+        std::vector<torch::Tensor> results;
+        for (int step = 0; step < 3; ++step) {
+          results.push_back(torch::tensor(training->step(input_of(step), target_of(step)), torch::kDouble));
+        }
+        training->gather();
+        for (const auto& item : net->named_parameters()) results.push_back(item.value().detach().clone());
+        for (const auto& item : net->named_buffers()) results.push_back(item.value().clone());
+        return results;
+      };
+      const auto kept = train({.plan = layout, .write_plan = path, .seed = 7});
+      if (world.rank() == 0) {
+        std::string text = read_whole_file(path, 1 << 20);
+        for (size_t at = 0; (at = text.find("\"recompute\": false", at)) != text.npos; ++at) {
+          text.replace(at, 18, "\"recompute\": true");
+        }
+        replace_file(again, text);
+      }
+      world.comm().barrier();
+      const auto repeated = train({.plan = again, .seed = 7});
+      for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(torch::equal(repeated[i], kept[i])) << layout << " " << i;
     });
   }
 }
