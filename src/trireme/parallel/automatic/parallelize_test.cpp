@@ -177,6 +177,9 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = path}), UsageError);  // for 4 workers
     EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "lost.json"}), UsageError);
+    const auto nowhere = parallelize(world.comm(), net, loss_of, optimizer,
+                                     {.plan = "mesh 2", .write_plan = (folder / "lost/plan.json").string()});
+    EXPECT_THROW(nowhere->step(input_of(0), target_of(0)), UsageError);
     const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .write_plan = path});
     training->step(input_of(0), target_of(0));
     training->gather();
