@@ -184,7 +184,7 @@ class MeshForm : public ParallelizedForm {
       torch::Tensor tensor = captured().value(v).tensor;
       tensor.mutable_grad().reset();
       tensor.set_data(reads(v) ? distribute(tensor, mesh_, graph_.lies(stage_, v))
-                               : torch::zeros({1}, tensor.options()).expand(tensor.sizes()));
+                               : torch::zeros({}, tensor.options()).expand(tensor.sizes()));
     }
     scattered_ = true;
   }

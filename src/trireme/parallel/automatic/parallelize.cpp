@@ -26,12 +26,13 @@ void check_batch(const torch::Tensor& input, const torch::Tensor& target) {
   }
 }
 
-/// What rank 0 reads. Where it cannot, all throw.
-std::string text_for_all(Communicator& comm, const std::string& path) {
+/// What `work` gives on rank 0, on all ranks. Where it throws there, all throw UsageError with its words after `what`.
+std::string from_first_rank(Communicator& comm, const std::function<std::string()>& work, const std::string& what,
+                            const std::string& cure) {
   std::string text, problem;
   if (comm.rank() == 0) {
     try {
-      text = read_whole_file(path, kMostPlanBytes);
+      text = work();
     } catch (const Error& error) {
       problem = error.what();
     }
@@ -42,10 +43,7 @@ std::string text_for_all(Communicator& comm, const std::string& path) {
     each->resize(static_cast<size_t>(sizes[each == &problem]));
     if (!each->empty()) comm.broadcast(Data(each->data(), each->size(), DataType::kUInt8), 0);
   }
-  if (!problem.empty()) {
-    throw UsageError(fmt::format("the plan cannot be read: {}", problem),
-                     "parallelize() writes one with .write_plan; \"auto\" plans anew");
-  }
+  if (!problem.empty()) throw UsageError(fmt::format("{}: {}", what, problem), cure);
   return text;
 }
 
@@ -54,7 +52,7 @@ std::string text_for_all(Communicator& comm, const std::string& path) {
 torch::Tensor samples_like(const torch::Tensor& batch, int64_t samples) {
   std::vector<int64_t> sizes = batch.sizes().vec();
   sizes[0] = samples;
-  return torch::empty({1}, batch.options()).expand(sizes);  // only sizes and type are read
+  return torch::empty({}, batch.options()).expand(sizes);  // only sizes and type are read
 }
 
 Parallelized::Parallelized(Communicator& comm, std::shared_ptr<torch::nn::Module> module, Forward forward, Loss loss,
@@ -66,7 +64,10 @@ Parallelized::Parallelized(Communicator& comm, std::shared_ptr<torch::nn::Module
       optimizer_(optimizer),
       options_(std::move(options)) {
   if (options_.plan.ends_with(".json")) {
-    file_ = graph_plan_from_json(text_for_all(comm, options_.plan), options_.plan);
+    const auto read = [&] { return read_whole_file(options_.plan, kMostPlanBytes); };
+    file_ = graph_plan_from_json(from_first_rank(comm, read, "the plan cannot be read",
+                                                 "parallelize() writes one with .write_plan; \"auto\" plans anew"),
+                                 options_.plan);
     check_world(*file_, comm.size());
   } else if (options_.plan != "auto") {
     graph_layout_from(options_.plan, comm.size());
@@ -84,7 +85,8 @@ Parallelized::~Parallelized() = default;
 void Parallelized::prepare(const torch::Tensor& input, const torch::Tensor& target) {
   std::vector<std::string> lines = {
       trireme::describe("the input", input), trireme::describe("the target", target),
-      fmt::format("plan {}, schedule {}, seed {}", options_.plan, options_.schedule, options_.seed)};
+      fmt::format("plan {}, written to \"{}\", limit {}, schedule {}, seed {}", options_.plan, options_.write_plan,
+                  options_.limit_bytes, options_.schedule, options_.seed)};
   check_same_on_all_ranks(comm_, "the step", lines, "give every rank the whole batch, and the same options");
   const auto capture_of = [&](int64_t samples) {
     return capture(*module_, {samples_like(input, samples), samples_like(target, samples)},
@@ -99,8 +101,12 @@ void Parallelized::prepare(const torch::Tensor& input, const torch::Tensor& targ
     report_ = plan_graph(graph_of, input.size(0), cluster, comm_.size(),
                          {.layout = options_.plan, .limit_bytes = options_.limit_bytes});
   }
-  if (!options_.write_plan.empty() && comm_.rank() == 0) {
-    replace_file(options_.write_plan, graph_plan_to_json(plan(), input.size(0), cluster.name));
+  if (!options_.write_plan.empty()) {
+    const auto write = [&] {
+      replace_file(options_.write_plan, graph_plan_to_json(plan(), input.size(0), cluster.name));
+      return std::string();
+    };
+    from_first_rank(comm_, write, "the plan cannot be written", "give .write_plan a file in a folder that is there");
   }
   const FormContext context{comm_, *module_, optimizer_, forward_, loss_, options_, report_.plan};
   const GraphLayout& layout = plan().layout;

@@ -6,43 +6,11 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/observe/test_folder.h"
-#include "trireme/parallel/automatic/cut_module.h"
-#include "trireme/parallel/pipeline/pipeline.h"
+#include "trireme/parallel/automatic/automatic_test_util.h"
 #include "trireme/tensor/mesh_tensor.h"
 
 namespace trireme {
 namespace {
-
-/// No sequence: a skip connection from the first layer to the last.
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
-    int64_t count = 1;  // the same numbers in every thread
-    for (const auto& [name, linear] : {std::pair("first", first), {"up", up}, {"down", down}, {"last", last}}) {
-      register_module(name, linear);
-      const torch::NoGradGuard no_grad;
-      for (auto& p : linear->parameters()) {
-        p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.7 + count++).view(p.sizes()) * 0.3);
-      }
-    }
-    register_module("norm", norm);
-  }
-  torch::Tensor forward(const torch::Tensor& x) {
-    const auto y = torch::tanh(first(x));
-    const auto z = mark(y + down(torch::gelu(up(norm(y)))), "middle");
-    return last(torch::relu(z)) + y.narrow(1, 0, 4);
-  }
-  torch::nn::Linear first{6, 16}, up{16, 32}, down{32, 16}, last{16, 4};
-  torch::nn::LayerNorm norm{torch::nn::LayerNormOptions({16})};
-};
-TORCH_MODULE(Net);
-
-torch::Tensor loss_of(const torch::Tensor& output, const torch::Tensor& target) {
-  return torch::nn::functional::cross_entropy(output, target);
-}
-torch::Tensor input_of(int step) {
-  return torch::cos(torch::arange(12 * 6).to(torch::kFloat) * (0.37 + step)).view({12, 6});
-}
-torch::Tensor target_of(int step) { return (torch::arange(12) * 7 + step) % 4; }
 
 struct Result {
   std::vector<double> losses;
@@ -175,6 +143,9 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = path}), UsageError);  // for 4 workers
     EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "lost.json"}), UsageError);
+    const auto nowhere = parallelize(world.comm(), net, loss_of, optimizer,
+                                     {.plan = "mesh 2", .write_plan = (folder / "lost/plan.json").string()});
+    EXPECT_THROW(nowhere->step(input_of(0), target_of(0)), UsageError);
     const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .write_plan = path});
     training->step(input_of(0), target_of(0));
     training->gather();
@@ -185,67 +156,6 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
                                    optimizer, {.plan = path});
     EXPECT_THROW(other->step(input_of(0), target_of(0)), UsageError);
   });
-}
-
-/// Wide activations, so that they are most of the memory.
-struct DeepImpl : torch::nn::Module {
-  DeepImpl() {
-    for (int64_t i = 0; i < 6; ++i) {
-      layers.push_back(register_module(fmt::format("layer{}", i), torch::nn::Linear(i == 0 ? 6 : 16, i == 5 ? 4 : 16)));
-      const torch::NoGradGuard no_grad;
-      for (auto& p : layers.back()->parameters()) {
-        p.copy_(torch::sin(torch::arange(p.numel()).to(torch::kFloat) * 1.3 + 1.0 + static_cast<double>(i))
-                    .view(p.sizes()) *
-                0.4);
-      }
-    }
-  }
-  torch::Tensor forward(torch::Tensor x) {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      x = layers[i](x);
-      if (i + 1 < layers.size()) x = torch::tanh(x) * torch::sigmoid(x) + torch::gelu(x);
-    }
-    return x;
-  }
-  std::vector<torch::nn::Linear> layers;
-};
-TORCH_MODULE(Deep);
-
-TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
-  const auto batch = [](int step) {
-    return torch::cos(torch::arange(240 * 6).to(torch::kFloat) * (0.37 + step)).view({240, 6});
-  };
-  const auto target = [](int step) { return (torch::arange(240) * 7 + step) % 4; };
-  for (const auto& [ranks, layout] :
-       std::vector<std::pair<int, std::string>>{{3, "pipeline 3x1x6"}, {4, "stages 1+2+1 in 6"}}) {
-    run_as_threads(ranks, [&](World& world) {
-      const auto train = [&](double limit_bytes, std::vector<bool>* recompute, double* bytes) {
-        Deep net;
-        torch::optim::SGD optimizer(net->parameters(), 0.1);
-        const auto training =
-            parallelize(world.comm(), net, loss_of, optimizer, {.plan = layout, .limit_bytes = limit_bytes});
-        std::vector<double> losses;
-        for (int step = 0; step < 3; ++step) losses.push_back(training->step(batch(step), target(step)));
-        *recompute = training->plan().recompute;
-        *bytes = training->plan().bytes;
-        EXPECT_EQ(training->describe().find("computed again") != std::string::npos, recompute->at(0));
-        return losses;
-      };
-      std::vector<bool> kept, again;
-      double bytes = 0, ignored = 0;
-      const std::vector<double> expected = train(0, &kept, &bytes);
-      EXPECT_EQ(kept, std::vector<bool>(3, false));
-      // Less and less, until the first stage computes again.
-      std::vector<double> losses;
-      for (double share = 0.95; share > 0.4; share -= 0.05) {
-        losses = train(share * bytes, &again, &ignored);
-        if (again[0]) break;
-      }
-      EXPECT_TRUE(again[0]) << layout;
-      EXPECT_FALSE(again[2]) << layout;
-      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-6) << layout << " " << i;
-    });
-  }
 }
 
 TEST(Parallelize, RunsThePlacementsOfThePlan) {
@@ -291,50 +201,6 @@ TEST(Parallelize, SaysWhatIsWrong) {
         optimizer);
     EXPECT_THROW(data->step(input_of(0), target_of(0)), Error);
   });
-}
-
-TEST(CutModule, SkipConnectionsPassTheStagesBetween) {
-  Net net;
-  const auto example = input_of(0).narrow(0, 0, 4);
-  const auto forward = [&](const torch::Tensor& x) { return net->forward(x); };
-  auto layers = cut_module(*net, example, forward, {"norm", "middle", "last"});
-  ASSERT_EQ(layers.size(), 4);
-  torch::Tensor x = example;
-  std::vector<int64_t> sizes;
-  for (auto& layer : layers) {
-    x = layer.forward<torch::Tensor>(x);
-    sizes.push_back(x.numel());
-  }
-  EXPECT_TRUE(torch::equal(x, net(example)));
-  EXPECT_EQ(sizes[0], 4 * 16);      // y alone
-  EXPECT_EQ(sizes[1], 2 * 4 * 16);  // y and z
-  size_t parameters = 0;
-  for (auto& layer : layers) parameters += layer.ptr()->parameters().size();
-  EXPECT_EQ(parameters, net->parameters().size());
-  EXPECT_THROW(cut_module(*net, example, forward, {"lost"}), UsageError);
-  EXPECT_THROW(cut_module(*net, example, forward, {"first"}), UsageError);
-}
-
-TEST(CutModule, TrainsToTheBitsOfTheWholeModule) {
-  const auto train = [](Communicator& comm, const std::vector<std::string>& points) {
-    Net net;
-    const auto example = input_of(0).narrow(0, 0, 3);
-    Pipeline pipeline(comm,
-                      cut_module(
-                          *net, example, [&](const auto& x) { return net->forward(x); }, points),
-                      {.num_micro_batches = 4});
-    torch::optim::SGD optimizer(pipeline.parameters(), 0.1);
-    double loss = 0;
-    for (int step = 0; step < kSteps; ++step) {
-      loss = pipeline.step(input_of(step), target_of(step), loss_of);
-      optimizer.step();
-    }
-    return loss;
-  };
-  double expected = 0;
-  run_as_threads(1, [&](World& world) { expected = train(world.comm(), {}); });
-  run_as_threads(3, [&](World& world) { EXPECT_EQ(train(world.comm(), {"up", "middle"}), expected); });
-  run_as_threads(2, [&](World& world) { EXPECT_EQ(train(world.comm(), {"norm", "up", "last"}), expected); });
 }
 
 }  // namespace
