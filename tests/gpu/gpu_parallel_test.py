@@ -40,8 +40,8 @@ def distance(a, b):
 
 class Layouts(unittest.TestCase):
     def check(self, cases):
-        """Most of a case is the start of its workers, so six run side by side: (a, b, backend, more, …) of each."""
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        """Most of a case is the start of its workers, so eight run side by side: (a, b, backend, more, …) of each."""
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
             for case, (done, verdict) in zip(cases, pool.map(lambda case: compare(*case), cases)):
                 with self.subTest(case=case):
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -87,7 +87,7 @@ class Layouts(unittest.TestCase):
         kinds = ("pipedream", "pipedream-vertical-sync", "pipedream-2bw")
         cases = [(kind, device, "float32") for kind in kinds for device in ("cuda", "cpu")]
         cases += [("pipedream", "cuda", "bfloat16")]
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = dict(zip(cases, pool.map(lambda case: self.losses(
                 "--model.layers=4", "--model.tied=false", "--parallel.dp=1", "--parallel.pp=3",
                 f"--parallel.schedule={case[0]}", f"--train.device={case[1]}", f"--precision.compute={case[2]}"), cases)))
@@ -106,7 +106,7 @@ class Layouts(unittest.TestCase):
                    ["--compression.method=onebit_adam", "--compression.warmup_steps=3"],
                    ["--compression.method=sign", "--parallel.zero=2"])
         cases = [(i, device) for i in range(len(methods)) for device in ("cuda", "cpu")]
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = dict(zip(cases, pool.map(lambda case: self.losses(
                 "--parallel.dp=2", "--precision.compute=float32", *methods[case[0]], f"--train.device={case[1]}"),
                 cases)))
@@ -133,7 +133,7 @@ class Layouts(unittest.TestCase):
                  for kind, more in (("sums", []), ("servers", servers))}
         cases["asynchronous"] = two + servers + ["--server.mode=asynchronous"]
         cases["packed"] = two + servers + ["--compression.method=int8"]
-        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = dict(zip(cases, pool.map(lambda arguments: self.losses(*arguments), cases.values())))
         for name in pairs:
             with self.subTest(name=name):

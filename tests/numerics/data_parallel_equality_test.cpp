@@ -62,8 +62,8 @@ TEST(UnequalShares, GoWithOtherSettings) {
                                                {"--train.leaves=8", "--train.recompute=full"},
                                                {"--precision.compute=bfloat16", "--precision.gradients=compute"},
                                                {"--model.dropout=0.3", "--parallel.overlap=false"}}) {
-    Words unequal = words;
-    unequal.push_back("--parallel.shares=3,1");
+    Words unequal = {"--parallel.shares=3,1"};
+    unequal.insert(unequal.end(), words.begin(), words.end());
     expect_equal(train(config_of("gpt2", words), 2), train(config_of("gpt2", unequal), 2), words[0]);
   }
   const Words tensor = {"--parallel.tp=2", "--parallel.dp=2"};

@@ -7,13 +7,14 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/search.h"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostParts = 64;  ///< of the batch that are shared out, so that large batches take no longer
+constexpr int64_t kMostParts = 128;  ///< of the batch that are shared out, so that large batches take no longer
 
 /// The seconds of a step on one kind, by the micro-batches that each of its replicas has.
 class KindTimes {
@@ -42,8 +43,8 @@ std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kin
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   const int64_t replicas = job.layout.dp / num_kinds;
   int64_t parts = job.layout.global_batch / job.layout.micro_batch / replicas;
-  const int64_t each = (parts + kMostParts - 1) / kMostParts;
-  if (parts % each != 0) return {};
+  int64_t each = 1;
+  while (parts / each > kMostParts || parts % each != 0) ++each;
   parts /= each;
   if (parts < num_kinds) return {};
   std::vector<KindTimes> times;
@@ -130,9 +131,16 @@ PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds,
                           report->simulation.memory_bytes()};
   std::optional<Shared> best;
   for (const Plan& finalist : report->finalists) {
-    std::optional<Shared> shared = share_out(config, kinds, finalist);
-    if (!shared || (best && best->simulation.step_seconds <= shared->simulation.step_seconds)) continue;
-    best = std::move(shared);
+    // The smaller the micro-batches, the finer the shares; the planner likes them large.
+    const int64_t largest = finalist.keys.micro_batch;
+    for (int64_t micro = largest; micro >= 1; --micro) {
+      if (largest % micro != 0 || (micro < largest && is_given(config, "train.micro_batch"))) continue;
+      Plan finer = finalist;
+      finer.keys.micro_batch = micro;
+      std::optional<Shared> shared = share_out(config, kinds, finer);
+      if (!shared || (best && best->simulation.step_seconds <= shared->simulation.step_seconds)) continue;
+      best = std::move(shared);
+    }
   }
   if (best && best->simulation.step_seconds < report->simulation.step_seconds) {
     report->plan = std::move(best->plan);

@@ -31,7 +31,7 @@
 namespace trireme::server {
 
 inline constexpr uint32_t kMagic = 0x53505254;  // "TRPS"
-inline constexpr uint16_t kVersion = 2;
+inline constexpr uint16_t kVersion = 3;
 inline constexpr size_t kHeaderBytes = 32;
 inline constexpr size_t kMaxMetaBytes = size_t{8} << 20;
 inline constexpr size_t kMaxDataBytes = size_t{1} << 30;
