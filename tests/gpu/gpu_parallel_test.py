@@ -148,6 +148,13 @@ class Layouts(unittest.TestCase):
             ("dp=4,zero=3,zero_shards=2", "ipc"), ("dp=2,zero=3", "nccl"), ("dp=2,pp=2,zero=3", "ipc"),
             ("dp=4,zero=2", "nccl"))])
 
+    def test_zero_measures_on_blocks_of_unequal_length(self):
+        """Held-out samples go through a GPU one by one, and in stage 3 all replicas gather weights for each."""
+        done = run(["bench", "train", *GPT, "--device", "cuda", "--train.global_batch=32", "--train.micro_batch=16",
+                    "--train.leaves=2", "--layouts", "dp=2,zero=3", "--steps", "8", "--warmup", "3", "--repeats", "1",
+                    "--json"])
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
 
 class Traces(unittest.TestCase):
     def test_gathers_run_beside_computation(self):

@@ -93,7 +93,7 @@ class Words(unittest.TestCase):
                 (["--gpus", "8", "--memory-limit", "lots"], "lots"),
                 (["--gpus", "8", "--memory-limit", "1MB"], "fit into no layout"),
                 (["--gpus", "7", "--train.global_batch", "3", "--parallel.tp", "1", "--parallel.pp", "1"], "7 devices"),
-                (["--gpus", "8", "--cluster", "v100-16gb+a100-80gb"], "a plan is for one"),
+                (["--gpus", "7", "--cluster", "v100-16gb+a100-80gb"], "7 devices of 2 kinds"),
                 (["--gpus", "8", "--graph", "x.png"], ".svg or .dot"),
                 (["--gpus", "8", "--check", "/nonexistent/plan.json"], "plan.json")):
             base = [] if "--cluster" in arguments else V100

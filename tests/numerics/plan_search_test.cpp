@@ -49,7 +49,7 @@ TEST(Mix, FasterDevicesGetMoreOfTheBatch) {
   const PlanReport slow = explain_plan(config, kinds[1], 8, {.explain = false});
   EXPECT_EQ(report.plan.cluster, "a100-80gb+v100-16gb");
   ASSERT_FALSE(report.plan.keys.shares.empty());
-  EXPECT_LT(report.plan.predicted.step_seconds, 0.8 * slow.plan.predicted.step_seconds);
+  EXPECT_LT(report.plan.predicted.step_seconds, 0.95 * slow.plan.predicted.step_seconds);
   // The trainer can run it, and the simulator says the same of its keys.
   Config planned = config;
   apply_plan(plan_from_json(plan_to_json(report.plan), "plan.json"), planned);

@@ -36,9 +36,11 @@ class KindTimes {
   std::map<int64_t, double> known_;
 };
 
-/// [Note: Shares] Micro-batches of a replica of each kind, with the least time of the slowest: the batch is given out
-/// part by part, each to the kind that would be done with it first. Times only grow with the share, so no other
-/// distribution of these parts ends earlier.
+// [Note: Shares]
+// The batch is given out part by part, each to the kind that would be done with it first. Times only grow with the
+// share, so no other distribution of these parts ends earlier.
+
+/// Micro-batches of a replica of each kind, with the least time of the slowest; none where there are too few.
 std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kinds) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   const int64_t replicas = job.layout.dp / num_kinds;

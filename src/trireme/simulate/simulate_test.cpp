@@ -297,7 +297,7 @@ TEST(Simulate, FasterKindsMayHaveALargerShare) {
   job.layout.dp = 4;
   job.layout.micro_batch = 1;
   job.layout.global_batch = 32;
-  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  const std::vector<Cluster> kinds = find_clusters("h100-80gb+v100-16gb");
   Job equal = job, unequal = job;
   equal.layout.shares = {8, 8, 8, 8};
   EXPECT_EQ(simulate_mix(equal, kinds).step_seconds, simulate_mix(job, kinds).step_seconds);

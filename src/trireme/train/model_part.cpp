@@ -214,7 +214,7 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     store.own_share = groups_.sharers()->rank();
     store.by_unit = zero_ == 3;
     store.keeps_whole = zero_ == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
-    if (config.origins.is_default("parallel.bucket_mb") && (zero_ == 3 || !store.keeps_whole)) {
+    if (config.parallel.bucket_mb == ParallelConfig().bucket_mb && (zero_ == 3 || !store.keeps_whole)) {
       int64_t elements = 0;
       for (const auto& of_stage : sources) {
         for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();

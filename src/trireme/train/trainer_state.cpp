@@ -36,9 +36,12 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     const auto some = [&](const torch::Tensor& of, int64_t from) {
       return of.defined() ? of.narrow(0, from, together) : of;
     };
-    for (int64_t from = 0; from < count; from += together) {
-      const torch::Tensor logits = run_forward(some(inputs.input, from), data_.held_out->shape().seq);
-      if (!logits.defined() || block != number) continue;  // the last stage counts
+    // The last block may be short.
+    const int64_t most = parameters().frees() && together == 1 ? std::min(plan_.micro_batch, samples) : count;
+    for (int64_t from = 0; from < most; from += together) {
+      const int64_t sample = std::min(from, count - together);
+      const torch::Tensor logits = run_forward(some(inputs.input, sample), data_.held_out->shape().seq);
+      if (!logits.defined() || block != number || sample != from) continue;  // the last stage counts
       const torch::Tensor target = some(inputs.target, from).to(device_);
       const auto predictions = static_cast<double>(target.numel());
       sums[at] += part_->model().loss(logits, target).item<double>() * predictions;

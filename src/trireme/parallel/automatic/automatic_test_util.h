@@ -30,7 +30,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-inline torch::Tensor loss_of(const torch::Tensor& output, const torch::Tensor& target) {
+inline torch::Tensor net_loss(const torch::Tensor& output, const torch::Tensor& target) {
   return torch::nn::functional::cross_entropy(output, target);
 }
 inline torch::Tensor input_of(int step) {

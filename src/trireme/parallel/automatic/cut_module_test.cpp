@@ -45,7 +45,7 @@ TEST(CutModule, TrainsToTheBitsOfTheWholeModule) {
     torch::optim::SGD optimizer(pipeline.parameters(), 0.1);
     double loss = 0;
     for (int step = 0; step < kSteps; ++step) {
-      loss = pipeline.step(input_of(step), target_of(step), loss_of);
+      loss = pipeline.step(input_of(step), target_of(step), net_loss);
       optimizer.step();
     }
     return loss;

@@ -48,7 +48,7 @@ TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
         Deep net;
         torch::optim::SGD optimizer(net->parameters(), 0.1);
         const auto training =
-            parallelize(world.comm(), net, loss_of, optimizer, {.plan = layout, .limit_bytes = limit_bytes});
+            parallelize(world.comm(), net, net_loss, optimizer, {.plan = layout, .limit_bytes = limit_bytes});
         std::vector<double> losses;
         for (int step = 0; step < 3; ++step) losses.push_back(training->step(batch(step), target(step)));
         *recompute = training->plan().recompute;
@@ -106,7 +106,7 @@ TEST(Parallelize, WhatIsComputedAgainHappensOnce) {
       const auto train = [&](const ParallelizeOptions& options) {
         Stateful net;
         torch::optim::SGD optimizer(net->parameters(), 0.1);
-        const auto training = parallelize(world.comm(), net, loss_of, optimizer, options);
+        const auto training = parallelize(world.comm(), net, net_loss, optimizer, options);
         std::vector<torch::Tensor> results;
         for (int step = 0; step < 3; ++step) {
           results.push_back(torch::tensor(training->step(input_of(step), target_of(step)), torch::kDouble));

@@ -25,7 +25,7 @@ Result alone() {
   Result result;
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
-    const auto loss = loss_of(net(input_of(step)), target_of(step));
+    const auto loss = net_loss(net(input_of(step)), target_of(step));
     loss.backward();
     optimizer.step();
     result.losses.push_back(loss.item<double>());
@@ -51,7 +51,7 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
     run_as_threads(ranks, [&](World& world) {
       Net net;
       torch::optim::AdamW optimizer(net->parameters(), 0.01);
-      const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = plan});
+      const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = plan});
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
             << plan << " step " << step;
@@ -75,7 +75,7 @@ TEST(Parallelize, StagesRunEverySynchronousSchedule) {
       Net net;
       torch::optim::AdamW optimizer(net->parameters(), 0.01);
       const auto training =
-          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+          parallelize(world.comm(), net, net_loss, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
             << schedule << " step " << step;
@@ -88,7 +88,7 @@ TEST(Parallelize, StagesRunEverySynchronousSchedule) {
       Net net;
       torch::optim::SGD optimizer(net->parameters(), 0.1);
       const auto training =
-          parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+          parallelize(world.comm(), net, net_loss, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
       EXPECT_THROW(training->step(input_of(0), target_of(0)), UsageError) << schedule;
     }
   });
@@ -98,7 +98,7 @@ TEST(Parallelize, WorkersHoldTheParametersOfTheirStageAlone) {
   run_as_threads(3, [](World& world) {
     Net net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);
-    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "stages 1+2 in 3"});
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = "stages 1+2 in 3"});
     training->step(input_of(0), target_of(0));
     const GraphPlan& plan = training->plan();
     const int stage = world.rank() == 0 ? 0 : 1;
@@ -125,7 +125,7 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
   const auto train = [&](World& world, const ParallelizeOptions& options) {
     Net net;
     torch::optim::AdamW optimizer(net->parameters(), 0.01);
-    const auto training = parallelize(world.comm(), net, loss_of, optimizer, options);
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, options);
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) losses.push_back(training->step(input_of(step), target_of(step)));
     return std::pair(losses, training->plan().layout.to_string());
@@ -141,18 +141,18 @@ TEST(Parallelize, RunsFromThePlanThatItWrote) {
   run_as_threads(2, [&](World& world) {
     Net net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);
-    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = path}), UsageError);  // for 4 workers
-    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "lost.json"}), UsageError);
-    const auto nowhere = parallelize(world.comm(), net, loss_of, optimizer,
+    EXPECT_THROW(parallelize(world.comm(), net, net_loss, optimizer, {.plan = path}), UsageError);  // for 4 workers
+    EXPECT_THROW(parallelize(world.comm(), net, net_loss, optimizer, {.plan = "lost.json"}), UsageError);
+    const auto nowhere = parallelize(world.comm(), net, net_loss, optimizer,
                                      {.plan = "mesh 2", .write_plan = (folder / "lost/plan.json").string()});
     EXPECT_THROW(nowhere->step(input_of(0), target_of(0)), UsageError);
-    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .write_plan = path});
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = "mesh 2", .write_plan = path});
     training->step(input_of(0), target_of(0));
     training->gather();
     world.comm().barrier();
-    const auto half = parallelize(world.comm(), net, loss_of, optimizer, {.plan = path});
+    const auto half = parallelize(world.comm(), net, net_loss, optimizer, {.plan = path});
     EXPECT_THROW(half->step(input_of(0).narrow(0, 0, 6), target_of(0).narrow(0, 0, 6)), UsageError);
-    const auto other = parallelize(world.comm(), net, [](const auto& x, const auto& y) { return loss_of(x * 2, y); },
+    const auto other = parallelize(world.comm(), net, [](const auto& x, const auto& y) { return net_loss(x * 2, y); },
                                    optimizer, {.plan = path});
     EXPECT_THROW(other->step(input_of(0), target_of(0)), UsageError);
   });
@@ -163,7 +163,7 @@ TEST(Parallelize, RunsThePlacementsOfThePlan) {
     Net net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);
     // So little memory that weights must be cut.
-    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2", .limit_bytes = 20000});
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = "mesh 2", .limit_bytes = 20000});
     training->step(input_of(0), target_of(0));
     int cut = 0;
     const auto placements = placements_of(training->plan().graph, training->plan().operators, {0, 99});
@@ -183,20 +183,20 @@ TEST(Parallelize, SaysWhatIsWrong) {
   run_as_threads(2, [](World& world) {
     Net net;
     torch::optim::SGD optimizer(net->parameters(), 0.1);
-    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 3"}), UsageError);
-    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer, {.plan = "best"}), UsageError);
-    const auto training = parallelize(world.comm(), net, loss_of, optimizer, {.plan = "mesh 2"});
+    EXPECT_THROW(parallelize(world.comm(), net, net_loss, optimizer, {.plan = "mesh 3"}), UsageError);
+    EXPECT_THROW(parallelize(world.comm(), net, net_loss, optimizer, {.plan = "best"}), UsageError);
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = "mesh 2"});
     EXPECT_THROW(training->step(input_of(0), target_of(0).narrow(0, 0, 3)), UsageError);
     training->step(input_of(0), target_of(0));
     EXPECT_THROW(training->step(input_of(0).narrow(0, 0, 6), target_of(0).narrow(0, 0, 6)), UsageError);
-    EXPECT_THROW(parallelize(world.comm(), net, loss_of, optimizer), UsageError);  // twice
+    EXPECT_THROW(parallelize(world.comm(), net, net_loss, optimizer), UsageError);  // twice
     training->gather();
-    const auto small = parallelize(world.comm(), net, loss_of, optimizer, {.limit_bytes = 100});
+    const auto small = parallelize(world.comm(), net, net_loss, optimizer, {.limit_bytes = 100});
     EXPECT_THROW(small->step(input_of(0), target_of(0)), Error);
     const auto data = parallelize(
         world.comm(), net,
         [](const torch::Tensor& output, const torch::Tensor& target) {
-          return output.sum().item<double>() > 0 ? loss_of(output, target) : -loss_of(output, target);
+          return output.sum().item<double>() > 0 ? net_loss(output, target) : -net_loss(output, target);
         },
         optimizer);
     EXPECT_THROW(data->step(input_of(0), target_of(0)), Error);
