@@ -13,15 +13,6 @@
 namespace trireme {
 namespace {
 
-void wait_for(std::atomic<int>& counter, int value) {
-  for (int now = counter; now < value; now = counter) counter.wait(now);
-}
-
-void count(std::atomic<int>& counter) {
-  ++counter;
-  counter.notify_all();
-}
-
 const std::vector<Words> kCuts = {
     {"--parallel.tp=2"}, {"--parallel.pp=2"}, {"--parallel.pp=2", "--parallel.tp=2", "--model.tied=false"}};
 

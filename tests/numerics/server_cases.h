@@ -1,6 +1,7 @@
 // Small trainings with parameter servers, for the tests of them.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 
@@ -28,6 +29,16 @@ inline const Words kPlainSgd = {"--optimizer.kind=sgd", "--optimizer.momentum=0"
 inline Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+/// Rank threads that wait for each other; the deadline is the test's own.
+inline void wait_for(std::atomic<int>& counter, int value) {
+  for (int now = counter; now < value; now = counter) counter.wait(now);
+}
+
+inline void count(std::atomic<int>& counter) {
+  ++counter;
+  counter.notify_all();
 }
 
 /// From step `first`, of the newest checkpoint in the folder where it is not 0, to step `last`, which is saved; then

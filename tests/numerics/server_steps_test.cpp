@@ -11,15 +11,6 @@
 namespace trireme {
 namespace {
 
-void wait_for(std::atomic<int>& counter, int value) {
-  for (int now = counter; now < value; now = counter) counter.wait(now);
-}
-
-void count(std::atomic<int>& counter) {
-  ++counter;
-  counter.notify_all();
-}
-
 /// The last gradient of a pass of one worker.
 void before_the_last_gradient(const Trainer& trainer, const std::function<void()>& action) {
   trainer.part().stages()[0].gradients->on_gradient = [action](size_t source, const torch::Tensor&) {
