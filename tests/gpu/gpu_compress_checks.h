@@ -2,6 +2,7 @@
 #pragma once
 
 #include "gpu/gpu_comm_checks.h"
+#include "trireme/compress/adasum.h"
 #include "trireme/compress/compress_test_util.h"
 #include "trireme/compress/compressed_reducer.h"
 #include "trireme/compress/cuda/gpu_processor.h"
@@ -64,9 +65,27 @@ inline void compare_compressed(Communicator& comm, const CompressionOptions& opt
   if (on_gpu.report().bytes_sent != on_host.report().bytes_sent) throw Error(label(options) + " sends other bytes");
 }
 
+inline void compare_adasum(Communicator& comm) {
+  const GroupLayout layout = checked({"group", 70001, {{"a", 0, 240, 200}, {"b", 48000, 1, 22001}}});
+  int device = 0;
+  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::unique_ptr<Processor> processor = make_gpu_processor(device);
+  std::vector<float> values = test_values(layout.count, static_cast<uint64_t>(comm.rank()), 0), found(layout.count);
+  const Array<float> there(*processor, layout.count), scratch(*processor, layout.count + 5);
+  processor->from_host(values, there.span());
+  const size_t bytes = adasum(comm, layout, values);
+  if (adasum(comm, layout, there.span(), scratch.span(), *processor) != bytes) throw Error("adasum sends other bytes");
+  processor->to_host(there.span(), found);
+  for (size_t i = 0; i < layout.count; ++i) {
+    if (std::bit_cast<uint32_t>(found[i]) == std::bit_cast<uint32_t>(values[i])) continue;
+    throw Error(fmt::format("adasum: element {} is {} instead of {}", i, found[i], values[i]));
+  }
+}
+
 /// Each reducer splits the communicator, which takes NCCL up to a second: not `all_methods`, but one of each family.
 inline int check_gpu_compression(Communicator& comm, bool all_methods) {
-  int cases = 0;
+  compare_adasum(comm);
+  int cases = 1;
   std::vector<CompressionOptions> all = all_options();
   all.push_back({.method = Method::kTernGrad, .clip_deviations = 1.5f, .seed = 7});
   all.push_back({.method = Method::kDgc, .density = 0.05, .clip_norm = 0.5f, .seed = 7});

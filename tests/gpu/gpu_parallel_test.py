@@ -98,13 +98,8 @@ class Layouts(unittest.TestCase):
         self.assertLess(distance(found["pipedream", "cuda", "bfloat16"], full), 0.02)
         self.assertGreater(distance(found["pipedream-vertical-sync", "cuda", "float32"], full), 1e-3)  # another rule
 
-    def test_compression(self):
-        """Two workers on the GPU follow two on the CPU: what is sent, what is kept and what is added are the same."""
-        methods = (["--compression.method=topk", "--compression.density=0.05"], ["--compression.method=powersgd"],
-                   ["--compression.method=qsgd", "--compression.bits=8"], ["--compression.method=bfloat16"],
-                   ["--compression.method=randomk"], ["--compression.method=terngrad", "--compression.clip_deviations=2.5"],
-                   ["--compression.method=onebit_adam", "--compression.warmup_steps=3"],
-                   ["--compression.method=sign", "--parallel.zero=2"])
+    def follow_the_cpu(self, methods):
+        """Two workers on the GPU have the losses of two on the CPU, but for rounding."""
         cases = [(i, device) for i in range(len(methods)) for device in ("cuda", "cpu")]
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = dict(zip(cases, pool.map(lambda case: self.losses(
@@ -113,6 +108,24 @@ class Layouts(unittest.TestCase):
         for i, method in enumerate(methods):
             with self.subTest(method=method):
                 self.assertLess(distance(found[i, "cuda"], found[i, "cpu"]), 2e-3)
+        return [found[i, "cuda"] for i in range(len(methods))]
+
+    def test_compression(self):
+        """What is sent, what is kept and what is added are the same."""
+        self.follow_the_cpu((
+            ["--compression.method=topk", "--compression.density=0.05"], ["--compression.method=powersgd"],
+            ["--compression.method=qsgd", "--compression.bits=8"], ["--compression.method=bfloat16"],
+            ["--compression.method=randomk"], ["--compression.method=terngrad", "--compression.clip_deviations=2.5"],
+            ["--compression.method=onebit_adam", "--compression.warmup_steps=3"],
+            ["--compression.method=sign", "--parallel.zero=2"], ["--compression.gather=int8", "--parallel.zero=3"],
+            ["--compression.gather=int4", "--compression.method=int8", "--parallel.zero=3"]))
+
+    def test_replicas_that_step_alone(self):
+        alone, _, _, adasum = self.follow_the_cpu((
+            ["--local.method=average", "--local.every=2", "--train.clip=0.5"],
+            ["--local.method=diloco", "--local.every=3", "--local.format=int8"], ["--local.method=gossip"],
+            ["--parallel.aggregation=adasum"]))
+        self.assertNotEqual(alone, adasum)
 
     def test_offload(self):
         """The host's optimizer gives the GPU's bits for the GPU's gradients, so offload changes none."""
@@ -123,6 +136,18 @@ class Layouts(unittest.TestCase):
                         ("dp=1,offload=memory", "float32"), ("dp=1,offload=memory", "bfloat16"),
                         (f"dp=2,zero=1,offload={folder}", "bfloat16"), ("dp=2,zero=3,offload=memory", "bfloat16"),
                         ("dp=2,zero=2,offload=memory", "float32"), ("dp=1,pp=2,offload=memory", "bfloat16"))])
+
+    def test_offload_of_weights(self):
+        """They come from the host's memory, or a file, before each layer."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        self.check([("dp=1", f"{layout},zero=3,offload={where},offload_weights=true", backend,
+                     [f"--precision.compute={compute}", "--train.clip=0.1"])
+                    for layout, where, backend, compute in (
+                        ("dp=1", "memory", "ipc", "float32"), ("dp=1", "memory", "ipc", "bfloat16"),
+                        ("dp=2", "memory", "ipc", "bfloat16"), ("dp=2", folder, "nccl", "float32"),
+                        ("dp=4", "memory", "ipc", "float32"), ("dp=1,pp=2", "memory", "ipc", "bfloat16"),
+                        ("dp=1", folder, "ipc", "bfloat16"))])
 
     def test_servers(self):
         """With rounds servers change no bit; in other modes, losses stay close."""

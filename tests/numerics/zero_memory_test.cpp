@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 
 #include "numerics/training.h"
@@ -140,6 +141,19 @@ TEST(ZeroMemoryOfBuffers, IsThatOfTheLayersInUse) {
     // Weights and gradients of the embedding and of two layers; and the half of the embedding's second gradient.
     EXPECT_NEAR(held.buffers * measured.parameters, 2 * (embedding + 2 * layer) + embedding / 2, 0.05 * embedding);
   }
+}
+
+// Of the 16 bytes a parameter of a worker alone only those of the gradients are left, and two layers' weights.
+TEST(ZeroMemoryElsewhere, HoldsGradientsAndTheLayersInUse) {
+  const std::string folder = (std::filesystem::temp_directory_path() / "trireme-zero-memory-test").string();
+  for (const int workers : {1, 2}) {
+    const Config config = config_for(kGpt, workers, 3, {"--parallel.offload=" + folder, "--parallel.offload_weights"});
+    const Measured measured = measure(config, workers);
+    const double all = predicted(config, measured.parameters);
+    EXPECT_LT(all, 4.0 / workers + 1.2);
+    for (const Held& held : measured.ranks) EXPECT_NEAR(held.taken / all, 1, 0.05) << workers;
+  }
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -180,5 +180,27 @@ TEST(Zero, OffloadChangesNoBit) {
   std::filesystem::remove_all(folder);
 }
 
+// Weights that lie in a file come when a layer needs them: for replicas, for a worker alone, in a pipeline, where a
+// second use is another stage's, and packed.
+TEST(Zero, WeightsMayLieInAFile) {
+  const std::string folder = (std::filesystem::temp_directory_path() / "trireme-zero-weights-test").string();
+  const Words there = {"--parallel.zero=3", "--parallel.offload=" + folder, "--parallel.offload_weights"};
+  const auto with = [&](const Words& more) {
+    Words words = there;
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  for (const int workers : {1, 2, 3}) {
+    expect_equal_in_stages("gpt2", workers, workers, {}, {there, with({"--parallel.zero_keep"})});
+  }
+  for (const char* model : {"llama", "resnet"}) expect_equal_in_stages(model, 1, 1, {}, {there});
+  expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=bfloat16", "--train.clip=0.5"}, {there});
+  expect_equal_in_stages("gpt2", 1, 1, {"--train.recompute=full", "--train.leaves=4", "--train.global_batch=4"},
+                         {there, with({"--parallel.zero_accumulation=shares"})});
+  expect_equal_in_stages("gpt2", 1, 2, {"--parallel.pp=2", "--train.leaves=2", "--train.global_batch=2"}, {there});
+  expect_equal_in_stages("gpt2", 2, 2, {"--parallel.zero=3", "--compression.gather=int8"}, {there});
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace trireme

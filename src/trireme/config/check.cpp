@@ -183,6 +183,11 @@ void check_zero(const Config& config, int64_t dp) {
   };
   needs(parallel.zero_shards > 0, "parallel.zero_shards", "says who shares, but nobody does with", 1);
   needs(parallel.zero_keep, "parallel.zero_keep", "is for weights that are shared, not with", 3);
+  needs(parallel.offload_weights, "parallel.offload_weights", "is for weights that come and go, not with", 3);
+  if (parallel.offload_weights && parallel.offload.empty()) {
+    contradict(config, "parallel.offload_weights", "has nowhere to lay them with", "parallel.offload",
+               "name a folder, or, on GPUs, set parallel.offload = \"memory\"");
+  }
   needs(parallel.zero_accumulation != "whole", "parallel.zero_accumulation",
         "is for gradients that are shared, not with", 2);
   if (parallel.zero == 0) return;
@@ -226,8 +231,6 @@ void check_gather(const Config& config) {
   };
   refuse(config.parallel.zero != 3, "packs weights that are gathered for each use, not with", "parallel.zero",
          "set parallel.zero = 3");
-  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device",
-         "set compression.gather = \"none\"; precision.compute = \"bfloat16\" halves what is gathered on GPUs");
   refuse(config.parallel.tp > 1, "rounds by what lies together, which differs over", "parallel.tp",
          "weights that all its ranks hold would differ: set parallel.tp = 1, or compression.gather = \"none\"");
 }
@@ -288,7 +291,6 @@ void check_aggregation(const Config& config) {
   refuse(config.compression.method != "none", "sends gradients whole, not with", "compression.method",
          alone ? "set compression.method = \"none\"; local.format packs what DiLoCo sends"
                : "set compression.method = \"none\"");
-  refuse(config.train.device == "cuda", "runs on the CPU, not with", "train.device", "set train.device = \"cpu\"");
   refuse(config.precision.gradients == "compute", "works on gradients in float32, not with", "precision.gradients",
          "set precision.gradients = \"float32\"");
   const LocalConfig& local = config.local;

@@ -313,6 +313,11 @@ TEST(Check, Offload) {
   EXPECT_EQ(error_of({"--parallel.offload=folder", "--train.device=cuda"}, 2), "no error");
   EXPECT_EQ(error_of({"--parallel.offload=memory", "--train.device=cuda", "--parallel.zero=3"}, 2), "no error");
   EXPECT_NE(error_of({"--parallel.offload=memory"}, 2).find("or name a folder"), std::string::npos);
+  const Arguments weights = {"--parallel.offload_weights", "--parallel.zero=3", "--parallel.offload=folder"};
+  EXPECT_EQ(error_of(weights, 2), "no error");
+  EXPECT_EQ(error_of(weights, 1), "no error");
+  EXPECT_NE(error_of({weights[0], weights[2]}, 2).find("set parallel.zero = 3"), std::string::npos);
+  EXPECT_NE(error_of({weights[0], weights[1]}, 2).find("name a folder"), std::string::npos);
   const Arguments signs = {"--compression.method=onebit_adam", "--train.clip=0", "--compression.warmup_steps=5",
                            "--train.device=cuda"};
   EXPECT_EQ(error_of(signs, 2), "no error");
@@ -373,7 +378,6 @@ TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
     refuses(way, {"--parallel.tp=2"}, "set parallel.tp = 1");
     refuses(way, {"--parallel.zero=1"}, "set parallel.zero = 0");
     refuses(way, {"--compression.method=int8"}, "set compression.method = \"none\"");
-    refuses(way, {"--train.device=cuda"}, "set train.device = \"cpu\"");
     refuses(way, {"--precision.gradients=compute"}, "set precision.gradients = \"float32\"");
   }
   refuses(local, {"--parallel.aggregation=server"}, "set parallel.aggregation = \"average\"");

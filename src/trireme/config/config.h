@@ -83,6 +83,7 @@ struct ParallelConfig {
   bool zero_keep = false;
   std::string zero_accumulation = "whole";  ///< whole, shares
   std::string offload;                      ///< a folder, or "memory": the host's; empty: the device's
+  bool offload_weights = false;             ///< there lie, too, those that the model computes with
   bool sequence = false;
   std::string schedule = "1f1b";  ///< a name, or a CSV file
   int64_t interleave = 1;

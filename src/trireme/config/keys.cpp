@@ -106,6 +106,8 @@ std::vector<Key> make_keys() {
       {KEY(parallel, offload), kAny,
        "where master weights and optimizer state lie: a folder, memory (the host's, on GPUs); empty: the device's "
        "memory"},
+      {KEY(parallel, offload_weights), kAny,
+       "zero 3: weights lie there as well, and a layer's come when it is about to need them"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
       {KEY(parallel, schedule),
        one_of_or_file({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",

@@ -100,6 +100,7 @@ Job job_of(const Config& config) {
   if (!config.origins.is_default("parallel.bucket_mb")) l.bucket_bytes = p.bucket_mb * 1024 * 1024;
   if (!config.origins.is_default("parallel.overlap")) l.overlap = p.overlap;
   l.offload = !p.offload.empty();
+  l.offload_weights = p.offload_weights;
   if (p.aggregation == "server") l.servers = config.server.count;
   set_compression(config, config.compression.method, l);
   if (!p.split.empty() && p.pp > 1 && config.model.kind != ModelKind::kResNet) {

@@ -16,16 +16,16 @@ namespace trireme {
 namespace {
 
 [[noreturn]] void refuse(const std::string& folder, size_t num_bytes, const char* what, int error) {
-  throw UsageError(fmt::format("parallel.offload = {}: cannot {} {} for optimizer state: {}", folder, what,
+  throw UsageError(fmt::format("parallel.offload = {}: cannot {} {} for states: {}", folder, what,
                                format_bytes(num_bytes), std::strerror(error)),
                    "name a folder on a disk with room, or leave parallel.offload empty");
 }
 
 }  // namespace
 
-torch::Tensor offloaded_zeros(const std::string& folder, int64_t count) {
-  if (folder.empty() || count == 0) return torch::zeros({count});
-  const size_t num_bytes = static_cast<size_t>(count) * sizeof(float);
+torch::Tensor offloaded_zeros(const std::string& folder, int64_t count, torch::ScalarType type) {
+  if (folder.empty() || count == 0) return torch::zeros({count}, type);
+  const size_t num_bytes = static_cast<size_t>(count) * c10::elementSize(type);
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   std::string name = (std::filesystem::path(folder) / "offload-XXXXXX").string();
@@ -41,7 +41,7 @@ torch::Tensor offloaded_zeros(const std::string& folder, int64_t count) {
   ::close(file);
   if (memory == MAP_FAILED) refuse(folder, num_bytes, "map", error);
   return torch::from_blob(
-      memory, {count}, [num_bytes](void* at) { ::munmap(at, num_bytes); }, torch::kFloat32);
+      memory, {count}, [num_bytes](void* at) { ::munmap(at, num_bytes); }, type);
 }
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Memory for what is touched once a step, such as master weights and optimizer state: in a file, whose pages the system
-// keeps in memory while there is room and writes out when there is not.
+// Memory for what is touched seldom, such as master weights, optimizer state, and weights of layers whose turn is to
+// come: in a file, whose pages the system keeps in memory while there is room and writes out when there is not.
 //
 // Owner: whoever asks for tensors; each keeps the file open while it lives. The file has no name any more once it is
 // there, so that nothing is left behind, whatever happens. Threads: any. Fails with UsageError where the folder cannot
@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-/// `count` float32 zeros in a file of `folder`; in plain memory where that is empty.
-torch::Tensor offloaded_zeros(const std::string& folder, int64_t count);
+/// `count` zeros in a file of `folder`; in plain memory where that is empty.
+torch::Tensor offloaded_zeros(const std::string& folder, int64_t count, torch::ScalarType type = torch::kFloat32);
 
 }  // namespace trireme

@@ -1,7 +1,8 @@
 // Gathers a group of shared weights in a packed format: each rank packs its part, and all unpack the same bytes, their
 // own among them. So every rank computes with the same values, while the weights that are updated stay exact.
 //
-// Owner: the parameter store, one a group. Threads: one. Blocking: none; the handle waits. On the CPU.
+// Owner: the parameter store, one a group. Threads: one. Blocking: none; the handle waits. On a GPU the processor works
+// on the current stream.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,13 +11,16 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/block_format.h"
+#include "trireme/compress/processor.h"
 
 namespace trireme {
 
 class PackedGather {
  public:
-  /// counts[r] elements lie at rank r, one part after another.
-  PackedGather(Communicator& comm, BlockFormat format, std::vector<size_t> counts);
+  /// counts[r] elements lie at rank r, one part after another, where the processor works. `comm` and `processor` must
+  /// outlive it.
+  PackedGather(Communicator& comm, Processor& processor, const torch::Device& device, BlockFormat format,
+               std::vector<size_t> counts);
 
   /// Of the whole group.
   int64_t packed_bytes() const { return packed_bytes_; }
@@ -31,6 +35,8 @@ class PackedGather {
 
  private:
   Communicator& comm_;
+  Processor& processor_;
+  const torch::Device device_;
   const BlockFormat format_;
   const size_t rank_;
   const std::vector<size_t> counts_;

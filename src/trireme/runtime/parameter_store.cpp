@@ -7,7 +7,6 @@
 
 #include "trireme/runtime/offload.h"
 #include "trireme/runtime/packed_gather.h"
-#include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/shared_tensor.h"
 
@@ -46,8 +45,11 @@ struct ParameterStore::Group {
   std::unique_ptr<PackedGather> packed;  ///< null where it travels as it is
   torch::Tensor packed_buffer;           ///< while it travels
   bool is_gathered = true;
+  bool is_uploading = false;  ///< [Note: Weights elsewhere]
   Handle gathering;
   bool is_shared() const { return !cuts.empty(); }
+  bool is_under_way() const { return is_uploading || gathering.valid(); }
+  bool own_is_master() const { return own.data_ptr() == master.data_ptr(); }
 };
 
 ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType compute_type)
@@ -84,6 +86,8 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
                           .item = i});
     }
   }
+  if (sharing_.format) processor_ = make_processor(device_, /*in_turn=*/true);
+  if (sharing_.weights_elsewhere && device_.is_cuda()) lane_ = std::make_unique<UploadLane>(device_);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     for (size_t group = 0; group < stages[stage].layout.groups().size(); ++group) {
       add_group(stage, static_cast<int>(group), stages[stage], value);
@@ -105,7 +109,8 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
   const FlatLayout::Group& place = layout.groups()[static_cast<size_t>(number)];
   const auto floats = torch::TensorOptions().device(device_);
   const bool is_shared = place.shared && sharing_.sharers;
-  const bool on_host = sharing_.masters_on_host, apart = on_host || compute_type_ != torch::kFloat32;
+  const bool on_host = sharing_.masters_on_host, is_elsewhere = is_shared && sharing_.weights_elsewhere;
+  const bool apart = compute_type_ != torch::kFloat32 || (on_host && !is_elsewhere);
   Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
   // A second use lies where the first does, and needs no room here. Vectors lie together: in mixed precision the model
   // computes with their masters, and whoever copies what it computes with takes no others.
@@ -136,7 +141,8 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     const auto compute = floats.dtype(compute_type_);
     if (sharing_.frees) {
       group.whole = without_memory({place.size}, compute);
-      group.own = shared_zeros(sharing_.sharers, end - begin, compute);
+      group.own = is_elsewhere ? zeros_elsewhere(end - begin, compute_type_)
+                               : shared_zeros(sharing_.sharers, end - begin, compute);
       // A layer and the next one are there at a time. What layers far apart use comes when it is not its neighbours'
       // turn.
       if (sharing_.at_once || layout.items()[place.items[0]].alone) {
@@ -146,16 +152,17 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       }
       buffers_.expect(group.turn, place.size);
       if (sharing_.format) {
-        group.packed = std::make_unique<PackedGather>(*sharing_.sharers, *sharing_.format, group.counts);
+        group.packed = std::make_unique<PackedGather>(*sharing_.sharers, processor_ ? *processor_ : host_processor(),
+                                                      device_, *sharing_.format, group.counts);
         packed_buffers_.expect(group.turn, group.packed->packed_bytes());
       }
     } else {
       group.whole = shared_zeros(sharing_.sharers, place.size, compute);
       group.own = group.whole.narrow(0, begin, end - begin);
     }
-    group.master = apart ? master_zeros(end - begin) : group.own;
+    group.master = apart ? zeros_elsewhere(end - begin, torch::kFloat32) : group.own;
   } else {
-    group.master = apart ? master_zeros(room) : torch::zeros({room}, floats);
+    group.master = apart ? zeros_elsewhere(room, torch::kFloat32) : torch::zeros({room}, floats);
     group.whole = apart ? torch::zeros({room}, floats.dtype(compute_type_)) : group.master;
     if (on_host) group.vectors = torch::zeros({vector_room}, floats);
   }
@@ -178,7 +185,7 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       group.master.narrow(0, in_master, range.count).copy_(own_values);
       if (is_shared && apart) group.own.narrow(0, in_master, range.count).copy_(own_values);
       if (entry == kNone) continue;
-      const bool computed_apart = on_host || (apart && !is_vector);
+      const bool computed_apart = is_vector ? on_host : apart;
       const torch::Tensor& from = is_shared ? group.own : flat;
       shares_.push_back({.entry = entry,
                          .first = range.first,
@@ -201,10 +208,14 @@ torch::Tensor ParameterStore::optimizer_zeros(int64_t count) const {
   return on_host ? offloaded_zeros(sharing_.offload, count) : torch::zeros({count}, device_);
 }
 
-/// As optimizer_zeros(), where a GPU copies fast from.
-torch::Tensor ParameterStore::master_zeros(int64_t count) const {
-  if (device_.is_cpu() || !sharing_.masters_on_host || !sharing_.offload.empty()) return optimizer_zeros(count);
-  return torch::zeros({count}, torch::TensorOptions().pinned_memory(true));
+/// Apart from what the model computes with: where the optimizer runs, and, of the host's memory, where a GPU copies
+/// fast from.
+torch::Tensor ParameterStore::zeros_elsewhere(int64_t count, torch::ScalarType type) const {
+  const auto options = torch::TensorOptions().dtype(type);
+  if (device_.is_cpu()) return offloaded_zeros(sharing_.offload, count, type);
+  if (!sharing_.masters_on_host) return torch::zeros({count}, options.device(device_));
+  return sharing_.offload.empty() ? torch::zeros({count}, options.pinned_memory(true))
+                                  : offloaded_zeros(sharing_.offload, count, type);
 }
 
 int ParameterStore::find(const std::string& name) const {
@@ -254,7 +265,7 @@ void ParameterStore::mark_stale(size_t stage, int number) {
 
 void ParameterStore::start_gather(size_t stage, int number) {
   Group& group = group_at(stage, number);
-  if (!group.is_shared() || group.is_gathered || group.gathering.valid()) return;
+  if (!group.is_shared() || group.is_gathered || group.is_under_way()) return;
   if (sharing_.frees) {
     group.buffer = buffers_.take(group.turn, group.whole.numel());
     set_memory(group.whole, group.buffer.data_ptr());
@@ -265,16 +276,27 @@ void ParameterStore::start_gather(size_t stage, int number) {
     bytes_gathered_ += group.packed->bytes_sent();
     return;
   }
-  bytes_gathered_ += group.own.nbytes() * (group.counts.size() - 1);
-  group.gathering = sharing_.sharers->start_all_gather_v(data_of(group.own), data_of(group.whole), group.counts,
-                                                         call_options(device_));
+  torch::Tensor own = group.own;
+  CallOptions options = call_options(device_);
+  if (lane_) {
+    const auto rank = static_cast<size_t>(sharing_.sharers->rank());
+    own = group.whole.narrow(0, group.cuts[rank], own.numel());
+    lane_->done_with();
+    lane_->upload({{own, group.own}});
+    options.stream = lane_->stream();
+    group.is_uploading = true;
+    if (group.counts.size() == 1) return;
+  }
+  bytes_gathered_ += own.nbytes() * (group.counts.size() - 1);
+  group.gathering = sharing_.sharers->start_all_gather_v(data_of(own), data_of(group.whole), group.counts, options);
 }
 
 void ParameterStore::finish_gather(size_t stage, int number) {
   start_gather(stage, number);
   Group& group = group_at(stage, number);
-  if (!group.gathering.valid()) return;
-  group.gathering.wait_on(current_stream(device_));
+  if (!group.is_under_way()) return;
+  if (std::exchange(group.is_uploading, false)) lane_->take();
+  if (group.gathering.valid()) group.gathering.wait_on(current_stream(device_));
   group.gathering = Handle();
   group.is_gathered = true;
   if (!group.packed) return;
@@ -286,7 +308,7 @@ void ParameterStore::finish_gather(size_t stage, int number) {
 void ParameterStore::free(size_t stage, int number) {
   Group& group = group_at(stage, number);
   if (!group.is_shared() || !sharing_.frees) return;
-  if (group.gathering.valid()) finish_gather(stage, number);
+  if (group.is_under_way()) finish_gather(stage, number);
   group.is_gathered = false;
   if (!group.buffer.defined()) return;
   set_memory(group.whole, nullptr);
@@ -359,13 +381,12 @@ size_t ParameterStore::num_bytes() const {
   size_t sum = 0;
   for (const auto& stage : groups_) {
     for (const auto& group : stage) {
-      const bool apart = sharing_.masters_on_host || compute_type_ != torch::kFloat32;
       sum += group->master.nbytes() + (group->vectors.defined() ? group->vectors.nbytes() : 0);
       if (!group->is_shared()) {
-        sum += apart ? group->whole.nbytes() : 0;
+        sum += group->whole.data_ptr() == group->master.data_ptr() ? 0 : group->whole.nbytes();
       } else {
         const torch::Tensor& kept = sharing_.frees ? group->own : group->whole;
-        sum += kept.nbytes() - (apart ? 0 : group->own.nbytes());
+        sum += kept.nbytes() - (group->own_is_master() ? group->own.nbytes() : 0);
       }
     }
   }

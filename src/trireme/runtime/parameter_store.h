@@ -10,6 +10,11 @@
 // even that is kept, before each use and freed behind it. A group's memory comes and goes under the tensors, which keep
 // their storage; so what autograd has saved of them is gathered again with them, and nothing counts as a change.
 //
+// [Note: Weights elsewhere]
+// Where groups come and go, a rank's own part need not lie where the model computes. It can lie in a file, or, for a
+// GPU, in the host's memory: then a gather begins with a copy of that part to its place in the group, on a lane of its
+// own, while the layer before computes. A worker without replicas does the same, and gathers from itself alone.
+//
 // Owner: the trainer; the model's parameters are views of it and must not outlive it. Threads: one at a time. Gathering
 // is collective among the sharers, in the same order on all; it fails with CommError.
 #pragma once
@@ -24,8 +29,10 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/block_format.h"
+#include "trireme/compress/processor.h"
 #include "trireme/runtime/flat_layout.h"
 #include "trireme/runtime/group_buffers.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -33,13 +40,14 @@ namespace trireme {
 struct ParameterSharing {
   Communicator* sharers = nullptr;  ///< null: nothing is shared
   bool frees = false;               ///< what is not its own share is kept only while it is used
-  std::string offload = {};         ///< a folder for master weights that are nothing else; empty: memory
+  std::string offload = {};         ///< a folder for what lies elsewhere; empty: memory
   /// Master weights, also of float32 and of vectors, and what the optimizer alone touches lie in the host's memory,
   /// apart from what the model computes with: for an optimizer that runs there.
   bool masters_on_host = false;
   /// Where `frees`: how a group travels to those who compute with it; unset: as it is.
   std::optional<BlockFormat> format = std::nullopt;
-  bool at_once = false;  ///< where `frees`: all groups may be gathered at the same time
+  bool at_once = false;            ///< where `frees`: all groups may be gathered at the same time
+  bool weights_elsewhere = false;  ///< where `frees`: own parts, too, lie on the host or in the folder
 };
 
 /// Parameters that are laid out together: those of a stage.
@@ -137,7 +145,7 @@ class ParameterStore {
 
  private:
   struct Group;
-  torch::Tensor master_zeros(int64_t count) const;
+  torch::Tensor zeros_elsewhere(int64_t count, torch::ScalarType type) const;
   void add_group(size_t stage, int number, const ParameterGroups& all, const Value& value);
   Group& group_at(size_t stage, int group) const;
 
@@ -151,6 +159,8 @@ class ParameterStore {
   std::vector<std::vector<std::unique_ptr<Group>>> groups_;  ///< by stage
   std::vector<std::vector<size_t>> entry_of_item_;           ///< by stage; SIZE_MAX: none
   GroupBuffers buffers_, packed_buffers_;                    ///< for gathered groups
+  std::unique_ptr<Processor> processor_;                     ///< packs on a GPU; null: the host does
+  std::unique_ptr<UploadLane> lane_;                         ///< to a GPU, where own parts lie on the host
   size_t num_turns_ = 2;                                     ///< in these
   bool next_is_odd_ = false;
   uint64_t bytes_gathered_ = 0;

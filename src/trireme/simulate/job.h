@@ -56,6 +56,7 @@ struct JobLayout {
   double optimizer_state = 8;           ///< bytes a parameter: 8 for Adam's two moments
   double bucket_bytes = 25e6;           ///< gradients that travel together
   bool offload = false;                 ///< master weights and optimizer state lie in a file or on the host
+  bool offload_weights = false;         ///< with zero 3: the weights that are computed with, too
   int64_t servers = 0;                  ///< parameter servers that sum and update; 0: replicas sum among themselves
   std::vector<StageShape> stages = {};  ///< blocks of each stage, and shapes that differ; empty: as simulate() cuts
   std::vector<int64_t> shares = {};     ///< micro-batches of each replica; empty: equal

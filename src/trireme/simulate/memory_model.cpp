@@ -17,6 +17,7 @@ StateBytes state_bytes(const JobLayout& layout) {
 StateBytes held_bytes(const JobLayout& layout) {
   StateBytes bytes = state_bytes(layout);
   if (layout.offload || layout.servers > 0) bytes.optimizer = 0;
+  if (layout.offload_weights) bytes.weights = 0;
   return bytes;
 }
 
@@ -42,10 +43,12 @@ double vectors_of_block(const Job& job) {
   return job.model.kind == ShapeKind::kGpt ? 6 * h + 7 * h / t : job.model.kind == ShapeKind::kLlama ? 2 * h : 0;
 }
 
-/// Of a layer and the next one, weights and gradients; without weights, of two tensors the gradients.
+/// Of a layer and the next one, weights and gradients; without weights, of two tensors the gradients. A worker alone
+/// keeps its gradients where they are.
 double own_buffers(const Job& job, double largest_part, const StateBytes& whole) {
   const double tied = tied_weights(job);
-  if (job.layout.zero == 3) return (2 * largest_part + tied) * (whole.weights + whole.gradients);
+  const double gradients = job.layout.num_replicas() > 1 ? whole.gradients : 0;
+  if (job.layout.zero == 3) return (2 * largest_part + tied) * (whole.weights + gradients);
   // The longest tensor of a block is a third of it.
   return job.layout.zero == 2 ? (2 * largest_part / 3 + tied) * whole.gradients : 0;
 }
@@ -61,9 +64,9 @@ double bucket_of_own_runtime(const JobLayout& layout, double parameters) {
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime) {
   const JobLayout& layout = job.layout;
   const double replicas = static_cast<double>(layout.num_replicas());
-  const StateBytes whole = held_bytes(layout);
-  const StateBytes dense = sharded(whole, layout.zero, replicas);
-  const StateBytes expert = sharded(whole, layout.zero, replicas / static_cast<double>(layout.ep));
+  const StateBytes held = held_bytes(layout), whole = state_bytes(layout);
+  const StateBytes dense = sharded(held, layout.zero, replicas);
+  const StateBytes expert = sharded(held, layout.zero, replicas / static_cast<double>(layout.ep));
   RankMemory memory;
   double largest_part = 0, blocks = 0;
   for (const StageCost* stage : stages) {
@@ -79,16 +82,17 @@ RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& st
     blocks += std::min<double>(stage->blocks.last, static_cast<double>(job.model.layers) + 1) -
               std::max(stage->blocks.first, 1);
   }
-  if (own_runtime && replicas > 1) {
+  const bool are_shared = replicas > 1, come_and_go = are_shared || layout.offload_weights;
+  if (own_runtime && come_and_go) {
     const double vectors = blocks * vectors_of_block(job);
     memory.weights += vectors * (whole.weights - dense.weights);
     memory.gradients += vectors * (whole.gradients - dense.gradients);
-    memory.optimizer += vectors * (whole.optimizer - dense.optimizer);
+    memory.optimizer += vectors * (held.optimizer - dense.optimizer);
     memory.buffers += own_buffers(job, largest_part, whole);
-  } else if (replicas > 1) {
+  } else if (come_and_go) {
     // ZeRO-3 holds the part in use and the next one, and a part's gradients until they are scattered; ZeRO-2 those.
     if (layout.zero == 3) memory.buffers += 2 * largest_part * whole.weights;
-    if (layout.zero >= 2) memory.buffers += largest_part * whole.weights;
+    if (layout.zero >= 2 && are_shared) memory.buffers += largest_part * whole.weights;
   }
   if (layout.pp > 1) memory.buffers += 2 * message_bytes(job) * static_cast<double>(layout.tp);  // receives under way
   return memory;

@@ -104,7 +104,10 @@ class ReplicaCollectives {
   }
 
   double gather(const StagePart& part) const {
-    return both(part, CollectiveKind::kAllGather, bytes_of(job_.layout.compute), 1);
+    const double bytes = bytes_of(job_.layout.compute);
+    const double own = part.parameters * bytes / static_cast<double>(job_.layout.num_replicas());
+    const double upload = job_.layout.offload_weights ? own / cluster_.device.offload_bandwidth : 0;
+    return upload + both(part, CollectiveKind::kAllGather, bytes, 1);
   }
   double reduce(const StagePart& part) const {
     const JobLayout& layout = job_.layout;

@@ -158,6 +158,15 @@ TEST(Simulate, OffloadTradesTimeForMemory) {
   const Simulation offloaded = simulate(job, cluster);
   EXPECT_NEAR(held.memory_bytes() - offloaded.memory_bytes(), 12 * held.parameters, 0.01 * held.memory_bytes());
   EXPECT_NEAR(offloaded.step_seconds - held.step_seconds, 24 * held.parameters / 10e9, 0.01 * offloaded.step_seconds);
+  // Weights that come for each of two passes of a micro-batch: 2 bytes a parameter less, but for a layer or two, and a
+  // part of their way is hidden.
+  job.layout.zero = 3;
+  job.layout.offload_weights = true;
+  const Simulation weights = simulate(job, cluster);
+  EXPECT_LT(weights.memory_bytes(), offloaded.memory_bytes() - held.parameters);
+  EXPECT_GT(weights.step_seconds, offloaded.step_seconds);
+  const auto passes = 2 * static_cast<double>(job.layout.num_micro_batches());
+  EXPECT_LT(weights.step_seconds, offloaded.step_seconds + passes * 2 * held.parameters / 10e9);
 }
 
 TEST(Simulate, ServersAreABottleneckUntilThereAreAsMany) {

@@ -87,7 +87,7 @@ std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& st
   shape.num_leaves = shape.num_replicas;  // a replica sums its micro-batches one after another
   for (const StageCost& stage : stages) shape.groups.push_back(static_cast<int>(stage.parts.size()));
   std::vector<Program> programs = fold ? lower_pipeline_ranks(shape) : lower_pipeline_all(shape);
-  if (replicas == 1) return programs;
+  if (replicas == 1 && !job.layout.offload_weights) return programs;
   ZeroShape zero;
   zero.zero = static_cast<int>(job.layout.zero);
   zero.each_micro_batch = zero.zero > 1;

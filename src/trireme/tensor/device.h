@@ -27,8 +27,9 @@ void* current_stream(const torch::Device& device);
 /// minutes were not enough.
 void synchronize(const torch::Device& device);
 
-/// Compresses arrays on the device; null for the CPU.
-std::unique_ptr<Processor> make_processor(const torch::Device& device);
+/// Compresses arrays on the device, beside its other work or, `in_turn`, on the stream that is current now; null for
+/// the CPU.
+std::unique_ptr<Processor> make_processor(const torch::Device& device, bool in_turn = false);
 
 /// to.copy_(from), for contiguous tensors of one shape; conversions of type on a GPU run at the speed of its memory.
 void copy_into(const torch::Tensor& to, const torch::Tensor& from);
@@ -72,8 +73,8 @@ class DeviceGraph {
 
 /// Copies from pinned memory to the device beside the computation, on a stream of their own.
 ///
-/// Owner: whoever feeds a step. Threads: one. In turn: upload(), then take() where the step begins, done_with() where
-/// the uploaded memory has been read, upload() again.
+/// Owner: whoever feeds a step or a layer. Threads: one. In turn: upload(), then take() where the step begins,
+/// done_with() where the uploaded memory has been read, upload() again.
 class UploadLane {
  public:
   explicit UploadLane(torch::Device device);
@@ -85,6 +86,8 @@ class UploadLane {
   };
   /// Starts after what done_with() marked.
   void upload(const std::vector<Copy>& copies);
+  /// Where uploads go one after another.
+  void* stream() const;
   /// The current stream waits for the upload.
   void take();
   void done_with();

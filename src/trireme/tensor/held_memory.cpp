@@ -1,6 +1,7 @@
 #include "trireme/tensor/held_memory.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 
@@ -17,8 +18,10 @@ class HeldMemory::Counter : public c10::MemoryReportingInfoBase {
   int64_t now_ = 0, most_ = 0;
 };
 
-HeldMemory::HeldMemory()
-    : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {}
+HeldMemory::HeldMemory() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {
+  // libtorch would warn of every tensor from before that goes while others are counted.
+  FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
+}
 
 int64_t HeldMemory::now_bytes() const { return counter_->now_; }
 int64_t HeldMemory::most_bytes() const { return counter_->most_; }

@@ -17,7 +17,7 @@ torch::Device open_device(const std::string& name, int local_rank) {
 void attach_device(Communicator&, const torch::Device&) {}
 void* current_stream(const torch::Device&) { return nullptr; }
 void synchronize(const torch::Device&) {}
-std::unique_ptr<Processor> make_processor(const torch::Device&) { return nullptr; }
+std::unique_ptr<Processor> make_processor(const torch::Device&, bool) { return nullptr; }
 void copy_into(const torch::Tensor& to, const torch::Tensor& from) { to.copy_(from); }
 DeviceMemory device_memory(const torch::Device&) { return {}; }
 
@@ -38,6 +38,7 @@ void DeviceGraph::replay() { throw Error("this build has no GPU code"); }
 UploadLane::UploadLane(torch::Device) {}
 UploadLane::~UploadLane() = default;
 void UploadLane::upload(const std::vector<Copy>&) { throw Error("this build has no GPU code"); }
+void* UploadLane::stream() const { return nullptr; }
 void UploadLane::take() {}
 void UploadLane::done_with() {}
 void UploadLane::wait() {}

@@ -5,6 +5,7 @@
 
 #include "trireme/compress/adasum.h"
 #include "trireme/compress/exchange.h"
+#include "trireme/tensor/device.h"
 
 namespace trireme {
 
@@ -19,16 +20,25 @@ void add_own_partials(const ModelPart& part, const Program& program, int replica
   }
 }
 
-size_t combine_by_adasum(const ModelPart& part, Communicator& replicas) {
-  const GradientStore& store = *part.stages()[0].gradients;
-  size_t bytes = 0;
-  int group = 0;
-  for (GroupLayout& layout : store.group_layouts()) {
-    const torch::Tensor values = store.group(0, group++);
-    bytes +=
-        adasum(replicas, checked(std::move(layout)), {values.data_ptr<float>(), static_cast<size_t>(values.numel())});
+AdasumStep::AdasumStep(const ModelPart& part, Communicator& replicas)
+    : store_(*part.stages()[0].gradients),
+      comm_(replicas),
+      own_processor_(make_processor(store_.device())),
+      processor_(own_processor_ ? *own_processor_ : host_processor()),
+      layouts_(store_.group_layouts()) {
+  size_t longest = 0;
+  for (const GroupLayout& layout : layouts_) longest = std::max(longest, layout.count);
+  scratch_.emplace(processor_, longest);
+}
+
+void AdasumStep::combine() {
+  const std::function<void()> wait = processor_.after(current_stream(store_.device()));
+  if (wait) wait();
+  for (size_t i = 0; i < layouts_.size(); ++i) {
+    const torch::Tensor values = store_.group(0, static_cast<int>(i));
+    bytes_sent_ += adasum(comm_, layouts_[i], {values.data_ptr<float>(), static_cast<size_t>(values.numel())},
+                          scratch_->span(), processor_);
   }
-  return bytes;
 }
 
 LocalSteps::LocalSteps(const Config& config, Communicator& replicas, ParameterStore& parameters,
@@ -62,17 +72,18 @@ GroupLayout LocalSteps::layout() const {
 void LocalSteps::take(const OfShare& of_share) {
   flat_.clear();
   for (size_t i = 0; i < parameters_.shares().size(); ++i) {
-    const torch::Tensor from = of_share(i);
+    const torch::Tensor from = of_share(i).cpu();
     const float* values = from.const_data_ptr<float>();
     flat_.insert(flat_.end(), values, values + from.numel());
   }
 }
 
 void LocalSteps::give(const OfShare& of_share) const {
+  const torch::NoGradGuard no_grad;
   const float* from = flat_.data();
   for (size_t i = 0; i < parameters_.shares().size(); ++i) {
-    const torch::Tensor to = of_share(i);
-    std::copy_n(from, to.numel(), to.data_ptr<float>());
+    torch::Tensor to = of_share(i);
+    to.copy_(torch::from_blob(const_cast<float*>(from), to.sizes(), torch::kFloat32));
     from += to.numel();
   }
 }

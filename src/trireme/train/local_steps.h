@@ -5,19 +5,22 @@
 // Between meetings every replica updates its weights with its own gradients; losses are still averaged over all. At a
 // meeting replicas average their weights, take an outer step (DiLoCo), or average with a neighbour (gossip). Moments of
 // the optimizer stay a replica's own. What others may see, a checkpoint above all, is the same on all replicas: so
-// before it, and at the end of training, they settle: they meet, all with all, and average their moments too.
+// before it, and at the end of training, they settle: they meet, all with all, and average their moments too. Weights
+// of GPUs meet in the host's memory, where DiLoCo keeps what it needs between meetings.
 //
 // Owner: the trainer. Threads: one. Blocking and failure: as the communicator.
 #pragma once
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "trireme/compress/gossip.h"
 #include "trireme/compress/local_sgd.h"
+#include "trireme/compress/processor.h"
 #include "trireme/config/config.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/train/model_part.h"
@@ -27,8 +30,27 @@ namespace trireme {
 
 /// Where a replica has several partial sums of its gradients: their sum, in slot 0 of each stage.
 void add_own_partials(const ModelPart& part, const Program& program, int replica);
-/// Combines what lies in slot 0 over replicas. Collective. Returns the bytes that this rank sent.
-size_t combine_by_adasum(const ModelPart& part, Communicator& replicas);
+
+/// Combines gradients over replicas by Adasum, where they lie.
+///
+/// Owner: the trainer. Threads: one. Blocking and failure: as the communicator.
+class AdasumStep {
+ public:
+  /// The arguments must outlive it.
+  AdasumStep(const ModelPart& part, Communicator& replicas);
+  /// What lies in slot 0. Collective.
+  void combine();
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  const GradientStore& store_;
+  Communicator& comm_;
+  std::unique_ptr<Processor> own_processor_;  ///< null: the host's
+  Processor& processor_;
+  const std::vector<GroupLayout> layouts_;
+  std::optional<Array<float>> scratch_;
+  uint64_t bytes_sent_ = 0;
+};
 
 class LocalSteps {
  public:

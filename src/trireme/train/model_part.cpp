@@ -58,7 +58,8 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
       seed_(static_cast<uint64_t>(config.train.seed)),
       zero_(groups.sharers() ? static_cast<int>(config.parallel.zero) : 0),
       keeps_weights_(config.parallel.zero_keep),
-      scatters_each_(zero_ > 1 && plan.accumulation > 1 && config.parallel.zero_accumulation == "shares"),
+      scatters_each_(zero_ > 1 && groups.dp > 1 && plan.accumulation > 1 &&
+                     config.parallel.zero_accumulation == "shares"),
       travel_type_(config.precision.gradients == "compute" ? compute_type : torch::kFloat32),
       model_(build_model(config.model)) {
   cut(config, plan);
@@ -213,7 +214,9 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     store.num_shares = groups_.sharers()->size();
     store.own_share = groups_.sharers()->rank();
     store.by_unit = zero_ == 3;
-    store.keeps_whole = zero_ == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
+    // A worker alone sums nothing with others, and its share is the whole.
+    store.keeps_whole =
+        zero_ == 1 || groups_.dp == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
     if (config.parallel.bucket_mb == ParallelConfig().bucket_mb && (zero_ == 3 || !store.keeps_whole)) {
       int64_t elements = 0;
       for (const auto& of_stage : sources) {
@@ -248,7 +251,8 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
                        .offload = config.parallel.offload == "memory" ? "" : config.parallel.offload,
                        .masters_on_host = device_.is_cuda() && updates_on_host,
                        .format = format_named(config.compression.gather),
-                       .at_once = keeps_weights_},
+                       .at_once = keeps_weights_,
+                       .weights_elsewhere = config.parallel.offload_weights},
       value);
   for (Shared& shared : shared_) {
     if (shared.use != groups_.pipeline_rank) continue;
@@ -351,7 +355,9 @@ torch::Tensor ModelPart::gradient_of(const Source& source) const {
   return store.is_shared(group) ? store.share(group) : store.gradient(0, source.number);
 }
 
-void ModelPart::send(const torch::Tensor& tensor, int to) const { send_tensor(*groups_.pipeline(), tensor, to); }
+void ModelPart::send(const torch::Tensor& tensor, int to) const {
+  send_tensor(*groups_.pipeline(), tensor.to(device_), to);
+}
 
 void ModelPart::receive(const torch::Tensor& tensor, int from) const {
   tensor.copy_(receive_tensor(*groups_.pipeline(), from, device_));

@@ -12,9 +12,13 @@ RankGroups::RankGroups(World& world, const torch::Device& device, const Parallel
       pipeline_rank(world.rank() / tp % pp),
       place(world.rank() % tp),
       world_(world),
-      shares_(parallel.zero > 0 && num_replicas > 1) {
+      shares_(parallel.zero > 0 && (num_replicas > 1 || parallel.offload_weights)) {
   if (world.size() > 1) attach_device(world.comm(), device);
   split_model(parallel);
+  if (shares_ && dp == 1) {  // weights come and go all the same
+    sharers_ = world.comm().split(world.rank());
+    return;
+  }
   const int num_sharers = static_cast<int>(parallel.zero_shards);
   if (!shares_ || num_sharers == 0 || num_sharers == dp) return;
   sharers_ = replicas()->split(replica / num_sharers, replica % num_sharers);

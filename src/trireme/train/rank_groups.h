@@ -23,7 +23,8 @@ class RankGroups {
 
   /// With the same part of the model; null where this one has it alone.
   Communicator* replicas() const;
-  /// Those of replicas() that share with this one what ZeRO shares; null where nobody shares.
+  /// Those of replicas() that share with this one what ZeRO shares; null where nobody shares. This one alone where
+  /// there are no others, but weights come and go.
   Communicator* sharers() const { return shares_ ? (sharers_ ? sharers_.get() : replicas()) : nullptr; }
   /// Those that have the same share in other sets of sharers; null where all of replicas() share.
   Communicator* copies() const { return copies_.get(); }

@@ -106,6 +106,8 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   }
   if (sums_alone_ && config.local.method != "none") {
     local_ = std::make_unique<LocalSteps>(config_, *groups_.replicas(), part_->parameters(), *optimizer_);
+  } else if (sums_alone_) {
+    adasum_ = std::make_unique<AdasumStep>(*part_, *groups_.replicas());
   }
   start_reading();
 }
@@ -238,7 +240,9 @@ StepReport Trainer::step(bool stop) {
 }
 
 /// Whether the host decides about the end of a step, and waits for it: always, but on GPUs whose optimizer is there.
-bool Trainer::host_updates() const { return server_ || sends_momentum_ || parameters().masters_on_host(); }
+bool Trainer::host_updates() const {
+  return server_ || sums_alone_ || sends_momentum_ || parameters().masters_on_host();
+}
 
 void Trainer::run_on_host(StepReport& report) {
   const Fp8Scope fp8(fp8_.get());
@@ -305,13 +309,22 @@ void Trainer::collect_gradients() {
   if (sends_momentum_) {
     momentum_->exchange([this](size_t share) { return part_->gradient(share); }, gradient_factor_, steps_done_);
   }
-  if (sums_alone_ && !local_) adasum_bytes_ += combine_by_adasum(*part_, *groups_.replicas());
+  if (adasum_) adasum_->combine();
   if (host_gradients_) host_gradients_->fetch();
 }
 
 /// Of a share, for an optimizer on the host.
 torch::Tensor Trainer::host_gradient(size_t share) const {
   return host_gradients_ ? host_gradients_->of_share(share) : part_->gradient(share).to(torch::kFloat32);
+}
+
+/// With the gradients that are there, times a factor.
+void Trainer::update_weights(int64_t update, double lr, double factor) {
+  if (device_update_) {
+    device_update_->prepare(update, lr, factor);
+    return device_update_->enqueue_update();
+  }
+  optimizer_->update([this](size_t share) { return host_gradient(share); }, factor, lr, update);
 }
 
 void Trainer::apply_gradients(StepReport& report) {
@@ -333,8 +346,7 @@ void Trainer::apply_gradients(StepReport& report) {
     if (sends_momentum_) {
       momentum_->update(report.learning_rate);
     } else {
-      optimizer_->update([this](size_t share) { return host_gradient(share); }, clipped, report.learning_rate,
-                         steps_done_);
+      update_weights(steps_done_, report.learning_rate, clipped);
     }
     part_->share_weights();
   }

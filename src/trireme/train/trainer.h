@@ -180,6 +180,7 @@ class Trainer {
   std::vector<double> squares() const;
   Totals totals(double own_loss) const;
   void collect_gradients();
+  void update_weights(int64_t update, double lr, double factor);
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
   void apply_with_backups(StepReport& report);
@@ -216,10 +217,10 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;        ///< null where servers update
   std::unique_ptr<ServerAggregation> server_;   ///< null: gradients are summed between the workers
   std::unique_ptr<LocalSteps> local_;           ///< null: replicas are alike after every step
+  std::unique_ptr<AdasumStep> adasum_;          ///< null but for Adasum
   std::unique_ptr<MomentumExchange> momentum_;  ///< null but for 1-bit Adam
   bool sends_momentum_ = false;                 ///< in this step, instead of gradients
   bool sums_alone_ = false;                     ///< gradients, over this replica only
-  size_t adasum_bytes_ = 0;
   LossScale loss_scale_;
   std::unique_ptr<StepInputs> inputs_;  ///< null between the first and the last stage
   // On a GPU: the end of the step, the loss scale in its memory, and the whole step as a graph.

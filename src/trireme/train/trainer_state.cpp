@@ -103,7 +103,8 @@ PassMemory Trainer::measure_passes() {
 
 size_t Trainer::bytes_reduced() const {
   return executor_->reducer().bytes_reduced() + (server_ ? server_->worker_stats().bytes_sent : 0) +
-         (local_ ? local_->bytes_sent() : 0) + (momentum_ ? momentum_->bytes_sent() : 0) + adasum_bytes_;
+         (local_ ? local_->bytes_sent() : 0) + (momentum_ ? momentum_->bytes_sent() : 0) +
+         (adasum_ ? adasum_->bytes_sent() : 0);
 }
 
 StatePieces Trainer::pieces() const {

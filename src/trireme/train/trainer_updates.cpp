@@ -96,14 +96,8 @@ void Trainer::update_stage(int number, const StepReport& report) {
       std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
   const int64_t update = steps_done_ * num_updates() + updates_++;
   if (part_->is_last(*stage)) loss_sum_.add_(values_of(*stage)[kLoss]);
-  if (device_update_) {
-    device_update_->prepare(update, report.learning_rate, gradient_factor_);
-    device_update_->enqueue_update();
-  } else {
-    if (host_gradients_) host_gradients_->fetch();
-    optimizer_->update([this](size_t share) { return host_gradient(share); }, gradient_factor_, report.learning_rate,
-                       update);
-  }
+  if (host_gradients_) host_gradients_->fetch();
+  update_weights(update, report.learning_rate, gradient_factor_);
   update_statistics(*stage);
 }
 

@@ -22,14 +22,19 @@ namespace {
 
 class GpuProcessor : public Processor {
  public:
-  explicit GpuProcessor(int device) : device_(device), events_(std::make_shared<EventPool>(device)) {
+  GpuProcessor(int device, std::optional<void*> stream)
+      : device_(device), owns_stream_(!stream), events_(std::make_shared<EventPool>(device)) {
     const DeviceGuard guard(device_);
-    gpu::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    if (stream) {
+      stream_ = static_cast<cudaStream_t>(*stream);
+    } else {
+      gpu::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    }
     state_ = allocate(sizeof(gpu::SelectState));
   }
   ~GpuProcessor() override {
     const DeviceGuard guard(device_);
-    cudaStreamDestroy(stream_);
+    if (owns_stream_) cudaStreamDestroy(stream_);
   }
 
   Place place() const override { return Place::kGpu; }
@@ -219,6 +224,7 @@ class GpuProcessor : public Processor {
   }
 
   const int device_;
+  const bool owns_stream_;
   const std::shared_ptr<EventPool> events_;
   cudaStream_t stream_ = nullptr;
   Buffer state_, scratch_;  ///< of the choice of elements
@@ -228,6 +234,8 @@ class GpuProcessor : public Processor {
 
 }  // namespace
 
-std::unique_ptr<Processor> make_gpu_processor(int device) { return std::make_unique<GpuProcessor>(device); }
+std::unique_ptr<Processor> make_gpu_processor(int device, std::optional<void*> stream) {
+  return std::make_unique<GpuProcessor>(device, stream);
+}
 
 }  // namespace trireme

@@ -40,8 +40,9 @@ void* current_stream(const torch::Device& device) {
   return device.is_cuda() ? at::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
 }
 
-std::unique_ptr<Processor> make_processor(const torch::Device& device) {
-  return device.is_cuda() ? make_gpu_processor(device.index()) : nullptr;
+std::unique_ptr<Processor> make_processor(const torch::Device& device, bool in_turn) {
+  if (!device.is_cuda()) return nullptr;
+  return make_gpu_processor(device.index(), in_turn ? std::optional(current_stream(device)) : std::nullopt);
 }
 
 void synchronize(const torch::Device& device) {
@@ -112,6 +113,7 @@ void UploadLane::upload(const std::vector<Copy>& copies) {
   inside_->uploaded.record(inside_->side);
 }
 
+void* UploadLane::stream() const { return inside_->side.stream(); }
 void UploadLane::take() { inside_->uploaded.block(at::cuda::getCurrentCUDAStream(inside_->device)); }
 void UploadLane::done_with() { inside_->read.record(at::cuda::getCurrentCUDAStream(inside_->device)); }
 void UploadLane::wait() { inside_->uploaded.synchronize(); }
