@@ -3,7 +3,7 @@
 
     trireme bench comm --write-cluster mine.json --ranks 2,4
     trireme bench train --write-cluster mine.json
-    bench/planner_choice.py --cluster mine.json [--only gpt] [--repeats 2] [--markdown FILE]
+    bench/planner_choice.py --cluster mine.json [--only gpt] [--tries 3] [--repeats 3] [--markdown FILE]
 
 A layout is dp x tp x pp; micro-batch, schedule (1F1B) and ZeRO stage (0) are the same for all, so that the planner
 chooses among exactly what is measured. Layouts of a model take turns (trireme bench train --layouts), so that what else
@@ -123,7 +123,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--processes", default="2,4")
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--tries", type=int, default=0, help="trireme plan --try N (default: none)")
     parser.add_argument("--json", help="a file for all numbers")
     parser.add_argument("--markdown", help="a file for the table")

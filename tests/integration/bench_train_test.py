@@ -136,6 +136,26 @@ class Report(unittest.TestCase):
             self.assertEqual(refused.returncode, 2, mistake)
             self.assertIn(words, refused.stderr)
 
+    def test_single_operators_make_a_cluster_in_seconds(self):
+        folder = tempfile.mkdtemp(prefix="trireme-probe-")
+        self.addCleanup(shutil.rmtree, folder)
+        file = os.path.join(folder, "mine.json")
+
+        def trireme(*arguments):
+            return subprocess.run([TRIREME, *arguments], capture_output=True, text=True, timeout=100, cwd=folder,
+                                  env=ENVIRONMENT)
+        probed = trireme("bench", "tensor", "--write-cluster", file)
+        self.assertEqual(probed.returncode, 0, probed.stderr)
+        self.assertIn("what core reaches", probed.stdout)
+        self.assertIn("bench train --write-cluster", probed.stdout)
+        written = json.loads(Path(file).read_text())
+        self.assertGreater(len(written["products"]), 6)
+        simulated = trireme("simulate", "--cluster", file, "--gpus", "2", "--json", "--model", "gpt2-bench")
+        self.assertEqual(simulated.returncode, 0, simulated.stderr)
+        refused = trireme("bench", "tensor", "--write-cluster", file, "--rules")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("leave out --rules", refused.stderr)
+
     def test_text_and_chart(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "speed.svg")

@@ -1,18 +1,43 @@
 #include "trireme/cli/bench_tensor.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/device_probe.h"
+#include "trireme/cli/written_files.h"
+#include "trireme/observe/style.h"
 
 namespace trireme::cli {
+namespace {
+
+void write_cluster(const std::string& file, const std::string& device, bool json) {
+  const std::filesystem::path path = cluster_path(file);
+  const DeviceProbe probe = probe_device(path, device == "cuda");
+  keep_device(path, probe, probe.cluster);
+  if (json) {
+    nlohmann::ordered_json said = {{"file", path.string()}};
+    said.update(device_json(probe, probe.cluster));
+    fmt::print("{}\n", said.dump(2));
+    return;
+  }
+  fmt::print("{}written to {}; trireme bench train --write-cluster also measures what trainings reach of that\n",
+             probe_text(probe, has_colour(STDOUT_FILENO)), path.string());
+}
+
+}  // namespace
 
 void add_bench_tensor(CLI::App& bench) {
   struct Flags {
     bool json = false, rules = false, markdown = false;
-    std::string only;
+    std::string only, device = "cpu", cluster_file;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = bench.add_subcommand("tensor", "what mesh tensors cost, operator by operator");
@@ -20,16 +45,33 @@ void add_bench_tensor(CLI::App& bench) {
   command->add_flag("--rules", flags->rules, "proves the rules of all operators, and lists them (half a minute)");
   command->add_flag("--markdown", flags->markdown, "with --rules: the page docs/mesh_operators.md");
   command->add_option("--only", flags->only, "operators whose names contain this")->type_name("TEXT");
+  CLI::Option* cluster =
+      command->add_option("--write-cluster", flags->cluster_file, "measures plain operators instead, and keeps them")
+          ->type_name("[FILE]")
+          ->expected(0, 1);
+  command->add_option("--device", flags->device, "with --write-cluster: cpu or cuda")
+      ->type_name("DEVICE")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
   command->footer(
       "Each operator on a small tensor: plain, as a mesh tensor replicated on one worker, and cut over two in a way\n"
       "that moves nothing, so that what is left is the cost of mesh tensors themselves.\n"
+      "With --write-cluster: plain products, a copy and the start of an operator, for the simulator.\n"
       "\n"
       "Examples\n"
       "  trireme bench tensor\n"
       "  trireme bench tensor --rules --only softmax\n"
+      "  trireme bench tensor --write-cluster\n"
       "\n"
       "More: docs/mesh_tensors.md");
-  command->callback([flags] {
+  command->callback([flags, cluster] {
+    if (cluster->count() > 0) {
+      if (flags->rules || flags->markdown || !flags->only.empty()) {
+        throw UsageError("--write-cluster measures plain operators of its own",
+                         "leave out --rules, --markdown and --only");
+      }
+      return write_cluster(flags->cluster_file, flags->device, flags->json);
+    }
     std::vector<std::string> words = {tensor_program(), "bench-tensor"};
     if (flags->json) words.push_back("--json");
     if (flags->rules) words.push_back("--rules");

@@ -10,12 +10,8 @@
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/bench_train_report.h"
 #include "trireme/cli/fitted_steps.h"
-#include "trireme/cli/written_files.h"
 #include "trireme/config/resolve.h"
-#include "trireme/mesh/cluster_file.h"
 #include "trireme/observe/progress.h"
-#include "trireme/observe/style.h"
-#include "trireme/observe/table.h"
 #include "trireme/plan/config_job.h"
 
 namespace trireme::cli {
@@ -69,15 +65,10 @@ constexpr Size kOnCpu[] = {{2, 64, 64, 4, 256},
 
 constexpr int64_t kHeadWidth = 64;
 constexpr int64_t kImage = 28;
-constexpr int kProcessesACore = 32;  // that may share it
-// A probe's products are of finite depth, on a machine that does other things as well: trainings reach a little more.
-constexpr double kBeyondProbe = 1.15;
 
 struct Degrees {
   int dp = 1, tp = 1, pp = 1;
 };
-
-std::string preset_of(bool on_gpu) { return on_gpu ? "h200-141gb" : "laptop"; }
 
 std::string name_of(const Size& size) {
   constexpr const char* kShares[] = {"", ", tensors in 2 parts", ", 2 stages", ", two workers a core"};
@@ -158,54 +149,6 @@ MeasuredStep measure(BenchTrainFlags flags, const Size& size, const Degrees& deg
           on_card > 0 ? on_card : said.at("peak_memory_bytes").get<double>()};
 }
 
-/// What is known before trainings: links of the file, or else of the preset; peaks and bandwidth as probed.
-Cluster start_of(const ClusterFile& file, const nlohmann::json& probed, bool on_gpu,
-                 std::vector<ProbedProduct>& products) {
-  ClusterFile with_preset = file;
-  with_preset.others = {{"preset", nlohmann::json(preset_of(on_gpu)).dump()}};
-  Cluster cluster = cluster_from_json(with_preset.to_json(), "this machine");
-  cluster.device.name = probed.at("name");
-  cluster.device.units = probed.at("units");
-  cluster.device.memory_bytes = probed.at("memory_bytes");
-  cluster.device.memory_bandwidth = probed.at("memory_bytes_per_second");
-  cluster.device.memory_efficiency = 0.8;
-  cluster.device.product_efficiency = 0.9;
-  cluster.device.kernel_us = probed.at("launch_seconds").get<double>() * 1e6;
-  cluster.devices_per_host = probed.at("devices");
-  if (!on_gpu) {
-    cluster.shared_cores = cluster.devices_per_host;
-    cluster.devices_per_host *= kProcessesACore;
-  }
-  cluster.num_hosts = 1;
-  cluster.stack.fused_half_only = false;
-  cluster.stack.sums_in_tree = true;
-  if (on_gpu) {  // as models/cuda computes the loss
-    cluster.stack.logit_bytes = 2;
-    cluster.stack.loss_bytes = double(int64_t{2} << 30);
-  }
-  auto& peaks = cluster.device.peak_flops;
-  const double data_sheet_fp8 = peaks[static_cast<size_t>(NumberType::kFp8)];
-  peaks.fill(0);
-  for (const nlohmann::json& said : probed.at("products")) {
-    products.push_back({said.at("type"), said.at("m"), said.at("n"), said.at("k"), said.at("tflops")});
-    double& peak = peaks[static_cast<size_t>(number_type(products.back().type))];
-    peak = std::max(peak, products.back().tflops * 1e12 * (on_gpu ? 1 : kBeyondProbe));
-  }
-  if (on_gpu) peaks[static_cast<size_t>(NumberType::kFp8)] = data_sheet_fp8;
-  return cluster;
-}
-
-void write(const Calibration& calibration, bool on_gpu) {
-  ClusterFile measured;
-  measured.others = device_keys(calibration.fit.cluster, preset_of(on_gpu));
-  Json products = Json::array();
-  for (const ProbedProduct& p : calibration.products) {
-    products.push_back({{"type", p.type}, {"m", p.m}, {"n", p.n}, {"k", p.k}, {"tflops", p.tflops}});
-  }
-  measured.others["products"] = products.dump();
-  keep_in_cluster_file(calibration.path, measured);
-}
-
 /// What a calibration of cores adds.
 std::string shared_text(const Cluster& cluster) {
   if (cluster.shared_cores == 0) return "";
@@ -228,12 +171,8 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
   shown.total = sizes.size() * static_cast<size_t>(flags.repeats) + 1;
   Progress progress(shown);
   progress.update(0, "single operators");
-  Calibration calibration;
-  calibration.path = path;
-  const nlohmann::json probed =
-      run_tensor_program({"probe-device", "--device", on_gpu ? "cuda" : "cpu"}, 1, {{"OMP_NUM_THREADS", "1"}});
-  const Cluster start = start_of(load_cluster_file(path), probed, on_gpu, calibration.products);
-  calibration.launch_us = probed.at("launch_seconds").get<double>() * 1e6;
+  Calibration calibration{.path = path, .probe = probe_device(path, on_gpu)};
+  const Cluster& start = calibration.probe.cluster;
   // All cores at work, as in a training: they share the memory.
   const int num_workers = on_gpu ? 1 : start.shared_cores;
   uint64_t done = 1;
@@ -250,29 +189,22 @@ Calibration calibrate(const BenchTrainFlags& flags, const std::filesystem::path&
   progress.update(done, "fit");
   calibration.fit = fit_device(start, calibration.steps);
   progress.finish();
-  write(calibration, on_gpu);
+  keep_device(path, calibration.probe, calibration.fit.cluster);
   return calibration;
 }
 
 std::string calibration_text(const Calibration& calibration, bool colour) {
   const Device& device = calibration.fit.cluster.device;
   const Stack& stack = calibration.fit.cluster.stack;
-  Table products({{"product", Align::kLeft}, {"type", Align::kLeft}, {"TFLOP/s", Align::kRight}});
-  for (const ProbedProduct& p : calibration.products) {
-    products.add_row({fmt::format("{} x {} x {}", p.m, p.n, p.k), p.type,
-                      p.tflops < 10 ? fmt::format("{:.3f}", p.tflops) : fmt::format("{:.0f}", p.tflops)});
-  }
   return fmt::format(
-      "{}\n{}\n{}\n"
-      "  memory {:.0f} GB/s · an operator starts every {:.1f} µs\n"
+      "{}\n{}\n"
       "  reached in trainings: {} of the peak by products (half of it at depth {:.0f}), {} by attention, {} of the "
       "bandwidth,\n"
       "  {:.1f} µs between operators, {:.2f} ms a step · activations {:.2f} of the formula's, {:.2f} GB besides\n"
       "{}"
       "  {}\n"
       "written to {}: trireme simulate --cluster {}\n",
-      emphasised(fmt::format("what {} reaches", device.name), Emphasis::kBold, colour), products.to_text({.indent = 2}),
-      steps_text("training", calibration.steps, calibration.fit), device.memory_bandwidth / 1e9, calibration.launch_us,
+      probe_text(calibration.probe, colour), steps_text("training", calibration.steps, calibration.fit),
       percent(device.product_efficiency), device.product_half_depth, percent(device.attention_efficiency),
       percent(device.memory_efficiency), device.kernel_us, device.step_seconds * 1e3, stack.activation_share,
       stack.fixed_bytes / 1e9, shared_text(calibration.fit.cluster), errors_text(calibration.fit),
@@ -280,12 +212,8 @@ std::string calibration_text(const Calibration& calibration, bool colour) {
 }
 
 Json calibration_json(const Calibration& calibration) {
-  Json json;
-  json["file"] = calibration.path.string();
-  const bool on_gpu = calibration.fit.cluster.shared_cores == 0;
-  for (const auto& [key, value] : device_keys(calibration.fit.cluster, preset_of(on_gpu))) {
-    json[key] = Json::parse(value);
-  }
+  Json json = {{"file", calibration.path.string()}};
+  json.update(device_json(calibration.probe, calibration.fit.cluster));
   json.update(steps_json(calibration.steps, calibration.fit));
   return json;
 }

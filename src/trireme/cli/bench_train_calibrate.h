@@ -1,8 +1,8 @@
 // `trireme bench train --write-cluster`: what this machine's devices reach in trainings, for the simulator and the
 // planner.
 //
-// Single operators give the peaks and the bandwidth (trireme-tensor probe-device); short trainings of different sizes
-// give the constants of the cost model (simulate/fit_device.h). Both go into the cluster file, beside what
+// Single operators give the peaks and the bandwidth (device_probe.h); short trainings of different sizes give the
+// constants of the cost model (simulate/fit_device.h). Both go into the cluster file, beside what
 // `trireme bench comm --write-cluster` has measured of its links.
 #pragma once
 
@@ -12,22 +12,16 @@
 #include <vector>
 
 #include "trireme/cli/bench_train_plan.h"
+#include "trireme/cli/device_probe.h"
 #include "trireme/simulate/fit_device.h"
 
 namespace trireme::cli {
 
-struct ProbedProduct {
-  std::string type;
-  int64_t m = 0, n = 0, k = 0;
-  double tflops = 0;
-};
-
 struct Calibration {
   std::filesystem::path path;
-  std::vector<ProbedProduct> products;
-  double launch_us = 0;
-  std::vector<MeasuredStep> steps;
-  DeviceFit fit;
+  DeviceProbe probe;
+  std::vector<MeasuredStep> steps = {};
+  DeviceFit fit = {};
 };
 
 /// Measures and writes. Blocks for minutes, shows progress on stderr. Throws as measure_bench_train(), and SystemError

@@ -67,6 +67,8 @@ TRIREME_VECTORIZED void sgd_update(float* __restrict weight, const float* __rest
   }
 }
 
+double block_squares(const float* block, size_t count) { return block_sum(block, count); }
+
 void append_block_squares(const float* values, size_t count, std::vector<double>& sums) {
   for (size_t first = 0; first < count; first += kSquaresBlock) {
     sums.push_back(block_sum(values + first, std::min(kSquaresBlock, count - first)));

@@ -37,6 +37,7 @@ double sum_of_squares(const float* values, size_t count);
 /// many elements, appended part by part (each but the last a whole number of blocks), and what they add up to.
 inline constexpr size_t kSquaresBlock = 4096;
 void append_block_squares(const float* values, size_t count, std::vector<double>& sums);
+double block_squares(const float* block, size_t count);  ///< of one alone
 double add_block_squares(std::span<const double> sums);
 
 }  // namespace trireme

@@ -7,8 +7,8 @@ namespace trireme {
 HostGradients::HostGradients(size_t num_shares, const std::function<torch::Tensor(size_t)>& gradient) {
   for (size_t i = 0; i < num_shares; ++i) {
     gradients_.push_back(gradient(i));
-    const auto options = torch::TensorOptions().dtype(gradients_[i].scalar_type());
-    copies_.push_back(torch::empty(gradients_[i].sizes(), options.pinned_memory(gradients_[i].is_cuda())));
+    const auto options = torch::TensorOptions().pinned_memory(gradients_[i].is_cuda());
+    copies_.push_back(torch::empty(gradients_[i].sizes(), options));
   }
 }
 

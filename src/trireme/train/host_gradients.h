@@ -1,4 +1,5 @@
-// A GPU's gradients on the host, for an optimizer there: copies in pinned memory.
+// A GPU's gradients on the host, for an optimizer there: copies in pinned memory, in float32, which the GPU makes of
+// them.
 //
 // Owner: the trainer. Threads: one. Blocking: fetch(), until the gradients are there; fails as synchronize() does.
 #pragma once
@@ -18,7 +19,7 @@ class HostGradients {
   /// Copies all of them, after what was started for the device so far.
   void fetch();
   /// As of the last fetch(), in float32.
-  torch::Tensor of_share(size_t share) const { return copies_[share].to(torch::kFloat32); }
+  const torch::Tensor& of_share(size_t share) const { return copies_[share]; }
 
  private:
   std::vector<torch::Tensor> gradients_, copies_;

@@ -13,7 +13,7 @@ RankGroups::RankGroups(World& world, const torch::Device& device, const Parallel
       place(world.rank() % tp),
       world_(world),
       shares_(parallel.zero > 0 && (num_replicas > 1 || parallel.offload_weights)) {
-  if (world.size() > 1) attach_device(world.comm(), device);
+  if (world.size() > 1 || shares_) attach_device(world.comm(), device);
   split_model(parallel);
   if (shares_ && dp == 1) {  // weights come and go all the same
     sharers_ = world.comm().split(world.rank());

@@ -1,4 +1,5 @@
 // The norm of all gradients, wherever they lie, and steps with several updates.
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,13 @@
 #include "trireme/train/trainer.h"
 
 namespace trireme {
+namespace {
+
+constexpr int64_t kBlocksPerThread = 16;  // at least
+
+size_t blocks_of(int64_t count) { return (static_cast<size_t>(count) + kSquaresBlock - 1) / kSquaresBlock; }
+
+}  // namespace
 
 /// The sums over the blocks of each share's gradient, share by share.
 std::vector<double> Trainer::block_squares() const {
@@ -20,7 +28,16 @@ std::vector<double> Trainer::block_squares() const {
   const std::vector<ParameterStore::Share>& shares = parameters().shares();
   for (size_t i = 0; i < shares.size(); ++i) {
     const torch::Tensor gradient = host_gradient(i);
-    append_block_squares(gradient.const_data_ptr<float>(), static_cast<size_t>(shares[i].count), sums);
+    const float* const values = gradient.const_data_ptr<float>();
+    const size_t count = static_cast<size_t>(shares[i].count), num_blocks = blocks_of(shares[i].count);
+    sums.resize(sums.size() + num_blocks);
+    double* const own = sums.data() + sums.size() - num_blocks;
+    at::parallel_for(0, static_cast<int64_t>(num_blocks), kBlocksPerThread, [&](int64_t begin, int64_t end) {
+      for (auto block = static_cast<size_t>(begin); block < static_cast<size_t>(end); ++block) {
+        const size_t at = block * kSquaresBlock;
+        own[block] = trireme::block_squares(values + at, std::min(kSquaresBlock, count - at));
+      }
+    });
   }
   return sums;
 }
@@ -28,7 +45,6 @@ std::vector<double> Trainer::block_squares() const {
 /// Of the gradient of each entry, from the sums over its blocks, whoever has them.
 std::vector<double> Trainer::squares() const {
   if (server_) return server_->squares();
-  const auto blocks_of = [](int64_t count) { return (static_cast<size_t>(count) + kSquaresBlock - 1) / kSquaresBlock; };
   std::vector<size_t> first = {0};
   for (const ParameterStore::Entry& entry : parameters().entries()) {
     first.push_back(first.back() + blocks_of(local_part(entry.parameter).numel()));

@@ -1,0 +1,104 @@
+#include "trireme/cli/device_probe.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trireme/cli/bench_train_job.h"
+#include "trireme/cli/written_files.h"
+#include "trireme/mesh/cluster_file.h"
+#include "trireme/observe/style.h"
+#include "trireme/observe/table.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kProcessesACore = 32;  // that may share it
+// A probe's products are of finite depth, on a machine that does other things as well: trainings reach a little more.
+constexpr double kBeyondProbe = 1.15;
+
+std::string preset_of(bool on_gpu) { return on_gpu ? "h200-141gb" : "laptop"; }
+
+/// Links of the file, or else of the preset; peaks and bandwidth as probed.
+Cluster cluster_of(const ClusterFile& file, const nlohmann::json& probed, DeviceProbe& probe) {
+  ClusterFile with_preset = file;
+  with_preset.others = {{"preset", nlohmann::json(preset_of(probe.on_gpu)).dump()}};
+  Cluster cluster = cluster_from_json(with_preset.to_json(), "this machine");
+  cluster.device.name = probed.at("name");
+  cluster.device.units = probed.at("units");
+  cluster.device.memory_bytes = probed.at("memory_bytes");
+  cluster.device.memory_bandwidth = probed.at("memory_bytes_per_second");
+  cluster.device.memory_efficiency = 0.8;
+  cluster.device.product_efficiency = 0.9;
+  cluster.device.kernel_us = probe.launch_us;
+  cluster.devices_per_host = probed.at("devices");
+  if (!probe.on_gpu) {
+    cluster.shared_cores = cluster.devices_per_host;
+    cluster.devices_per_host *= kProcessesACore;
+  }
+  cluster.num_hosts = 1;
+  cluster.stack.fused_half_only = false;
+  cluster.stack.sums_in_tree = true;
+  if (probe.on_gpu) {  // as models/cuda computes the loss
+    cluster.stack.logit_bytes = 2;
+    cluster.stack.loss_bytes = double(int64_t{2} << 30);
+  }
+  auto& peaks = cluster.device.peak_flops;
+  const double data_sheet_fp8 = peaks[static_cast<size_t>(NumberType::kFp8)];
+  peaks.fill(0);
+  for (const ProbedProduct& product : probe.products) {
+    double& peak = peaks[static_cast<size_t>(number_type(product.type))];
+    peak = std::max(peak, product.tflops * 1e12 * (probe.on_gpu ? 1 : kBeyondProbe));
+  }
+  if (probe.on_gpu) peaks[static_cast<size_t>(NumberType::kFp8)] = data_sheet_fp8;
+  return cluster;
+}
+
+}  // namespace
+
+DeviceProbe probe_device(const std::filesystem::path& cluster_file, bool on_gpu) {
+  const nlohmann::json probed =
+      run_tensor_program({"probe-device", "--device", on_gpu ? "cuda" : "cpu"}, 1, {{"OMP_NUM_THREADS", "1"}});
+  DeviceProbe probe;
+  probe.on_gpu = on_gpu;
+  probe.launch_us = probed.at("launch_seconds").get<double>() * 1e6;
+  for (const nlohmann::json& said : probed.at("products")) {
+    probe.products.push_back({said.at("type"), said.at("m"), said.at("n"), said.at("k"), said.at("tflops")});
+  }
+  probe.cluster = cluster_of(load_cluster_file(cluster_file), probed, probe);
+  return probe;
+}
+
+void keep_device(const std::filesystem::path& cluster_file, const DeviceProbe& probe, const Cluster& cluster) {
+  ClusterFile measured;
+  measured.others = device_keys(cluster, preset_of(probe.on_gpu));
+  Json products = Json::array();
+  for (const ProbedProduct& p : probe.products) {
+    products.push_back({{"type", p.type}, {"m", p.m}, {"n", p.n}, {"k", p.k}, {"tflops", p.tflops}});
+  }
+  measured.others["products"] = products.dump();
+  keep_in_cluster_file(cluster_file, measured);
+}
+
+std::string probe_text(const DeviceProbe& probe, bool colour) {
+  Table products({{"product", Align::kLeft}, {"type", Align::kLeft}, {"TFLOP/s", Align::kRight}});
+  for (const ProbedProduct& p : probe.products) {
+    products.add_row({fmt::format("{} x {} x {}", p.m, p.n, p.k), p.type,
+                      p.tflops < 10 ? fmt::format("{:.3f}", p.tflops) : fmt::format("{:.0f}", p.tflops)});
+  }
+  const Device& device = probe.cluster.device;
+  return fmt::format("{}\n{}\n  memory {:.0f} GB/s · an operator starts every {:.1f} µs\n",
+                     emphasised(fmt::format("what {} reaches", device.name), Emphasis::kBold, colour),
+                     products.to_text({.indent = 2}), device.memory_bandwidth / 1e9, probe.launch_us);
+}
+
+Json device_json(const DeviceProbe& probe, const Cluster& cluster) {
+  Json json;
+  for (const auto& [key, value] : device_keys(cluster, preset_of(probe.on_gpu))) json[key] = Json::parse(value);
+  return json;
+}
+
+}  // namespace trireme::cli
