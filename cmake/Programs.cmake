@@ -30,6 +30,10 @@ if(LibTorch_FOUND)
     target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu
       $<TARGET_NAME_IF_EXISTS:trireme_cuda_parts>)
     trireme_link_torch(trireme_torch)
+    # Without OpenMP at::parallel_for is a plain call. libtorch brings the same library for its own operators.
+    set_source_files_properties(src/trireme/train/optimizer.cpp src/trireme/train/trainer_updates.cpp PROPERTIES
+      COMPILE_OPTIONS -fopenmp SKIP_PRECOMPILE_HEADERS ON)
+    target_link_libraries(trireme_torch PRIVATE gomp)
   endif()
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)

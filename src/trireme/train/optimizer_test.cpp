@@ -137,6 +137,25 @@ TEST(Optimizer, MastersThatLieApartChangeNoBit) {
   }
 }
 
+TEST(Optimizer, ThreadsChangeNoBit) {
+  const int threads = at::get_num_threads();
+  std::vector<torch::Tensor> found;
+  for (const int each : {1, 2, 3}) {
+    at::set_num_threads(each);
+    torch::manual_seed(5);
+    const torch::nn::Linear layer(777, 777);
+    ParameterStore store(*layer, torch::kFloat32);
+    Optimizer optimizer(config_of("adamw", 1e-2, 0.1, "all"), store);
+    for (int64_t step = 0; step < 2; ++step) {
+      optimizer.update([&](size_t share) { return torch::randn({store.shares()[share].count}); }, 1, 1e-2, step);
+    }
+    found.push_back(layer->weight.detach().clone());
+  }
+  at::set_num_threads(threads);
+  EXPECT_TRUE(torch::equal(found[0], found[1]));
+  EXPECT_TRUE(torch::equal(found[0], found[2]));
+}
+
 TEST(Optimizer, SgdIsLibtorchs) {
   for (const double momentum : {0.0, 0.9}) {
     for (const bool nesterov : {false, true}) {
