@@ -155,6 +155,9 @@ class Report(unittest.TestCase):
         refused = trireme("bench", "tensor", "--write-cluster", file, "--rules")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("leave out --rules", refused.stderr)
+        refused = trireme("bench", "tensor", "--device", "cuda")
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("--write-cluster", refused.stderr)
 
     def test_text_and_chart(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -52,7 +52,8 @@ void add_bench_tensor(CLI::App& bench) {
   command->add_option("--device", flags->device, "with --write-cluster: cpu or cuda")
       ->type_name("DEVICE")
       ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(cluster);
   command->footer(
       "Each operator on a small tensor: plain, as a mesh tensor replicated on one worker, and cut over two in a way\n"
       "that moves nothing, so that what is left is the cost of mesh tensors themselves.\n"
