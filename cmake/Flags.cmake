@@ -54,9 +54,11 @@ endforeach()
 
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE)
-  # Without these it would not cache what uses a precompiled header.
+  # Without the first it would not cache what uses a precompiled header; with the others a clone elsewhere finds what
+  # this one has compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${TRIREME_CCACHE}")
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${TRIREME_CCACHE}")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${TRIREME_CCACHE}")
 endif()

@@ -8,6 +8,9 @@ if(trireme_cli_sources)
   add_executable(trireme-program ${trireme_cli_sources})
   set_target_properties(trireme-program PROPERTIES OUTPUT_NAME trireme)
   target_link_libraries(trireme-program PRIVATE trireme trireme_inside CLI11::CLI11)
+  # Not by __FILE__: ccache makes it relative, or another clone's.
+  set_source_files_properties(src/trireme/cli/peer_python.cpp PROPERTIES
+    COMPILE_DEFINITIONS "TRIREME_BENCH_FOLDER=\"${PROJECT_SOURCE_DIR}/bench\"")
   add_dependencies(programs trireme-program)
 endif()
 if(TARGET trireme_mpi)

@@ -71,6 +71,17 @@ class Layouts(unittest.TestCase):
             ("dp=1,pp=2,schedule=zb-v", "ipc"), ("dp=2,pp=2", "ipc"), ("dp=1,pp=2", "nccl"))]
         self.check(cases + [("dp=1,tp=2", "dp=1,pp=2,tp=2", "ipc", ["--precision.compute=float32"], deep)])
 
+    def test_stages_of_different_shapes(self):
+        deep = GPT + ["--model.layers=6"]
+        cases = [("dp=1", layout, backend, ["--precision.compute=bfloat16", "--train.clip=0.1", *more], deep)
+                 for layout, backend, more in (
+                     ("stages=2x1+1x1", "ipc", []), ("stages=1x1+2x1,schedule=zb-h1", "ipc", []),
+                     ("stages=2x1+1x1", "nccl", []), ("stages=1x1+2x1+1x1", "ipc", ["--parallel.zero=2"]),
+                     ("stages=2x1+1x1", "ipc", ["--parallel.zero=3"]))]
+        cases += [("dp=1", f"stages={stages},sequence={sequence}", "ipc", ["--precision.compute=float32"], deep, "noise")
+                  for stages, sequence in (("1x2+1x1", "false"), ("2x1+1x2", "true"))]
+        self.check(cases)
+
     def losses(self, *arguments):
         """Of each step of a training."""
         folder = tempfile.mkdtemp()

@@ -37,7 +37,9 @@ class Layouts(PipelineTest):
                 ("dp=2,pp=2,schedule=zb-v", ["--checkpoint.spread=false"], "dp=2,pp=2,schedule=zb-v"),
                 ("dp=1,pp=2,interleave=2", ["--train.recompute=selective"], None),
                 ("dp=1,pp=2,schedule=gpipe", ["--parallel.split=1,3"], "dp=1,pp=2,schedule=gpipe"),
-                ("dp=1,pp=3,schedule=naive", ["--parallel.split=0-0,1-2,3-3"], "dp=1,pp=3,schedule=naive")]):
+                ("dp=1,pp=3,schedule=naive", ["--parallel.split=0-0,1-2,3-3"], "dp=1,pp=3,schedule=naive"),
+                ("stages=2x1+1x1", [], "stages=2x1+1x1,pp=2,schedule=1f1b"),
+                ("stages=1x1+2x1+1x1,schedule=zb-h1", ["--parallel.zero=1", "--checkpoint.spread=false"], None)]):
             with self.subTest(layout=layout, more=more):
                 result = self.train(f"run-{number}", layout, *more)
                 if name:

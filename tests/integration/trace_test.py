@@ -49,6 +49,14 @@ class Trace(unittest.TestCase):
             second = min(event["ts"] for event in computed if event["pid"] == 2 * replica + 1)
             self.assertGreater(second, first - 1000)
 
+    def test_stages_of_different_shapes(self):
+        report, events = self.traced("--parallel.stages=2x1,1x1")
+        self.assertEqual([step["step"] for step in report["steps"]], [3, 4])
+        forward = {rank: [event["name"] for event in events if event["pid"] == rank and event.get("cat") == "measured" and
+                          event["name"].startswith("Forward")] for rank in (0, 1, 2)}
+        self.assertEqual([len(forward[rank]) for rank in (0, 1, 2)], [2 * 2, 2 * 2, 2 * 4])
+        self.assertEqual({event["pid"] for event in events if event.get("cat") == "predicted"}, {0, 1, 2})
+
     def test_plain_data_parallelism(self):
         report, events = self.traced("--parallel.dp=2")
         self.assertEqual(len(report["steps"]), 4)

@@ -41,7 +41,7 @@ TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
        {std::pair{"float16", 1e-4}, {"bfloat16", 2e-3}, {"int8", 5e-3}, {"fp8_e4m3", 2e-2}}) {
     const Outcome outcome = train(compressed(method), 2, 8);
     EXPECT_NEAR(outcome.losses.back(), dense.losses.back(), bound * dense.losses.back()) << method;
-    EXPECT_NE(bits_of(outcome.losses), bits_of(dense.losses)) << method;
+    EXPECT_GT(largest_difference(outcome, dense), 0) << method;  // losses may round to the same
   }
 }
 

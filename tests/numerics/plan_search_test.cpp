@@ -1,5 +1,6 @@
 // The whole planner: what it chooses, what it says, what it refuses.
 // ctest: timeout=300
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -228,12 +229,54 @@ TEST(Plan, ImagesAndPerceptronsAreCut) {
   }
 }
 
-TEST(Plan, OneWithUnevenStagesIsNotApplied) {
-  Plan plan = make_plan(gpt(8, 1024, 64, {"--parallel.pp=2"}), find_cluster("a100-80gb"), 4);
-  plan.stages[0].dp = 1;
-  plan.stages[0].tp = 2;
-  Config config = gpt(8, 1024, 64);
-  EXPECT_NE(refusal([&] { apply_plan(plan, config); }).find("different shapes"), std::string::npos);
+TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
+  const Config given = gpt(8, 1024, 64);
+  const Cluster cluster = find_cluster("a100-80gb");
+  const Plan plan = make_plan(given, cluster, 7, {.uneven = true});
+  ASSERT_TRUE(plan.has_uneven_stages()) << plan.layout_text();
+  EXPECT_LT(plan.predicted.step_seconds, make_plan(given, cluster, 7).predicted.step_seconds);
+  const std::string text = plan_to_json(plan);
+  EXPECT_EQ(plan_from_json(text, "x"), plan);
+  Config config = given;
+  apply_plan(plan, config);
+  EXPECT_EQ(config.parallel.stages, plan.keys.stages);
+  EXPECT_EQ(check(config, 7).dp, plan.keys.dp);
+
+  const auto edited = [&](auto edit) {
+    Plan wrong = plan;
+    edit(wrong);
+    return refusal([&] { plan_from_json(plan_to_json(wrong), "plan.json"); });
+  };
+  EXPECT_NE(edited([](Plan& p) { p.keys.stages = "1x1,1x1"; }).find("its key parallel.stages is \"1x1,1x1\""),
+            std::string::npos);
+  EXPECT_NE(edited([](Plan& p) { p.keys.dp *= 3; }).find("lanes"), std::string::npos);
+  EXPECT_NE(edited([](Plan& p) { p.keys.split = "5,5"; }).find("its key parallel.split is \"5,5\""), std::string::npos);
+  EXPECT_NE(edited([](Plan& p) {
+              p.stages[0].dp = 7;
+              p.stages[0].tp = 7905747460161236407;  // 7 times that is 1, for who does not look
+            }).find("dp 7 x tp 7905747460161236407"),
+            std::string::npos);
+
+  Plan alike = make_plan(given, cluster, 4);
+  std::string older = plan_to_json(alike);
+  const size_t line = older.find("    \"parallel.stages\"");
+  older.erase(line, older.find('\n', line) + 1 - line);
+  EXPECT_EQ(plan_from_json(older, "before there were shapes"), alike);
+  alike.keys.stages = "2x1,2x1";
+  EXPECT_NE(refusal([&] { plan_from_json(plan_to_json(alike), "x"); }).find("its stages are alike"), std::string::npos);
+}
+
+/// What somebody has given stays, so there is less to find.
+TEST(Plan, StagesOfDifferentShapesLeaveGivenKeysAlone) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  for (const char* key : {"--parallel.pp=7", "--parallel.schedule=1f1b"}) {
+    const Plan plan = make_plan(gpt(8, 1024, 64, {key}), cluster, 7, {.uneven = true});
+    EXPECT_FALSE(plan.has_uneven_stages()) << key << ": " << plan.layout_text();
+  }
+  for (const int64_t samples : {1, 2, 4, 8}) {
+    const Config config = gpt(8, 1024, 64, {fmt::format("--train.micro_batch={}", samples)});
+    EXPECT_EQ(make_plan(config, cluster, 7, {.uneven = true}).keys.micro_batch, samples);
+  }
 }
 
 }  // namespace

@@ -19,9 +19,6 @@
 
 namespace trireme {
 
-// As the program does it: before MKL's first call.
-inline const int mkl_is_strict = setenv("MKL_CBWR", "AUTO,STRICT", 0);
-
 using Words = std::vector<std::string>;
 
 /// The presets, shrunk until a step takes milliseconds. 24 micro-batches in as many leaves: 1, 2, 3, 4, 6, 8 … workers.

@@ -18,6 +18,7 @@
 #include "trireme/cli/probe.h"
 #include "trireme/cli/written_files.h"
 #include "trireme/config/resolve.h"
+#include "trireme/config/stages.h"
 #include "trireme/observe/style.h"
 #include "trireme/simulate/cluster.h"
 
@@ -54,7 +55,10 @@ void check_device(const BenchTrainFlags& flags, const Config& config) {
 double measured_peak_tflops(const Config& config) {
   const std::optional<Cluster> cluster = measured_cluster(/*of_cores=*/false);
   if (!cluster) return 0;
-  const auto gpus = std::min<int64_t>(std::max<int64_t>(1, config.parallel.dp), cluster->devices_per_host);
+  const ParallelConfig& p = config.parallel;
+  const int64_t workers =
+      p.stages.empty() ? std::max<int64_t>(1, p.dp) * p.tp * p.pp : num_workers(stage_degrees(config));
+  const int64_t gpus = std::min<int64_t>(workers, cluster->devices_per_host);
   return cluster->device.peak(number_type(config.precision.compute)) / 1e12 * static_cast<double>(gpus);
 }
 

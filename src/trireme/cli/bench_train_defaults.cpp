@@ -42,7 +42,8 @@ ConfigArguments with_bench_defaults(const BenchTrainFlags& flags) {
   if (asked.train.device != "cuda") return arguments;
 
   std::vector<std::string> first;  // what the user says comes later, and counts
-  if (asked.parallel.dp < 0 && arguments.num_processes == 0) first.push_back("--parallel.dp=1");
+  if (asked.parallel.dp < 0 && arguments.num_processes == 0 && asked.parallel.stages.empty())
+    first.push_back("--parallel.dp=1");
   if (!has_model) {
     arguments.words.insert(arguments.words.begin(), first.begin(), first.end());
     const int workers = most_workers(flags, arguments);

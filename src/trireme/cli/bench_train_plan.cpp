@@ -43,6 +43,10 @@ class Planner {
   /// One worker with its share of the batch, the base of the scaling, and all workers.
   void plan_usual_layouts() {
     const BatchPlan batch = check(asked_, flags_.config.num_workers(asked_));
+    if (!asked_.parallel.stages.empty()) {  // no worker alone has a share of them
+      plan_.layouts.push_back(plan_.main = add("stages=" + asked_.parallel.stages, {}));
+      return;
+    }
     if (batch.dp > 1) {
       const int64_t share = batch.global_batch / batch.dp;
       Words words = {"--parallel.dp=1", fmt::format("--train.global_batch={}", share)};

@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/config/stages.h"
 
 namespace trireme::cli {
 
@@ -72,6 +73,7 @@ int ConfigArguments::num_workers(const Config& config) const {
     throw UsageError(fmt::format("parallel.{} = {} is not a number of workers", key, degree),
                      "1 or more; only parallel.dp may be -1");
   }
+  if (!p.stages.empty()) return static_cast<int>(trireme::num_workers(stage_degrees(config)));
   const int64_t others = p.tp * p.pp * p.cp * p.ep;
   if (p.dp > 0) return static_cast<int>(p.dp * others);
   // A model over several workers is enough for one machine, unless more are asked for.
@@ -101,7 +103,7 @@ std::vector<std::string> words_of_layout(std::string_view layout) {
 }
 
 std::vector<std::pair<std::string, std::string>> worker_environment(const Config& config) {
-  return {{"OMP_NUM_THREADS", fmt::format("{}", config.train.threads)}, {"MKL_CBWR", "AUTO,STRICT"}};
+  return {{"OMP_NUM_THREADS", fmt::format("{}", config.train.threads)}};
 }
 
 }  // namespace trireme::cli

@@ -24,8 +24,7 @@ std::string peer_python() {
 
 std::string peer_script(const std::string& name) {
   const fs::path folder = program_folder();
-  const fs::path tree = fs::path(__FILE__).parent_path() / "../../../bench";
-  for (const fs::path& place : {folder, folder / "../share/trireme", tree}) {
+  for (const fs::path& place : {folder, folder / "../share/trireme", fs::path(TRIREME_BENCH_FOLDER)}) {
     std::error_code ignored;
     const fs::path path = fs::weakly_canonical(place / name, ignored);
     if (fs::exists(path, ignored)) return path;

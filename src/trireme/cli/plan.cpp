@@ -62,7 +62,6 @@ std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& co
                      "give the cluster file of this machine (trireme bench train --write-cluster), or leave out --try");
   }
   if (kinds.size() > 1) throw UsageError("--try: this machine is of one kind", "leave out --try for a mix");
-  if (flags.uneven) throw UsageError("--try: the trainer does not run --uneven plans", "leave out one of the two");
   ConfigArguments arguments = flags.config;
   arguments.num_processes = static_cast<int>(gpus);
   PlanTrials trials = try_plans(arguments, config, report.finalists);
@@ -71,6 +70,7 @@ std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& co
     apply_plan(report.finalists[trials.best], chosen);
     PlanOptions options = options_of(flags);
     options.num_finalists = 0;
+    options.uneven = false;
     PlanReport again = explain_plan(chosen, cluster, gpus, options);
     again.runners_up = {{report.plan.layout_text(), report.simulation.step_seconds, report.simulation.memory_bytes()}};
     for (Alternative& other : report.runners_up) {
@@ -127,7 +127,7 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->type_name("KIND")
       ->check(CLI::IsMember({"auto", "flash", "unfused"}))
       ->capture_default_str();
-  command->add_flag("--uneven", flags->uneven, "stages may differ in shape; the trainer cannot run such a plan yet");
+  command->add_flag("--uneven", flags->uneven, "stages may differ in shape, where that is predicted to be faster");
   command->add_flag("--compress", flags->compression, "gradients may be compressed, which changes the numbers");
   command->add_option("--check", flags->check, "reads a plan instead, and says whether it is for this model")
       ->type_name("FILE");

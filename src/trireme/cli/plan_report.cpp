@@ -35,8 +35,13 @@ std::string drawing(const PlanReport& report) {
   const Simulation& s = report.simulation;
   constexpr int64_t kColumns = 32;
   const int64_t columns = std::min(kColumns, plan.world_size);
-  std::vector<Column> columns_shown = {
-      "stage", "layers", {"devices", Align::kLeft}, {"", Align::kLeft}, "dp x tp", "ms a micro-batch", "GB"};
+  std::vector<Column> columns_shown = {"stage",
+                                       "layers",
+                                       {"devices", Align::kLeft},
+                                       {"", Align::kLeft},
+                                       "dp x tp",
+                                       plan.has_uneven_stages() ? "ms a turn" : "ms a micro-batch",
+                                       "GB"};
   const bool is_mixed = !s.job.layout.full_layers.empty();
   if (is_mixed) columns_shown.emplace_back("activations");
   Table table(columns_shown);
@@ -125,7 +130,7 @@ std::string plan_text(const PlanReport& report) {
     }
     text += "\n" + helps.to_text({.bold_header = colour, .indent = 2});
   }
-  text += fmt::format("\n{} layouts, of which {} had to be simulated\n", format_count(report.num_candidates),
+  text += fmt::format("\n{} layouts, {} simulations\n", format_count(report.num_candidates),
                       format_count(report.num_simulated));
   return text;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/config/stages.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/plan.h"
 
@@ -20,10 +21,19 @@ std::string long_name(std::string_view key, const std::string& value) {
 }
 
 /// Replicas: as set, or what the other degrees leave of the devices.
-int64_t replicas_of(const ParallelConfig& p, int64_t gpus) {
+int64_t replicas_of(const Config& config, int64_t gpus) {
+  const ParallelConfig& p = config.parallel;
   for (const auto& [key, degree] : {std::pair{"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
     if (degree < 1)
       throw UsageError(fmt::format("parallel.{} = {} is not a number of ranks", key, degree), "1 or more");
+  }
+  if (!p.stages.empty()) {
+    const std::vector<StageDegrees> stages = stage_degrees(config);
+    if (gpus > 0 && gpus != num_workers(stages)) {
+      throw UsageError(fmt::format("stages {} are {} devices, but --gpus is {}", p.stages, num_workers(stages), gpus),
+                       fmt::format("give --gpus {}", num_workers(stages)));
+    }
+    return num_lanes(stages);
   }
   const int64_t others = p.tp * p.pp * p.cp;
   if (p.dp == 0) throw UsageError("parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
@@ -46,22 +56,16 @@ int64_t replicas_of(const ParallelConfig& p, int64_t gpus) {
 
 /// A plan file says model, batch and layout; types and the rest come from the other keys.
 Job job_of_plan(const Config& config, const SimulateFlags& flags, const std::vector<Cluster>& kinds) {
-  Plan plan = read_plan(config.parallel.plan);
+  const Plan plan = read_plan(config.parallel.plan);
   if (flags.gpus > 0 && flags.gpus != plan.world_size) {
     throw UsageError(
         fmt::format("{} is a plan for {} devices, but --gpus is {}", config.parallel.plan, plan.world_size, flags.gpus),
         "leave --gpus out, or plan anew: trireme plan");
   }
-  std::vector<StageShape> shapes;
-  if (plan.has_uneven_stages()) {  // no key says that, but the simulator knows it
-    for (const PlanStage& stage : plan.stages) shapes.push_back({stage.layers, stage.dp, stage.tp});
-    plan.stages.clear();
-  }
   Config planned = config;
   static_cast<ModelConfig&>(planned.model) = plan.model;
   apply_plan(plan, planned);
   Job job = trireme::job_of(planned);
-  if (!shapes.empty()) job.layout.stages = shapes;
   if (flags.attention != "auto") job.layout.flash = flags.attention == "flash";
   for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
   return job;
@@ -103,7 +107,7 @@ Job job_of(const Config& config, const SimulateFlags& flags, const std::string& 
   Job job = trireme::job_of(known);
   job.model.experts = flags.experts;
   job.model.active_experts = flags.active_experts;
-  job.layout.dp = replicas_of(config.parallel, flags.gpus);
+  job.layout.dp = replicas_of(config, flags.gpus);
   if (flags.attention != "auto") job.layout.flash = flags.attention == "flash";
   for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
   return job;

@@ -45,7 +45,8 @@ Shares shares_of(const Simulation& s) {
 }
 
 Json layout_json(const JobLayout& l) {
-  return {{"dp", l.dp},
+  return {{"stages", l.shapes_text()},
+          {"dp", l.dp},
           {"tp", l.tp},
           {"pp", l.pp},
           {"cp", l.cp},
@@ -68,8 +69,12 @@ Json memory_json(const RankMemory& m) {
 Json zero_json(const Simulation& s) {
   Json list = Json::array();
   JobLayout layout = s.job.layout;
+  double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
+  if (layout.has_uneven_stages()) {  // of the fullest rank
+    parameters = s.stages[static_cast<size_t>(s.fullest)].sum.parameters;
+    layout = layout.of_stage(static_cast<size_t>(s.fullest));
+  }
   const double replicas = static_cast<double>(layout.num_replicas());
-  const double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
   for (int zero = 0; zero <= 3; ++zero) {
     Json row = {{"zero", zero}};
     for (const bool float32 : {false, true}) {
@@ -149,11 +154,15 @@ std::string memory_text(const Simulation& s) {
                     fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
   }
   const StateBytes bytes = state_bytes(s.job.layout);
+  const bool uneven = s.job.layout.has_uneven_stages();
+  const JobLayout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
   return fmt::format(
-      "Memory of each rank of the pipeline, GB\n{}\nEach layer, a rank's share of one micro-batch\n{}\n"
-      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas\n{}",
-      ranks.to_text({.bold_header = colour, .indent = 2}), layers.to_text({.bold_header = colour, .indent = 2}),
-      bytes.sum(), bytes.weights, bytes.gradients, bytes.optimizer, s.job.layout.num_replicas(),
+      "Memory of each rank of the pipeline, GB\n{}\nEach layer, {} of one micro-batch\n{}\n"
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas{}\n{}",
+      ranks.to_text({.bold_header = colour, .indent = 2}),
+      uneven ? "before the ranks of its stage share it," : "a rank's share",
+      layers.to_text({.bold_header = colour, .indent = 2}), bytes.sum(), bytes.weights, bytes.gradients,
+      bytes.optimizer, fullest.num_replicas(), uneven ? " of the fullest stage" : "",
       stages.to_text({.bold_header = colour, .indent = 2}));
 }
 
@@ -168,9 +177,11 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   const RankMemory& full = s.ranks[static_cast<size_t>(s.fullest)].memory;
   std::string text = emphasised(
       fmt::format(
-          "{} parameters on {} x {} ({} a host): dp {}, tp {}, pp {}, cp {}{}, ZeRO-{}{}",
-          format_short_count(s.parameters), l.num_devices(), s.cluster.device.name, s.cluster.devices_per_host, l.dp,
-          l.tp, l.pp, l.cp, l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
+          "{} parameters on {} x {} ({} a host): {}{}, ZeRO-{}{}", format_short_count(s.parameters), l.num_devices(),
+          s.cluster.device.name, s.cluster.devices_per_host,
+          l.has_uneven_stages() ? "stages " + l.shapes_text()
+                                : fmt::format("dp {}, tp {}, pp {}, cp {}", l.dp, l.tp, l.pp, l.cp),
+          l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
           l.pp > 1 ? fmt::format(", {} of {} micro-batches", s.job.layout.schedule_name(), l.num_micro_batches()) : ""),
       Emphasis::kBold, colour);
   text += "\n\n";
@@ -242,12 +253,16 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
   Json stages = Json::array();
   for (size_t stage = 0; stage < s.stages.size(); ++stage) {
     const StageCost& cost = s.stages[stage];
+    const JobLayout own = s.job.layout.of_stage(stage);
+    const auto lanes = static_cast<double>(own.lanes);  // micro-batches of a turn
     stages.push_back({{"rank", s.schedule.rank_of_stage[stage]},
+                      {"dp", own.dp},
+                      {"tp", own.tp},
                       {"first_block", cost.blocks.first},
                       {"last_block", cost.blocks.last - 1},
-                      {"forward_seconds", cost.sum.forward},
-                      {"backward_seconds", cost.sum.backward_input},
-                      {"weight_seconds", cost.sum.backward_weight}});
+                      {"forward_seconds", cost.sum.forward / lanes},
+                      {"backward_seconds", cost.sum.backward_input / lanes},
+                      {"weight_seconds", cost.sum.backward_weight / lanes}});
   }
   json["stages"] = stages;
   if (!s.fits()) {

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/config/refusal.h"
 #include "trireme/program/reduction_tree.h"
 
 namespace trireme {
@@ -137,20 +138,17 @@ std::vector<int64_t> shares_of(const Config& config) {
   return shares;
 }
 
-int64_t BatchPlan::first_micro_batch(int64_t replica) const {
-  if (shares.empty()) return replica * accumulation;
-  int64_t first = 0;
-  for (int64_t before = 0; before < replica; ++before) first += shares[static_cast<size_t>(before)];
-  return first * (num_micro_batches / leaves);
-}
-
 BatchPlan plan_batch(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;
   BatchPlan plan;
   plan.global_batch = train.global_batch;
   plan.micro_batch = train.micro_batch;
   plan.dp = dp;
-  const std::string dp_text = fmt::format("dp = {} {}", dp, origin(config, "parallel.dp"));
+  const bool alike = config.parallel.stages.empty();
+  const std::string dp_text = alike ? fmt::format("dp = {} {}", dp, origin(config, "parallel.dp"))
+                                    : fmt::format("{} lanes, the least common multiple of the replicas of {}", dp,
+                                                  with_origin(config, "parallel.stages"));
+  const auto other_dp = [&] { return alike ? working_replicas(config) : ""; };
   const std::string batch_text = fmt::format("train.global_batch = {}", train.global_batch);
   const std::string micro_text = fmt::format("{} {}", train.micro_batch, origin(config, "train.micro_batch"));
   if (train.micro_batch > train.global_batch) {
@@ -160,7 +158,7 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
   const bool even = config.parallel.shares.empty();
   if (even && train.global_batch % dp != 0) {
     throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text),
-                     either(nearest_batches(config, dp), working_replicas(config)));
+                     either(nearest_batches(config, dp), other_dp()));
   }
   if (train.global_batch % train.micro_batch != 0) {
     throw UsageError(fmt::format("{} is not a number of micro-batches of {}", batch_text, micro_text),
@@ -171,10 +169,10 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
     // The replica's share in one micro-batch, or the largest part of it that is not above what was asked for.
     int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
     while (train.global_batch / dp % micro != 0) --micro;
-    throw UsageError(fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text,
-                                 plan.num_micro_batches, micro_text, dp_text),
-                     either(either(nearest_batches(config, dp), fmt::format("set train.micro_batch = {}", micro)),
-                            working_replicas(config)));
+    throw UsageError(
+        fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text, plan.num_micro_batches,
+                    micro_text, dp_text),
+        either(either(nearest_batches(config, dp), fmt::format("set train.micro_batch = {}", micro)), other_dp()));
   }
   plan.leaves = train.leaves > 0 ? train.leaves : derived_leaves(plan.num_micro_batches);
   const std::string leaves_text = fmt::format("train.leaves = {} ({})", plan.leaves,

@@ -14,6 +14,7 @@
 #include "trireme/config/recompute.h"
 #include "trireme/config/refusal.h"
 #include "trireme/config/server_check.h"
+#include "trireme/config/stages.h"
 
 namespace trireme {
 namespace {
@@ -109,7 +110,7 @@ void check_precision(const Config& config) {
 void check_parallel(const Config& config) {
   const int64_t tp = config.parallel.tp;
   if (tp > 1) check_tensor_parallel(config.model, tp);
-  if (config.parallel.sequence && tp == 1) {
+  if (config.parallel.sequence && tp == 1 && config.parallel.stages.empty()) {
     contradict(config, "parallel.sequence", "splits norms over the ranks of a model, but", "parallel.tp",
                "set parallel.tp to 2 or more");
   }
@@ -354,6 +355,16 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
     if (__builtin_mul_overflow(others, degree, &others))
       throw UsageError(text + " need more workers than there can be");
   }
+  if (!parallel.stages.empty()) {
+    const std::vector<StageDegrees> stages = stage_degrees(config);
+    if (num_workers(stages) == world_size) return num_lanes(stages);
+    throw UsageError(
+        fmt::format("{} needs {} workers, but there are {}", with_origin(config, "parallel.stages"),
+                    num_workers(stages), world_size),
+        fmt::format("start {} workers (--nproc {} on one machine), or take another layout: --parallel.stages= "
+                    "--parallel.pp=1",
+                    num_workers(stages), num_workers(stages)));
+  }
   if (parallel.dp == -1) {
     if (world_size % others == 0) return world_size / others;
     throw UsageError(fmt::format("{} workers cannot be split by {}", world_size, text),
@@ -397,6 +408,7 @@ BatchPlan check_sizes(const Config& config, int64_t world_size) {
   check_precision(config);
   check_run(config);
   check_parallel(config);
+  check_stage_degrees(config);
   check_pipeline(config);
   const BatchPlan plan = plan_batch(config, resolve_dp(config, world_size));
   check_own_schedule(config, plan);

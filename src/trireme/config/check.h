@@ -19,14 +19,9 @@ struct BatchPlan {
   int64_t micro_batch = 0;
   int64_t num_micro_batches = 0;  ///< of a step, over all replicas
   int64_t leaves = 0;
-  int64_t dp = 0;
+  int64_t dp = 0;                    ///< replicas; lanes where stages differ ([Note: Lanes])
   int64_t accumulation = 0;          ///< micro-batches of a step on one replica; with shares, of the one that has most
   std::vector<int64_t> shares = {};  ///< leaves of each replica; empty: equal
-
-  int64_t first_micro_batch(int64_t replica) const;
-  int64_t num_micro_batches_of(int64_t replica) const {
-    return first_micro_batch(replica + 1) - first_micro_batch(replica);
-  }
   bool operator==(const BatchPlan&) const = default;
 };
 

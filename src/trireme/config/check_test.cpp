@@ -113,8 +113,6 @@ TEST(Check, SharesAreSharesOfTheLeaves) {
   config.parallel.shares = "3, 1";
   const BatchPlan plan = plan_batch(config, 2);
   EXPECT_EQ(plan.shares, (std::vector<int64_t>{9, 3}));
-  EXPECT_EQ(plan.first_micro_batch(1), 18);
-  EXPECT_EQ(plan.num_micro_batches_of(1), 6);
   EXPECT_EQ(plan.accumulation, 18);
   const auto refusal = [&](const char* shares, int64_t dp) -> std::string {
     config.parallel.shares = shares;

@@ -89,6 +89,7 @@ struct ParallelConfig {
   int64_t interleave = 1;
   int64_t update_every = 0;             ///< 0: the schedule's own
   std::string split;                    ///< empty: by the layers' costs
+  std::string stages;                   ///< "2x1,1x2": dp x tp of each; empty: all alike
   std::string shares;                   ///< "3,1": of the batch, of each replica; empty: equal
   std::string plan;                     ///< empty: none
   std::string aggregation = "average";  ///< average, sum, adasum, server

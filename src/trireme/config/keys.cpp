@@ -119,6 +119,10 @@ std::vector<Key> make_keys() {
        "pipedream, pipedream-2bw: of a replica in an update; 0: 1, or as many as fill the pipeline"},
       {KEY(parallel, split), kAny,
        "layers of each stage, \"4,4\", \"4+4\" or \"0-3,4-7\"; empty: stages of equal cost"},
+      {KEY(parallel, stages), kAny,
+       "dp x tp of each stage of a pipeline, where they differ: \"2x1,1x2\" or \"2x1+1x2\"; empty: all alike. dp alone "
+       "changes no "
+       "bit"},
       {KEY(parallel, shares), kAny,
        "of the batch, of each replica, where some are faster: \"3,1\"; empty: equal. The numbers stay the same"},
       {KEY(parallel, plan), kAny,
@@ -202,7 +206,9 @@ const std::vector<Section>& sections() {
       {"data", "What it learns from."},
       {"train", "How long, in which batches, where."},
       {"optimizer", "How weights change."},
-      {"parallel", "How the work is split over workers. The product of dp, tp, pp and cp is their number."},
+      {"parallel",
+       "How the work is split over workers. The product of dp, tp, pp and cp is their number, unless there are "
+       "stages."},
       {"precision", "In which types it computes."},
       {"compression", "What is done to gradients before they travel."},
       {"server", "Parameter servers, with parallel.aggregation = \"server\"."},

@@ -135,6 +135,10 @@ void check_own_schedule(const Config& config, const BatchPlan& plan) {
                     plan.global_batch, plan.micro_batch, plan.dp),
         micro_batches_cure(plan, schedule.num_micro_batches));
   }
+  if (!parallel.stages.empty() && schedule.num_stages() != parallel.pp) {
+    contradict(config, "parallel.stages", "are one for each worker, but several have", "parallel.schedule",
+               "give each worker one stage in it");
+  }
   check_stages(config, schedule.num_stages(), 0);
   pipeline_split(config, schedule.num_stages());
   if (splits_backward(schedule)) refuse_halves(config);

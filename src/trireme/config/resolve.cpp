@@ -11,6 +11,7 @@
 #include "trireme/config/config_file.h"
 #include "trireme/config/key.h"
 #include "trireme/config/presets.h"
+#include "trireme/config/stages.h"
 #include "trireme/config/toml_text.h"
 #include "trireme/config/value.h"
 
@@ -111,6 +112,10 @@ void derive(Config& config, const std::string& file) {
   if (origins.is_default("model.tied")) {
     model.tied = !is_llama;
     origins.set("model.tied", std::string(kDerived));
+  }
+  if (!config.parallel.stages.empty() && origins.is_default("parallel.pp")) {
+    config.parallel.pp = std::ssize(stage_degrees(config));
+    origins.set("parallel.pp", std::string(kDerived));
   }
   // A preset's target is for the data that it was chosen on.
   if (!config.data.path.empty() && origins.of("train.target_loss").starts_with("preset ")) {

@@ -116,8 +116,7 @@ class Enumeration {
     if (layout.pp == 1) return put(given ? base_.layout.schedule : ScheduleKind::k1F1B, 1);
     const std::vector<ScheduleKind> kinds = given ? std::vector{base_.layout.schedule} : options_.schedules;
     for (const ScheduleKind kind : kinds) {
-      const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
-      if (splits && (layout.recompute == RecomputeKind::kSelective || layout.zero == 3)) continue;  // as the trainer
+      if (!goes_with(kind, layout)) continue;
       if (kind != ScheduleKind::kInterleaved) {
         put(kind, given_rounds && kind == ScheduleKind::k1F1B ? config_.parallel.interleave : 1);
         continue;
@@ -196,6 +195,11 @@ class Enumeration {
 bool is_given(const Config& config, std::string_view key) {
   const std::string& origin = config.origins.of(key);
   return origin != "default" && origin != "derived" && !origin.starts_with("preset");
+}
+
+bool goes_with(ScheduleKind kind, const JobLayout& layout) {
+  const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
+  return !splits || (layout.recompute != RecomputeKind::kSelective && layout.zero != 3);
 }
 
 std::vector<int64_t> divisors_of(int64_t n) {

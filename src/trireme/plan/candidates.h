@@ -22,6 +22,9 @@ std::vector<Candidate> all_candidates(const Config& config, const Cluster& clust
 /// Given on the command line or in a file, not by default or a preset.
 bool is_given(const Config& config, std::string_view key);
 
+/// Whether the trainer runs the schedule with the layout's recomputation and ZeRO stage.
+bool goes_with(ScheduleKind kind, const JobLayout& layout);
+
 /// n itself and what divides it, in order.
 std::vector<int64_t> divisors_of(int64_t n);
 

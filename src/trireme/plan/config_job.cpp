@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/recompute.h"
+#include "trireme/config/stages.h"
 #include "trireme/program/check.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/program/schedule_csv.h"
@@ -68,7 +69,7 @@ Job job_of(const Config& config) {
   l.cp = p.cp;
   l.ep = p.ep;
   l.zero = static_cast<int>(p.zero);
-  l.sequence = p.sequence && p.tp > 1;
+  l.sequence = p.sequence && (p.tp > 1 || !p.stages.empty());
   if (p.has_own_schedule()) {
     l.own_schedule = read_schedule(p.schedule);
     const PipelineShape shape{.schedule = *l.own_schedule};
@@ -106,6 +107,20 @@ Job job_of(const Config& config) {
   if (!p.split.empty() && p.pp > 1 && config.model.kind != ModelKind::kResNet) {
     const int layers = static_cast<int>(config.model.layers) + (config.model.is_language() ? 2 : 1);
     for (const LayerRange& range : partition_from_text(p.split, layers)) l.stages.push_back({.blocks = range});
+  }
+  if (const std::vector<StageDegrees> degrees = stage_degrees(config); !degrees.empty()) {
+    check_stage_degrees(config);
+    l.dp = num_lanes(degrees);
+    if (!l.stages.empty() && l.stages.size() != degrees.size()) {
+      throw UsageError(fmt::format("parallel.split = \"{}\" has {} stages, and parallel.stages = \"{}\" has {}",
+                                   p.split, l.stages.size(), p.stages, degrees.size()),
+                       "name the layers of each stage");
+    }
+    l.stages.resize(degrees.size());
+    for (size_t i = 0; i < degrees.size(); ++i) {
+      l.stages[i].dp = degrees[i].dp;
+      l.stages[i].tp = degrees[i].tp;
+    }
   }
   return job;
 }

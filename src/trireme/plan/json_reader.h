@@ -43,6 +43,7 @@ class JsonReader {
     }
     value = found->get<Value>();
   }
+  bool has(const char* name) const { return json_.contains(name); }
   const Json& part(const char* name) {
     known_.insert(name);
     const auto found = json_.find(name);

@@ -45,7 +45,7 @@ bool Plan::has_uneven_stages() const {
 std::string Plan::layout_text() const {
   std::string text;
   if (has_uneven_stages()) {
-    text = fmt::format("{} stages of different shapes ({})", stages.size(), keys.schedule);
+    text = fmt::format("stages {} ({})", keys.stages, keys.schedule);
   } else {
     text = fmt::format("dp {}, tp {}{}, pp {}", keys.dp, keys.tp, keys.sequence ? " with sequences" : "", keys.pp);
     if (keys.cp > 1) text += fmt::format(", cp {}", keys.cp);
@@ -123,10 +123,6 @@ void check_plan(const Plan& plan, const Config& config, int64_t world) {
 }
 
 void apply_plan(const Plan& plan, Config& config) {
-  if (plan.has_uneven_stages()) {
-    throw UsageError("the plan has stages of different shapes, which the trainer cannot run",
-                     "plan without --uneven: all stages are then alike");
-  }
   const auto set = [&](const char* name, const Value& value) {
     const Key& key = find_key(name, "the plan");
     if (get_value(config, key) == value) return;

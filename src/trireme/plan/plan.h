@@ -37,7 +37,7 @@ struct PlanPrediction {
 struct PlanKeys {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0, interleave = 1;
   bool sequence = false;
-  std::string schedule = "1f1b", split, shares;
+  std::string schedule = "1f1b", split, stages, shares;
   int64_t global_batch = 1, micro_batch = 1, leaves = 0;
   std::string recompute = "none", compression = "none";
   bool operator==(const PlanKeys&) const = default;
@@ -51,7 +51,7 @@ struct Plan {
   std::vector<PlanStage> stages;
   PlanPrediction predicted;
 
-  /// Stages differ in shape: no key of the trainer says that.
+  /// Stages differ in shape.
   bool has_uneven_stages() const;
   /// "dp 2, tp 8, pp 4 (1f1b), ZeRO-1, micro-batches of 1".
   std::string layout_text() const;
@@ -70,8 +70,7 @@ Plan read_plan(const std::filesystem::path& path);
 
 /// Whether the plan is for this model, batch and number of workers. Throws UsageError that names the difference.
 void check_plan(const Plan& plan, const Config& config, int64_t world);
-/// Sets the keys of the plan, as if somebody had given them. Throws UsageError for stages of different shapes, which no
-/// key says.
+/// Sets the keys of the plan, as if somebody had given them.
 void apply_plan(const Plan& plan, Config& config);
 
 }  // namespace trireme

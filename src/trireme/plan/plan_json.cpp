@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/config/stages.h"
 #include "trireme/plan/graph_plan_file.h"
 #include "trireme/plan/json_reader.h"
 #include "trireme/plan/plan_keys.h"
@@ -101,7 +102,13 @@ void check_stages(const Plan& plan, const JsonReader& read) {
                             next_device - 1));
     }
     next_device += stage.num_devices;
-    if (stage.dp < 1 || stage.tp < 1 || stage.dp * stage.tp * plan.keys.cp != stage.num_devices) {
+    const auto fits_in = [&](int64_t degree, int64_t& devices) {
+      const bool divides = degree >= 1 && devices % degree == 0;
+      if (divides) devices /= degree;
+      return divides;
+    };
+    int64_t left = stage.num_devices;
+    if (!fits_in(stage.dp, left) || !fits_in(stage.tp, left) || left != plan.keys.cp) {
       read.fail(fmt::format("stage {} has dp {} x tp {} on {} devices", i, stage.dp, stage.tp, stage.num_devices));
     }
     const bool last_round = static_cast<int64_t>(i) % plan.keys.pp == plan.keys.pp - 1;
@@ -119,7 +126,30 @@ void check_stages(const Plan& plan, const JsonReader& read) {
     read.fail(fmt::format("its stages end with layer {}, and the model with layer {}", next_layer - 1, layers - 1));
   }
   const PlanKeys& k = plan.keys;
-  if (!plan.has_uneven_stages() && (plan.stages[0].dp != k.dp || plan.stages[0].tp != k.tp)) {
+  if (!k.split.empty()) {
+    Partition layers_of_stages;
+    for (const PlanStage& stage : plan.stages) layers_of_stages.push_back(stage.layers);
+    if (partition_from_text(k.split, static_cast<int>(layers)) != layers_of_stages) {
+      read.fail(fmt::format("its stages have layers {}, and its key parallel.split is \"{}\"",
+                            partition_to_text(layers_of_stages), k.split),
+                "edit both");
+    }
+  }
+  if (plan.has_uneven_stages()) {
+    std::vector<StageDegrees> degrees;
+    for (const PlanStage& stage : plan.stages) degrees.push_back({stage.dp, stage.tp});
+    if (k.stages != stages_to_text(degrees)) {
+      read.fail(
+          fmt::format("its stages are {}, and its key parallel.stages is \"{}\"", stages_to_text(degrees), k.stages),
+          "edit both");
+    }
+    if (k.dp != num_lanes(degrees) || k.tp != 1) {
+      read.fail(fmt::format("its stages have {} lanes, and its keys dp {} x tp {}", num_lanes(degrees), k.dp, k.tp),
+                fmt::format("set parallel.dp to {} and parallel.tp to 1", num_lanes(degrees)));
+    }
+  } else if (!k.stages.empty()) {
+    read.fail(fmt::format("its stages are alike, and its key parallel.stages is \"{}\"", k.stages), "leave that empty");
+  } else if (plan.stages[0].dp != k.dp || plan.stages[0].tp != k.tp) {
     read.fail(fmt::format("its stages have dp {} x tp {}, and its keys dp {} x tp {}", plan.stages[0].dp,
                           plan.stages[0].tp, k.dp, k.tp));
   }
@@ -165,7 +195,9 @@ Plan plan_from_json(std::string_view text, const std::string& name) {
   visit_model(plan.model, [&](const char* field, auto& value) { model(field, value); });
   model.finish();
   JsonReader keys(read.part("keys"), name, "keys");
-  visit_keys(plan.keys, [&](const char* field, auto& value) { keys(field, value); });
+  visit_keys(plan.keys, [&](const char* field, auto& value) {
+    if (field != std::string_view("parallel.stages") || keys.has(field)) keys(field, value);  // older plans have none
+  });
   keys.finish();
   const Json& stages = read.part("stages");
   if (!stages.is_array()) read.fail("its \"stages\" are no list");

@@ -18,6 +18,7 @@ void visit_keys(Keys& k, Visit visit) {
   visit("parallel.schedule", k.schedule);
   visit("parallel.interleave", k.interleave);
   visit("parallel.split", k.split);
+  visit("parallel.stages", k.stages);
   visit("parallel.shares", k.shares);
   visit("train.global_batch", k.global_batch);
   visit("train.micro_batch", k.micro_batch);

@@ -20,6 +20,8 @@ std::string recompute_text(const JobLayout& layout) {
   return ranges.empty() ? "none" : join(ranges, ",");
 }
 
+}  // namespace
+
 PlanKeys keys_of(const Candidate& candidate) {
   const JobLayout& l = candidate.job.layout;
   PlanKeys k;
@@ -35,9 +37,12 @@ PlanKeys keys_of(const Candidate& candidate) {
   k.global_batch = l.global_batch;
   k.micro_batch = l.micro_batch;
   k.recompute = recompute_text(l);
+  k.stages = l.shapes_text();
   k.compression = candidate.compression;
   return k;
 }
+
+namespace {
 
 /// Layers of each stage, as the trainer counts them.
 Partition layers_of_stages(const Config& config, const Cluster& cluster, const Graph& graph, const Simulation& s) {
@@ -47,6 +52,10 @@ Partition layers_of_stages(const Config& config, const Cluster& cluster, const G
   // The simulator counts convolutions, the trainer blocks of them.
   PartitionProblem problem{.num_stages = static_cast<int>(cut.size()), .costs = {}};
   problem.costs = plan_operators({&graph, cluster, {{1}}, {.type = s.job.layout.compute}}).layer_seconds;
+  const JobLayout& layout = s.job.layout;
+  for (size_t i = 0; layout.has_uneven_stages() && i < cut.size(); ++i) {
+    problem.speeds.push_back(static_cast<double>(layout.of_stage(i).dp * layout.of_stage(i).tp));
+  }
   return partition(problem);
 }
 
@@ -116,7 +125,7 @@ Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& cand
     }
     plan.stages.push_back(std::move(stage));
   }
-  const bool says_split = l.pp > 1 && config.model.kind != ModelKind::kResNet && !plan.has_uneven_stages();
+  const bool says_split = l.pp > 1 && config.model.kind != ModelKind::kResNet;
   if (says_split) plan.keys.split = partition_to_text(cut);
   return plan;
 }

@@ -9,6 +9,9 @@ namespace trireme {
 /// `simulation` is of the candidate on the cluster.
 Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& candidate, const Simulation& simulation);
 
+/// As a plan of it has them, but for parallel.split.
+PlanKeys keys_of(const Candidate& candidate);
+
 /// As Plan::layout_text(), without making the plan.
 std::string layout_text_of(const Candidate& candidate);
 

@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/config/stages.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/plan_writer.h"
@@ -76,7 +77,6 @@ class Searcher {
     PlanReport report;
     std::optional<Found> uneven = try_uneven();
     if (uneven && options_.uneven && uneven->simulation.step_seconds < found_[0].simulation.step_seconds) {
-      report.runners_up.push_back(alternative(found_[0]));
       found_.insert(found_.begin(), std::move(*uneven));
     } else if (uneven && uneven->simulation.step_seconds < (1 - kAsGood) * found_[0].simulation.step_seconds) {
       report.uneven = alternative(*uneven);
@@ -84,10 +84,10 @@ class Searcher {
     const Found& best = found_[0];
     report.plan = plan_of(config_, cluster_, best.candidate, best.simulation);
     report.simulation = best.simulation;
-    std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+    std::set<std::tuple<int64_t, int64_t, int64_t, std::string>> seen;
     const auto degrees = [](const Found& f) {
       const JobLayout& l = f.candidate.job.layout;
-      return std::tuple(l.dp, l.tp, l.pp);
+      return std::tuple(l.dp, l.tp, l.pp, l.shapes_text());
     };
     seen.insert(degrees(best));
     report.finalists.push_back(report.plan);
@@ -99,7 +99,7 @@ class Searcher {
       if (is_named) report.runners_up.push_back(alternative(other));
       if (is_finalist) report.finalists.push_back(plan_of(config_, cluster_, other.candidate, other.simulation));
     }
-    report.num_candidates = static_cast<int64_t>(candidates_.size());
+    report.num_candidates = static_cast<int64_t>(candidates_.size() + num_uneven_);
     if (options_.explain) {
       report.binding = binding(best);
       add_helps(report);
@@ -201,7 +201,8 @@ class Searcher {
   std::optional<Found> try_uneven() {
     std::optional<Found> best;
     if (devices_ < 2 || config_.model.kind == ModelKind::kResNet) return best;
-    for (const char* key : {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split"}) {
+    for (const char* key :
+         {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split", "parallel.interleave"}) {
       if (is_given(config_, key)) return best;
     }
     std::set<std::tuple<int64_t, RecomputeKind, int>> tried;
@@ -209,18 +210,40 @@ class Searcher {
       const Job& job = found.candidate.job;
       if (job.layout.cp > 1 || tried.size() == kUnevenTries) break;
       const int64_t samples = job.layout.micro_batch * job.layout.dp;
+      if (found.candidate.compression != "none") continue;  // which is for replicas that are alike
       if (!tried.emplace(samples, job.layout.recompute, job.layout.zero).second) continue;
       const Graph graph = graph_for(config_, job, cluster_, samples);
       const std::optional<JobLayout> layout = plan_uneven({&graph, job, cluster_, devices_});
       if (!layout || !layout->has_uneven_stages()) continue;
+      if (is_given(config_, "train.micro_batch") && layout->micro_batch != config_.train.micro_batch) continue;
       Candidate candidate = found.candidate;
-      candidate.job.layout = *layout;
-      std::optional<Simulation> simulation = simulate_it(candidate.job);
-      if (!simulation || !simulation->fits()) continue;
-      if (best && best->simulation.step_seconds <= simulation->step_seconds) continue;
-      best = Found{candidate, std::move(*simulation)};
+      for (const ScheduleKind kind : options_.schedules) {
+        candidate.job.layout = *layout;
+        candidate.job.layout.schedule = kind;
+        if (!goes_with(kind, *layout) || !trains(candidate)) continue;
+        ++num_uneven_;
+        std::optional<Simulation> simulation = simulate_it(candidate.job);
+        if (!simulation || !simulation->fits()) continue;
+        if (best && best->simulation.step_seconds <= simulation->step_seconds) continue;
+        best = Found{candidate, std::move(*simulation)};
+      }
     }
     return best;
+  }
+
+  /// Whether the rest of the configuration goes with stages of different shapes.
+  bool trains(const Candidate& candidate) const {
+    Config planned = config_;
+    const PlanKeys keys = keys_of(candidate);
+    planned.parallel.stages = keys.stages;
+    planned.parallel.schedule = keys.schedule;
+    planned.parallel.pp = keys.pp;
+    try {
+      check_stage_degrees(planned);
+      return true;
+    } catch (const UsageError&) {
+      return false;
+    }
   }
 
   Alternative alternative(const Found& found) const {
@@ -357,7 +380,7 @@ class Searcher {
   std::vector<Candidate> candidates_;
   std::vector<Found> found_;
   double best_seconds_ = 1e300, best_unfit_ = 1e300;
-  size_t simulated_ = 0;
+  size_t simulated_ = 0, num_uneven_ = 0;
 };
 
 }  // namespace
@@ -367,6 +390,11 @@ PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t nu
     throw UsageError(
         fmt::format("parallel.schedule = \"{}\": the planner chooses among named schedules", config.parallel.schedule),
         "leave parallel.schedule to it, or simulate yours with trireme simulate");
+  }
+  if (!config.parallel.stages.empty()) {
+    throw UsageError(
+        fmt::format("parallel.stages = \"{}\": the planner chooses shapes of stages itself", config.parallel.stages),
+        "leave parallel.stages to it (--uneven), or simulate yours with trireme simulate");
   }
   Searcher searcher(config, cluster, num_devices, options);
   searcher.run();

@@ -1,6 +1,7 @@
 #include "trireme/plan/uneven.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/simulate/memory_model.h"
 
@@ -92,8 +93,13 @@ class Planner {
           {{groups_[at(stage.layers.first)], groups_[at(stage.layers.last)]}, variant.dp, variant.tp});
     }
     layout.pp = count;
-    layout.dp = layout.stages[0].dp;
-    layout.tp = layout.stages[0].tp;
+    const auto is_first = [&](const StageShape& stage) {
+      return stage.dp == layout.stages[0].dp && stage.tp == layout.stages[0].tp;
+    };
+    const bool alike = std::all_of(layout.stages.begin(), layout.stages.end(), is_first);
+    layout.dp = 1;
+    for (const StageShape& stage : layout.stages) layout.dp = std::lcm(layout.dp, stage.dp);
+    layout.tp = alike ? layout.stages[0].tp : 1;
     layout.micro_batch = samples / layout.dp;
     layout.sequence = false;
     return layout;

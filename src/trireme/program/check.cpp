@@ -19,19 +19,23 @@ void check_alike(const std::vector<Program>& programs, int num_leaves) {
     throw Error(fmt::format("{} micro-batches in {} updates of {} leaves do not divide", first.num_micro_batches,
                             first.num_updates, num_leaves));
   }
-  if (programs.size() != num_pipelines * static_cast<size_t>(first.num_ranks)) {
-    throw Error(
-        fmt::format("{} programs for {} replicas of {} ranks", programs.size(), first.num_ranks, num_pipelines));
+  if (programs.size() != ProgramPlaces(first).count()) {
+    throw Error(fmt::format("{} programs for {} of a pipeline of {} ranks", programs.size(),
+                            first.replicas_of_rank.empty() ? fmt::format("{} replicas", first.num_ranks)
+                                                           : fmt::format("{} lanes", first.num_lanes()),
+                            num_pipelines));
   }
-  for (size_t rank = 0; rank < programs.size(); ++rank) {
-    const Program& program = programs[rank];
-    const Program& alike = programs[rank % num_pipelines];
+  const ProgramPlaces places(first);
+  for (size_t number = 0; number < programs.size(); ++number) {
+    const Program& program = programs[number];
+    const int rank = places.rank_of(number);
+    const Program& alike = programs[places.number_of(rank, 0)];
     if (program.num_groups != alike.num_groups || program.groups_of_stage.size() != program.rank_of_stage.size() ||
         program.groups_of_stage != first.groups_of_stage || program.num_micro_batches != first.num_micro_batches ||
-        program.across != first.across || program.num_updates != first.num_updates ||
-        program.rank_of_stage != first.rank_of_stage ||
-        static_cast<size_t>(program.pipeline_rank) != rank % num_pipelines) {
-      throw Error(fmt::format("program of rank {}: it is made for another layout than that of rank 0", rank));
+        program.across != alike.across || program.num_updates != first.num_updates ||
+        program.rank_of_stage != first.rank_of_stage || program.replicas_of_rank != first.replicas_of_rank ||
+        program.num_ranks != first.replicas_of(rank) || program.pipeline_rank != rank) {
+      throw Error(fmt::format("program of rank {}: it is made for another layout than that of rank 0", number));
     }
   }
 }
@@ -44,12 +48,14 @@ CheckReport check_programs(const std::vector<Program>& programs, int num_leaves,
   const SumTree tree(first.num_micro_batches / first.num_updates, num_leaves);
   Channels channels;
   std::deque<Replicas> replicas;
-  for (int i = 0; i < first.num_pipeline_ranks; ++i) replicas.emplace_back(first.num_ranks, tree, first.across);
+  const ProgramPlaces places(first);
+  for (int rank = 0; rank < first.num_pipeline_ranks; ++rank) {
+    replicas.emplace_back(first.replicas_of(rank), tree, programs[places.number_of(rank, 0)].across);
+  }
   std::deque<RankCheck> ranks;
   for (size_t i = 0; i < programs.size(); ++i) {
-    const auto rank = static_cast<int>(i);
-    ranks.emplace_back(programs[i], rank, rank / first.num_pipeline_ranks, tree, channels,
-                       replicas[static_cast<size_t>(programs[i].pipeline_rank)], options);
+    ranks.emplace_back(programs[i], i, places, tree, channels, replicas[static_cast<size_t>(programs[i].pipeline_rank)],
+                       options);
   }
   for (bool moved = true; moved;) {
     moved = false;

@@ -19,12 +19,34 @@ class RankError : public Error {
 
 }  // namespace
 
-RankCheck::RankCheck(const Program& program, int rank, int replica, const SumTree& tree, Channels& channels,
-                     Replicas& replicas, const CheckOptions& options)
+ProgramPlaces::ProgramPlaces(const Program& any) {
+  const auto add = [this](int rank, int replica) {
+    rank_of_.push_back(rank);
+    replica_of_.push_back(replica);
+  };
+  if (any.replicas_of_rank.empty()) {
+    for (int replica = 0; replica < any.num_ranks; ++replica) {
+      for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) add(rank, replica);
+    }
+    return;
+  }
+  for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) {
+    for (int replica = 0; replica < any.replicas_of(rank); ++replica) add(rank, replica);
+  }
+}
+
+size_t ProgramPlaces::number_of(int rank, int replica) const {
+  size_t number = 0;
+  while (rank_of_[number] != rank || replica_of_[number] != replica) ++number;
+  return number;
+}
+
+RankCheck::RankCheck(const Program& program, size_t number, const ProgramPlaces& places, const SumTree& tree,
+                     Channels& channels, Replicas& replicas, const CheckOptions& options)
     : program_(program),
-      rank_(rank),
-      replica_(replica),
-      first_rank_(rank - program.pipeline_rank),
+      places_(places),
+      rank_(static_cast<int>(number)),
+      replica_(places.replica_of(number)),
       tree_(tree),
       channels_(channels),
       replicas_(replicas),
@@ -64,6 +86,11 @@ std::string RankCheck::waits_for() const {
                      waiting_for_);
 }
 
+int RankCheck::holder(int pipeline_rank, int micro_batch) const {
+  const int replica = program_.replicas_of_rank.empty() ? replica_ : program_.replica_with(micro_batch, pipeline_rank);
+  return static_cast<int>(places_.number_of(pipeline_rank, replica));
+}
+
 RankCheck::Stage& RankCheck::stage_of(const Instruction& instruction) {
   for (Stage& stage : stages_) {
     if (stage.number == instruction.stage) return stage;
@@ -88,7 +115,7 @@ bool RankCheck::has_arrived(const Instruction& instruction, bool gradient, bool 
   }
   require(posted, gradient ? "its RecvGradient is missing" : "its RecvActivation is missing");
   const PipelineMessage message{gradient, instruction.stage, instruction.micro_batch};
-  const int from = first_rank_ + program_.owner_of(source);
+  const int from = holder(program_.owner_of(source), instruction.micro_batch);
   const std::vector<PipelineMessage>& sent = channels_.between(from, rank_).sent;
   if (std::find(sent.rbegin(), sent.rend(), message) != sent.rend()) return true;
   waiting_for_ = fmt::format("{}, which rank {} has not sent", message.to_string(), from);
@@ -222,7 +249,7 @@ bool RankCheck::send(const Instruction& instruction) {
   require(gradient ? work.input_gradient : work.forwarded && !work.freed, "what it sends is not there");
   bool& sent = gradient ? work.sent_gradient : work.sent_activation;
   require(!sent, "it is sent twice");
-  const int to = rank_ + instruction.peer;
+  const int to = holder(program_.pipeline_rank + instruction.peer, instruction.micro_batch);
   const Channel& channel = channels_.between(rank_, to);
   if (channel.sent.size() >= channel.posted.size() + at(options_.sends_under_way)) {
     waiting_for_ = fmt::format("rank {} to receive what was sent before it", to);
@@ -243,7 +270,7 @@ void RankCheck::receive(const Instruction& instruction) {
   bool& posted = gradient ? work.posted_gradient : work.posted_activation;
   require(!posted, "it is received twice");
   posted = true;
-  channels_.post(rank_ + instruction.peer, rank_, message_of(instruction));
+  channels_.post(holder(program_.owner_of(source), instruction.micro_batch), rank_, message_of(instruction));
 }
 
 void RankCheck::finish() {

@@ -8,10 +8,23 @@
 
 namespace trireme {
 
+/// Where each program stands among all: replica by replica; where ranks differ in their replicas, rank by rank.
+class ProgramPlaces {
+ public:
+  explicit ProgramPlaces(const Program& any);
+  size_t count() const { return rank_of_.size(); }
+  int rank_of(size_t number) const { return rank_of_[number]; }  ///< along the pipeline
+  int replica_of(size_t number) const { return replica_of_[number]; }
+  size_t number_of(int rank, int replica) const;
+
+ private:
+  std::vector<int> rank_of_, replica_of_;
+};
+
 class RankCheck {
  public:
-  RankCheck(const Program& program, int rank, int replica, const SumTree& tree, Channels& channels, Replicas& replicas,
-            const CheckOptions& options);
+  RankCheck(const Program& program, size_t number, const ProgramPlaces& places, const SumTree& tree, Channels& channels,
+            Replicas& replicas, const CheckOptions& options);
 
   /// As far as it can; true if it got on. Throws Error.
   bool advance();
@@ -43,6 +56,8 @@ class RankCheck {
   void require(bool truth, const char* cause) const {
     if (!truth) fail(cause);
   }
+  /// The other end of a message to or from that rank of the pipeline.
+  int holder(int pipeline_rank, int micro_batch) const;
   Stage& stage_of(const Instruction& instruction);
   Work& work_of(const Instruction& instruction);
   /// Whether the message has been sent, where one is needed; fails where it is not received.
@@ -63,7 +78,8 @@ class RankCheck {
   void update(Stage& stage);
 
   const Program& program_;
-  const int rank_, replica_, first_rank_;  ///< first_rank_: where the replica's pipeline begins
+  const ProgramPlaces& places_;
+  const int rank_, replica_;  ///< rank_: of all programs
   const SumTree& tree_;
   Channels& channels_;
   Replicas& replicas_;

@@ -46,6 +46,11 @@ void check(const DataParallelShape& shape, int rank) {
                     shape.num_leaves, shape.num_ranks),
         "leaves must divide micro-batches, and ranks must divide leaves or have shares that add up to them");
   }
+  const LeafRange own = rank < 0 || rank >= shape.num_ranks ? LeafRange() : leaves_of(shape, rank);
+  if (shape.lanes < 1 || (own.last - own.first) % shape.lanes != 0) {
+    throw UsageError(
+        fmt::format("{} leaves of a rank cannot be split over {} lanes", own.last - own.first, shape.lanes));
+  }
   if (rank < 0 || rank >= shape.num_ranks) {
     throw UsageError(fmt::format("rank {} is outside of 0 … {}", rank, shape.num_ranks - 1));
   }
@@ -55,7 +60,7 @@ void check(const DataParallelShape& shape, int rank) {
 
 DataParallelSums sums_of(const DataParallelShape& shape, int rank) {
   check(shape, rank);
-  return {schedule_leaves(shape.num_leaves, leaves_of(shape, rank)), sum_across_ranks(shape)};
+  return {schedule_leaves(shape.num_leaves, leaves_of(shape, rank), shape.lanes), sum_across_ranks(shape)};
 }
 
 Program lower_data_parallel(const DataParallelShape& shape, int rank) {

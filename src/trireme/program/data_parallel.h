@@ -11,6 +11,7 @@ struct DataParallelShape {
   int num_ranks = 1;
   int num_groups = 1;            ///< of gradients, in the order in which the backward pass fills them
   std::vector<int> shares = {};  ///< leaves of each rank; empty: equal
+  int lanes = 1;                 ///< of a rank, which has equal leaves in each; for sums_of() alone
 };
 
 /// Which leaves a rank sums, in which slots, and how the ranks' sums become one.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "trireme/program/text.h"
 
 namespace trireme {
@@ -40,6 +42,17 @@ std::vector<int> Program::own_stages() const {
 
 int Program::owner_of(int stage) const {
   return !is_pipeline() || stage < 0 || stage >= num_stages() ? -1 : rank_of_stage[static_cast<size_t>(stage)];
+}
+
+int Program::num_lanes() const {
+  if (replicas_of_rank.empty()) return num_ranks;
+  return std::accumulate(replicas_of_rank.begin(), replicas_of_rank.end(), 1,
+                         [](int lanes, int replicas) { return std::lcm(lanes, replicas); });
+}
+
+int Program::replica_with(int micro_batch, int rank) const {
+  const int lanes = num_lanes(), per_update = num_micro_batches / num_updates / lanes;
+  return micro_batch / per_update % lanes / (lanes / replicas_of(rank));
 }
 
 size_t Program::end_of_group_instructions(size_t at) const {

@@ -10,6 +10,16 @@
 // sent stays with the sender until it has gone. Messages from one rank to another are received in the order in which
 // they are sent, whatever they carry, so that any transport will do. Peers are given as offsets along the pipeline axis
 // of the mesh; so the list of one rank serves all its replicas, but for the numbers of their micro-batches.
+//
+// [Note: Lanes]
+// Stages may have different numbers of replicas. Then micro-batches are numbered as for the least common multiple of
+// them, so many *lanes*; a rank with fewer replicas beside it has several lanes, and does what each would do, one lane
+// after the other, at every turn of the schedule. So every number comes about as it would with as many replicas as
+// lanes, and a message goes to whoever has its lane:
+//
+//   stage 0, two replicas   [lane 0]  [lane 1]         micro-batches 0 1 2 3 in lane 0, 4 5 6 7 in lane 1
+//                               \       /              rank 0: F0 F1 …   rank 1: F4 F5 …
+//   stage 1, one             [lanes 0 and 1]           rank 2: F0 F4 B0 B4 F1 F5 …
 #pragma once
 
 #include <compare>
@@ -98,6 +108,8 @@ struct Program {
   int num_updates = 1;               ///< of the weights, each over equally many micro-batches
   std::vector<int> rank_of_stage;    ///< pipeline ranks; empty: no pipeline
   std::vector<int> groups_of_stage;  ///< how many
+  /// Of the ranks of the pipeline, where they differ ([Note: Lanes]); empty: num_ranks of each.
+  std::vector<int> replicas_of_rank = {};
 
   bool is_pipeline() const { return !rank_of_stage.empty(); }
   int num_stages() const { return is_pipeline() ? static_cast<int>(rank_of_stage.size()) : 1; }
@@ -110,6 +122,14 @@ struct Program {
   /// Behind the instructions with a group that begin at `at`: those that may run during the pass before them.
   size_t end_of_group_instructions(size_t at) const;
   int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
+
+  int replicas_of(int rank) const {
+    return replicas_of_rank.empty() ? num_ranks : replicas_of_rank[static_cast<size_t>(rank)];
+  }
+  /// [Note: Lanes]: as many as replicas where these are alike.
+  int num_lanes() const;
+  /// Which replica of a rank of the pipeline has a micro-batch.
+  int replica_with(int micro_batch, int rank) const;
 
   /// One instruction a line.
   std::string to_string() const;

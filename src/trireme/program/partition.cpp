@@ -35,6 +35,7 @@ void check(const PartitionProblem& problem) {
   right_length("bytes", problem.bytes.size(), num_layers);
   right_length("activation bytes", problem.activation_bytes.size(), num_layers);
   right_length("micro-batches in flight", problem.in_flight.size(), at(problem.num_stages));
+  right_length("speeds", problem.speeds.size(), at(problem.num_stages));
   for (size_t i = 0; i < num_layers; ++i) {
     if (std::isfinite(problem.costs[i]) && problem.costs[i] >= 0) continue;
     throw UsageError(fmt::format("layer {} costs {}", i, problem.costs[i]), "a cost is a number of 0 or more");
@@ -57,7 +58,10 @@ class Stages {
         bytes_(sums_before(problem.bytes, problem.costs.size())),
         activations_(sums_before(problem.activation_bytes, problem.costs.size())) {}
 
-  double cost(int first, int last) const { return costs_[at(last)] - costs_[at(first)]; }
+  double cost(int stage, int first, int last) const {
+    const double cost = costs_[at(last)] - costs_[at(first)];
+    return problem_.speeds.empty() ? cost : cost / problem_.speeds[at(stage)];
+  }
   double memory(int stage, int first, int last) const {
     const double in_flight = problem_.in_flight.empty() ? 1 : problem_.in_flight[at(stage)];
     return static_cast<double>(bytes_[at(last)] - bytes_[at(first)]) +
@@ -112,7 +116,9 @@ Partition partition(const PartitionProblem& problem) {
 
   const auto fastest = cut(
       num_layers, problem.num_stages,
-      [&](int stage, int first, int last) { return fits(stage, first, last) ? stages.cost(first, last) : kNever; },
+      [&](int stage, int first, int last) {
+        return fits(stage, first, last) ? stages.cost(stage, first, last) : kNever;
+      },
       largest);
   if (!fastest) {
     const auto smallest = cut(
@@ -129,11 +135,14 @@ Partition partition(const PartitionProblem& problem) {
                                  format_bytes(static_cast<uint64_t>(std::ceil(least)))));
   }
   double most = 0;
-  for (const LayerRange& range : *fastest) most = std::max(most, stages.cost(range.first, range.last));
+  for (int stage = 0; stage < problem.num_stages; ++stage) {
+    const LayerRange& range = (*fastest)[at(stage)];
+    most = std::max(most, stages.cost(stage, range.first, range.last));
+  }
   const auto alike = cut(
       num_layers, problem.num_stages,
       [&](int stage, int first, int last) {
-        const double cost = stages.cost(first, last);
+        const double cost = stages.cost(stage, first, last);
         return cost <= most && fits(stage, first, last) ? cost * cost : kNever;
       },
       [](double a, double b) { return a + b; });
@@ -180,7 +189,7 @@ Partition partition_from_text(std::string_view text, int num_layers) {
 
 Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage) {
   Partition best = partition(problem);
-  if (problem.limit_bytes > 0) return best;  // cuts that keep it are few
+  if (problem.limit_bytes > 0 || !problem.speeds.empty()) return best;  // cuts that keep a limit are few
   // The slowest stage, then the squares of what ranks have: less of either is better.
   const auto score = [&](const Partition& stages) {
     std::map<int, double> of_rank;

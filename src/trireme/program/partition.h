@@ -20,7 +20,8 @@ using Partition = std::vector<LayerRange>;
 
 struct PartitionProblem {
   int num_stages = 1;
-  std::vector<double> costs;  ///< of each layer: measured times, parameters, or what the user thinks of it
+  std::vector<double> costs;        ///< of each layer: measured times, parameters, or what the user thinks of it
+  std::vector<double> speeds = {};  ///< of each stage, where some have more devices; empty: alike
   // Memory, where it is limited: a stage holds the bytes of its layers, and their activations of several micro-batches.
   std::vector<uint64_t> bytes = {};             ///< of each layer: weights, gradients, optimizer; empty: 0
   std::vector<uint64_t> activation_bytes = {};  ///< of each layer and micro-batch; empty: 0

@@ -104,6 +104,12 @@ TEST(Partition, BalancesEqualLayers) {
   EXPECT_EQ(partition_to_text(partition({.num_stages = 2, .costs = {0, 0, 0}})), "0-0,1-2") << "costs may be 0";
 }
 
+TEST(Partition, FasterStagesGetMore) {
+  const PartitionProblem problem{.num_stages = 3, .costs = std::vector<double>(8, 1.0), .speeds = {1, 2, 1}};
+  EXPECT_EQ(partition_to_text(partition(problem)), "0-1,2-5,6-7");
+  EXPECT_THROW(partition({.num_stages = 2, .costs = {1, 1}, .speeds = {1}}), UsageError);
+}
+
 TEST(Partition, ReadsBothSpellings) {
   EXPECT_EQ(partition_from_text("4,4,4", 12), partition_from_text("0-3,4-7, 8-11", 12));
   EXPECT_EQ(partition_from_text("4+4+4", 12), partition_from_text("0-3+4-7+8-11", 12));

@@ -58,7 +58,16 @@ void check(const PipelineShape& shape, int pipeline_rank, int replica) {
       }
     }
   }
-  if (pipeline_rank < 0 || pipeline_rank >= schedule.num_ranks || replica < 0 || replica >= shape.num_replicas) {
+  if (!shape.replicas.empty() && static_cast<int>(shape.replicas.size()) != schedule.num_ranks) {
+    throw UsageError(
+        fmt::format("replicas of {} ranks for a pipeline of {}", shape.replicas.size(), schedule.num_ranks));
+  }
+  for (const int replicas : shape.replicas) {
+    if (replicas > 0 && shape.num_replicas % replicas == 0) continue;
+    throw UsageError(fmt::format("{} lanes cannot be split over {} replicas of a stage", shape.num_replicas, replicas));
+  }
+  if (pipeline_rank < 0 || pipeline_rank >= schedule.num_ranks || replica < 0 ||
+      replica >= shape.replicas_of(pipeline_rank)) {
     throw UsageError(fmt::format("there is no rank {} of replica {}", pipeline_rank, replica));
   }
 }
@@ -71,23 +80,29 @@ class Lowering {
         schedule_(shape.schedule),
         messages_(messages),
         rank_(rank),
-        replica_(replica),
+        lanes_(shape.num_replicas / shape.replicas_of(rank)),
+        first_lane_(replica * lanes_),
         per_update_(schedule_.micro_batches_in_update()),
-        num_leaves_(shape.leaves()),
+        leaf_size_(std::max(1, per_update_ * shape.num_replicas / shape.leaves())),
         // The sums of an update are those of plain data parallelism over its micro-batches.
-        sums_(sums_of({per_update_ * shape.num_replicas, num_leaves_, shape.num_replicas, 1}, replica)),
+        sums_(sums_of({.num_micro_batches = per_update_ * shape.num_replicas,
+                       .num_leaves = shape.leaves(),
+                       .num_ranks = shape.replicas_of(rank),
+                       .lanes = lanes_},
+                      replica)),
         versions_(schedule_, rank),
         next_gradient_(static_cast<size_t>(schedule_.num_stages())) {}
 
   Program run() {
     program_.num_micro_batches = schedule_.num_micro_batches * shape_.num_replicas;
     program_.num_slots = sums_.leaves.num_slots;
-    program_.num_ranks = shape_.num_replicas;
+    program_.num_ranks = shape_.replicas_of(rank_);
     program_.across = sums_.across;
     program_.pipeline_rank = rank_;
     program_.num_pipeline_ranks = schedule_.num_ranks;
     program_.num_updates = schedule_.num_micro_batches / per_update_;
     program_.rank_of_stage = schedule_.rank_of_stage;
+    program_.replicas_of_rank = shape_.replicas;
     for (int stage = 0; stage < schedule_.num_stages(); ++stage) {
       program_.groups_of_stage.push_back(of_stage(shape_.groups, stage, 1));
       if (schedule_.rank_of_stage[static_cast<size_t>(stage)] == rank_) {
@@ -95,9 +110,15 @@ class Lowering {
       }
     }
     const std::vector<Instruction> list = messages_.of(rank_, shape_.receive_ahead);
-    for (size_t at = 0; at < list.size(); ++at) {
-      if (!is_send(list[at].op)) finish_compute();
-      write(list[at], next_compute(list, at));
+    for (size_t at = 0; at < list.size();) {
+      const auto is_next = [](const Instruction& i) { return !is_send(i.op); };
+      const auto end = static_cast<size_t>(
+          std::find_if(list.begin() + static_cast<std::ptrdiff_t>(at) + 1, list.end(), is_next) - list.begin());
+      for (lane_ = 0; lane_ < lanes_; ++lane_) {
+        finish_compute();
+        for (size_t i = at; i < end; ++i) write(list[i], next_compute(list, i));
+      }
+      at = end;
     }
     finish_compute();
     if (program_.num_updates == 1) put({.op = OpCode::kOptimizerStep});
@@ -114,9 +135,11 @@ class Lowering {
     return nullptr;
   }
 
+  bool is_last_lane() const { return lane_ + 1 == lanes_; }
+
   int number_of(int micro_batch) const {
     const int update = micro_batch / per_update_;
-    return (update * shape_.num_replicas + replica_) * per_update_ + micro_batch % per_update_;
+    return (update * shape_.num_replicas + first_lane_ + lane_) * per_update_ + micro_batch % per_update_;
   }
 
   bool recomputes(int stage) const { return of_stage(shape_.recompute, stage, false); }
@@ -137,13 +160,13 @@ class Lowering {
       uses_weights(instruction);
       // Where the backward pass comes at once, there is nothing to save.
       const bool at_once = after != nullptr && makes_input_gradient(after->op) && after->stage == stage &&
-                           after->micro_batch == micro_batch;
+                           after->micro_batch == micro_batch && lanes_ == 1;
       if (recomputes(stage) && !at_once) {
-        freed_.push_back({stage, micro_batch});
+        freed_.push_back({stage, instruction.micro_batch});
         after_sends_.push_back({.op = OpCode::kFree, .stage = stage, .micro_batch = instruction.micro_batch});
       }
     } else {
-      const auto freed = std::find(freed_.begin(), freed_.end(), std::pair{stage, micro_batch});
+      const auto freed = std::find(freed_.begin(), freed_.end(), std::pair{stage, instruction.micro_batch});
       if (makes_input_gradient(scheduled.op) && freed != freed_.end()) {
         freed_.erase(freed);
         uses_weights({.op = OpCode::kRecompute, .stage = stage, .micro_batch = instruction.micro_batch});
@@ -156,6 +179,7 @@ class Lowering {
       }
     }
     if (makes_weight_gradient(scheduled.op)) sum(stage, micro_batch);
+    if (!is_last_lane()) return;
     if (scheduled.op != OpCode::kWeightGrad && versions_.used(stage, micro_batch)) {
       after_sends_.push_back({.op = OpCode::kFree, .stage = stage, .version = version});
     }
@@ -168,9 +192,9 @@ class Lowering {
     after_sends_.clear();
   }
 
+  /// Of this lane.
   const LeafStep& leaf_step(int micro_batch) const {
-    const int leaf_size = per_update_ * shape_.num_replicas / num_leaves_;
-    return sums_.leaves.steps[static_cast<size_t>(micro_batch % per_update_ / leaf_size)];
+    return sums_.leaves.steps[static_cast<size_t>(micro_batch % per_update_ / leaf_size_ * lanes_ + lane_)];
   }
 
   void fill_slot(Instruction& instruction, int micro_batch) {
@@ -181,17 +205,15 @@ class Lowering {
                       "is the next",
                       rank_, instruction.to_string(), next));
     }
-    ++next;
-    const int leaf_size = per_update_ * shape_.num_replicas / num_leaves_;
+    if (is_last_lane()) ++next;
     instruction.slot = leaf_step(micro_batch).slot;
-    instruction.add = micro_batch % leaf_size > 0;
+    instruction.add = micro_batch % leaf_size_ > 0;
   }
 
   /// After the last micro-batch of a leaf: what can be added; after the last of an update: the other replicas' sums.
   void sum(int stage, int micro_batch) {
-    const int leaf_size = per_update_ * shape_.num_replicas / num_leaves_;
-    if ((micro_batch + 1) % leaf_size != 0) return;
-    const bool last = (micro_batch + 1) % per_update_ == 0;
+    if ((micro_batch + 1) % leaf_size_ != 0) return;
+    const bool last = (micro_batch + 1) % per_update_ == 0 && is_last_lane();
     for (int group = 0; group < program_.groups_of(stage); ++group) {
       for (const Addition& addition : leaf_step(micro_batch).additions) {
         put({.op = OpCode::kAddSlot,
@@ -200,7 +222,7 @@ class Lowering {
              .from_slot = addition.from,
              .group = group});
       }
-      if (last && shape_.num_replicas > 1) put({.op = OpCode::kAllReduce, .stage = stage, .group = group});
+      if (last && program_.num_ranks > 1) put({.op = OpCode::kAllReduce, .stage = stage, .group = group});
     }
   }
 
@@ -216,9 +238,10 @@ class Lowering {
   const PipelineShape& shape_;
   const Schedule& schedule_;
   const Messages& messages_;
-  const int rank_, replica_, per_update_, num_leaves_;
+  const int rank_, lanes_, first_lane_, per_update_, leaf_size_;
   const DataParallelSums sums_;
   WeightVersions versions_;
+  int lane_ = 0;                            ///< of this rank's
   std::vector<int> next_gradient_;          ///< of each stage
   std::vector<std::pair<int, int>> freed_;  ///< stage and micro-batch
   std::vector<Instruction> after_sends_;
@@ -244,6 +267,16 @@ std::vector<Program> lower_pipeline_ranks(const PipelineShape& shape, int replic
 
 std::vector<Program> lower_pipeline_all(const PipelineShape& shape) {
   std::vector<Program> programs;
+  if (!shape.replicas.empty()) {
+    const Messages messages(shape.schedule);
+    for (int rank = 0; rank < shape.schedule.num_ranks; ++rank) {
+      for (int replica = 0; replica < shape.replicas_of(rank); ++replica) {
+        check(shape, rank, replica);
+        programs.push_back(Lowering(shape, messages, rank, replica).run());
+      }
+    }
+    return programs;
+  }
   for (int replica = 0; replica < shape.num_replicas; ++replica) {
     for (Program& program : lower_pipeline_ranks(shape, replica)) programs.push_back(std::move(program));
   }

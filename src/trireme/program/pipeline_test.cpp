@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/program/check.h"
@@ -66,6 +67,56 @@ TEST(Pipeline, EverySynchronousScheduleGivesTheSameBits) {
       }
     }
   }
+}
+
+TEST(Pipeline, StagesMayDifferInTheirReplicas) {
+  using Replicas = std::vector<int>;
+  for (const int total : {6, 12, 24}) {
+    for (const int leaves : {6, 12, total}) {
+      if (total % leaves != 0) continue;
+      const auto reference =
+          last_weights(lower_pipeline_all({.schedule = one_rank(3, total), .num_leaves = leaves, .groups = {2, 1, 3}}));
+      for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZbH1}) {
+        for (const Replicas& replicas : {Replicas{1, 2, 1}, {2, 1, 2}, {1, 1, 3}, {3, 2, 1}, {6, 1, 2}, {1, 2, 6}}) {
+          int lanes = 1;
+          for (const int each : replicas) lanes = std::lcm(lanes, each);
+          for (const bool recompute : {false, true}) {
+            const std::vector<Program> programs = lower_pipeline_all(
+                {.schedule = make_schedule({.kind = kind, .num_ranks = 3, .num_micro_batches = total / lanes}),
+                 .num_replicas = lanes,
+                 .num_leaves = leaves,
+                 .groups = {2, 1, 3},
+                 .recompute = {recompute},
+                 .replicas = replicas});
+            ASSERT_NO_THROW(check_programs(programs, leaves)) << name_of(kind) << ", " << total << ", " << lanes;
+            EXPECT_EQ(last_weights(programs), reference)
+                << name_of(kind) << ", " << total << " micro-batches, " << leaves << " leaves, " << lanes << " lanes";
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Pipeline, StagesThatDifferUpdateWhileMicroBatchesAreUnderWay) {
+  // PipeDream's replicated stages: the same weights as with as many replicas as lanes in every stage.
+  for (const ScheduleKind kind : {ScheduleKind::kPipeDream, ScheduleKind::kPipeDream2Bw}) {
+    const Schedule schedule = make_schedule({.kind = kind, .num_ranks = 3, .num_micro_batches = 12});
+    const auto lowered = [&](std::vector<int> replicas) {
+      return lower_pipeline_all({.schedule = schedule, .num_replicas = 2, .groups = {2}, .replicas = replicas});
+    };
+    const auto reference = last_weights(lowered({}));
+    const std::vector<Program> programs = lowered({2, 1, 2});
+    ASSERT_NO_THROW(check_programs(programs, schedule.micro_batches_in_update() * 2));
+    EXPECT_EQ(last_weights(programs), reference) << name_of(kind);
+  }
+}
+
+TEST(Pipeline, RefusesReplicasThatDoNotShareTheLanes) {
+  const Schedule schedule = make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 2, .num_micro_batches = 4});
+  EXPECT_THROW(lower_pipeline_all({.schedule = schedule, .num_replicas = 2, .replicas = {2, 3}}), UsageError);
+  EXPECT_THROW(lower_pipeline_all({.schedule = schedule, .num_replicas = 2, .replicas = {2}}), UsageError);
+  EXPECT_THROW(lower_pipeline({.schedule = schedule, .num_replicas = 2, .replicas = {2, 1}}, 1, 1), UsageError);
 }
 
 TEST(Pipeline, OfOneStageIsDataParallelism) {

@@ -30,21 +30,63 @@ bool are_siblings(int num_leaves, LeafRange left, LeafRange right) {
   return false;
 }
 
-LeafSchedule schedule_leaves(int num_leaves, LeafRange own) {
-  assert(0 <= own.first && own.first < own.last && own.last <= num_leaves);
+LeafSchedule schedule_leaves(int num_leaves, LeafRange own, int lanes) {
+  assert(0 <= own.first && own.first < own.last && own.last <= num_leaves && (own.last - own.first) % lanes == 0);
+  struct Branch {
+    LeafRange range;
+    int slot = 0;
+    bool done = false;
+  };
   LeafSchedule schedule;
-  std::vector<LeafRange>& stack = schedule.partials;
-  for (int leaf = own.first; leaf < own.last; ++leaf) {
-    LeafStep step{leaf, static_cast<int>(stack.size()), {}};
-    stack.push_back({leaf, leaf + 1});
-    schedule.num_slots = std::max(schedule.num_slots, static_cast<int>(stack.size()));
-    while (stack.size() > 1 && are_siblings(num_leaves, stack[stack.size() - 2], stack.back())) {
-      const int from = static_cast<int>(stack.size()) - 1;
-      step.additions.push_back({from - 1, from});
-      stack[stack.size() - 2].last = stack.back().last;
-      stack.pop_back();
+  std::vector<Branch> branches;           // by range
+  std::vector<bool> taken;                // slots
+  const auto branch_at = [&](int leaf) {  // that has it, or the first behind it
+    return std::find_if(branches.begin(), branches.end(), [&](const Branch& each) { return each.range.last > leaf; });
+  };
+  const auto begin = [&](int leaf) {
+    const auto free = std::find(taken.begin(), taken.end(), false);
+    const auto slot = free - taken.begin();
+    if (free == taken.end()) taken.push_back(false);
+    taken[static_cast<size_t>(slot)] = true;
+    branches.insert(branch_at(leaf), {{leaf, leaf + 1}, static_cast<int>(slot)});
+  };
+  const auto end = [&](int leaf) {
+    branch_at(leaf)->done = true;
+    LeafStep step{leaf, branch_at(leaf)->slot, {}};
+    const auto add_next = [&](std::vector<Branch>::iterator into) {  // the branch behind it, where the tree does
+      const auto from = into + 1;
+      if (from == branches.end() || !into->done || !from->done) return false;
+      if (into->range.last != from->range.first || !are_siblings(num_leaves, into->range, from->range)) return false;
+      step.additions.push_back({into->slot, from->slot});
+      taken[static_cast<size_t>(from->slot)] = false;
+      into->range.last = from->range.last;
+      branches.erase(from);
+      return true;
+    };
+    while (add_next(branch_at(leaf)) || (branch_at(leaf) != branches.begin() && add_next(branch_at(leaf) - 1))) {
     }
     schedule.steps.push_back(std::move(step));
+  };
+  const int of_lane = (own.last - own.first) / lanes;
+  for (int n = 0; n < of_lane; ++n) {  // the leaves of a turn are all begun before the first of them ends
+    for (int lane = 0; lane < lanes; ++lane) begin(own.first + lane * of_lane + n);
+    for (int lane = 0; lane < lanes; ++lane) end(own.first + lane * of_lane + n);
+  }
+  schedule.num_slots = static_cast<int>(taken.size());
+
+  // Slots are as good as each other: those of the partial sums become the first.
+  std::vector<int> name(taken.size(), -1);
+  int next = 0;
+  for (const Branch& branch : branches) {
+    schedule.partials.push_back(branch.range);
+    name[static_cast<size_t>(branch.slot)] = next++;
+  }
+  for (int& each : name) each = each < 0 ? next++ : each;
+  for (LeafStep& step : schedule.steps) {
+    step.slot = name[static_cast<size_t>(step.slot)];
+    for (Addition& addition : step.additions) {
+      addition = {name[static_cast<size_t>(addition.into)], name[static_cast<size_t>(addition.from)]};
+    }
   }
   return schedule;
 }

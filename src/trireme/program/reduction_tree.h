@@ -47,7 +47,9 @@ struct LeafSchedule {
   std::vector<LeafRange> partials;
   int num_slots = 0;  ///< needed at most at once
 };
-LeafSchedule schedule_leaves(int num_leaves, LeafRange own);
+/// Of the leaves one after another; or in `lanes` equal parts of them, which are worked through side by side: the first
+/// leaf of each, the second of each, and so on ([Note: Lanes]).
+LeafSchedule schedule_leaves(int num_leaves, LeafRange own, int lanes = 1);
 
 inline constexpr int64_t kMostDerivedLeaves = 8;
 /// The leaves of a step where nothing is said: the largest divisor of the number of micro-batches that is at most 8. Of

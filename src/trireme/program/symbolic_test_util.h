@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/program/instruction.h"
+#include "trireme/program/check_rank.h"
 
 namespace trireme {
 
@@ -144,16 +144,16 @@ class SymbolicRun {
         fill(own, program, i);
         return true;
       case OpCode::kSendActivation:
-        queues_[{rank, rank + i.peer}].push_back(own.output.at(key));
+        queues_[{rank, other_end(rank, i)}].push_back(own.output.at(key));
         return true;
       case OpCode::kSendGradient:
-        queues_[{rank, rank + i.peer}].push_back(own.to_send_back.at(key));
+        queues_[{rank, other_end(rank, i)}].push_back(own.to_send_back.at(key));
         return true;
       case OpCode::kRecvActivation:
-        own.expected_input[key] = {rank + i.peer, own.received[rank + i.peer]++};
+        own.expected_input[key] = {other_end(rank, i), own.received[other_end(rank, i)]++};
         return true;
       case OpCode::kRecvGradient:
-        own.expected_gradient[key] = {rank + i.peer, own.received[rank + i.peer]++};
+        own.expected_gradient[key] = {other_end(rank, i), own.received[other_end(rank, i)]++};
         return true;
       case OpCode::kAddSlot: {
         Symbol& into = own.slots.at({i.stage, i.group, i.slot});
@@ -207,7 +207,14 @@ class SymbolicRun {
     }
   }
 
-  int replica_of(int rank) const { return rank / programs_.front().num_pipeline_ranks; }
+  int replica_of(int rank) const { return places_.replica_of(size_t(rank)); }
+
+  int other_end(int rank, const Instruction& i) const {
+    const Program& program = programs_[size_t(rank)];
+    const int other = program.pipeline_rank + i.peer;
+    const bool alike = program.replicas_of_rank.empty();
+    return int(places_.number_of(other, alike ? replica_of(rank) : program.replica_with(i.micro_batch, other)));
+  }
 
   bool update(int rank, int stage) {
     Rank& own = ranks_[static_cast<size_t>(rank)];
@@ -220,7 +227,7 @@ class SymbolicRun {
       }
       std::vector<Symbol> sums;
       for (int replica = 0; replica < program.num_ranks; ++replica) {
-        const auto& other = ranks_[size_t(replica * program.num_pipeline_ranks + program.pipeline_rank)];
+        const auto& other = ranks_[places_.number_of(program.pipeline_rank, replica)];
         const auto found = other.partials.find({stage, group});
         const size_t number = static_cast<size_t>(own.updates[stage]);
         if (found == other.partials.end() || found->second.size() <= number) return false;
@@ -252,6 +259,7 @@ class SymbolicRun {
   }
 
   const std::vector<Program>& programs_;
+  const ProgramPlaces places_{programs_.front()};
   std::vector<Rank> ranks_;
   std::map<std::pair<int, int>, std::vector<Symbol>> queues_;
 };

@@ -63,6 +63,7 @@ template <typename ProgramType>
 auto lists_of(ProgramType& program) {
   return std::array{std::pair{"rank-of-stage", &program.rank_of_stage},
                     std::pair{"groups-of-stage", &program.groups_of_stage},
+                    std::pair{"replicas-of-rank", &program.replicas_of_rank},
                     std::pair{"partials-of-replica", &program.across.partials_of_rank}};
 }
 
@@ -206,7 +207,10 @@ Program program_from_json(std::string_view text) {
     const Json json = Json::parse(text);
     Program program;
     for (const auto& [name, number] : numbers_of(program)) *number = json.at(name).get<int>();
-    for (const auto& [name, list] : lists_of(program)) *list = json.at(name).get<std::vector<int>>();
+    for (const auto& [name, list] : lists_of(program)) {
+      const bool may_be_missing = list == &program.replicas_of_rank;  // in those of older versions
+      if (!may_be_missing || json.contains(name)) *list = json.at(name).get<std::vector<int>>();
+    }
     program.across.direct = json.at("direct").get<bool>();
     for (const Json& pair : json.at("additions")) {
       program.across.additions.push_back({pair.at(0).get<int>(), pair.at(1).get<int>()});

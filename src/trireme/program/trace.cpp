@@ -6,8 +6,8 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
-#include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/program/text.h"
@@ -183,14 +183,18 @@ StepTrace trace_from_json(std::string_view text) {
 std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
   std::map<std::pair<int64_t, int>, std::vector<const StepTrace*>> steps;
   for (const StepTrace& trace : traces) {
-    if (trace.place == 0) steps[{trace.step, trace.replica}].push_back(&trace);
+    const bool in_lanes = !trace.program.replicas_of_rank.empty();  // replicas of a stage belong to no pipeline alone
+    if (trace.place == 0) steps[{trace.step, in_lanes ? 0 : trace.replica}].push_back(&trace);
   }
   std::vector<TraceReport> reports;
   for (auto& [key, ranks] : steps) {
     std::sort(ranks.begin(), ranks.end(), [](const StepTrace* a, const StepTrace* b) {
-      return a->program.pipeline_rank < b->program.pipeline_rank;
+      return std::pair(a->program.pipeline_rank, a->replica) < std::pair(b->program.pipeline_rank, b->replica);
     });
-    const int expected = ranks[0]->program.num_pipeline_ranks;
+    const Program& program = ranks[0]->program;
+    const int expected = program.replicas_of_rank.empty()
+                             ? program.num_pipeline_ranks
+                             : std::accumulate(program.replicas_of_rank.begin(), program.replicas_of_rank.end(), 0);
     if (static_cast<int>(ranks.size()) != expected) {
       throw UsageError(fmt::format("step {} of replica {} was traced by {} of {} ranks of the pipeline", key.first,
                                    key.second, ranks.size(), expected),
@@ -200,7 +204,10 @@ std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
     report.step = key.first;
     report.replica = key.second;
     report.times = mean_times(ranks);
-    for (const StepTrace* trace : ranks) report.programs.push_back(trace->program);
+    for (const StepTrace* trace : ranks) {
+      report.programs.push_back(trace->program);
+      report.ranks.push_back(trace->rank);
+    }
     report.measured = measured_timeline(ranks);
     if (ranks[0]->program.is_pipeline()) {
       report.predicted = make_timeline(report.programs, report.times);
@@ -252,9 +259,8 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
   enum Thread { kMeasured = 1, kWaits = 2, kPredicted = 3, kFirstStream = 10 };
   Json events = Json::array();
   std::map<int, bool> named;
-  std::set<std::pair<int, int>> streams;  // that have a name
-  // By step, replica and pipeline rank: the rank, and when it began to compute.
-  std::map<std::tuple<int64_t, int, int>, std::pair<int, double>> starts;
+  std::set<std::pair<int, int>> streams;             // that have a name
+  std::map<std::pair<int64_t, int>, double> starts;  // by step and rank: when it began to compute
   for (const StepTrace& trace : traces) {
     const double offset = trace.clock_offset - first;
     if (!std::exchange(named[trace.rank], true)) {
@@ -287,12 +293,12 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
       events.push_back(
           event(work.name, "device", trace.rank, thread, 1e6 * (work.start + offset), 1e6 * (work.end - work.start)));
     }
-    if (trace.place == 0) starts[{trace.step, trace.replica, trace.program.pipeline_rank}] = {trace.rank, begin};
+    starts[{trace.step, trace.rank}] = begin;
   }
   for (const TraceReport& report : reports) {
     for (size_t i = 0; i < report.predicted.ranks.size(); ++i) {
-      const int rank = starts.at({report.step, report.replica, report.programs[i].pipeline_rank}).first;
-      const double zero = starts.at({report.step, report.replica, report.programs[0].pipeline_rank}).second;
+      const int rank = report.ranks[i];
+      const double zero = starts.at({report.step, report.ranks[0]});
       for (const Span& span : report.predicted.ranks[i].spans) {
         events.push_back(event(span.instruction.to_string(), "predicted", rank, kPredicted, zero + 1e3 * span.start_ms,
                                1e3 * (span.end_ms - span.start_ms)));

@@ -45,7 +45,8 @@ std::string trace_to_json(const StepTrace& trace);
 /// Throws UsageError that says what is wrong with the text.
 StepTrace trace_from_json(std::string_view json);
 
-/// One replica's step, measured, and as the timeline has it with the mean times that were measured.
+/// One replica's step (of stages with different replicas: all that they did), measured, and as the timeline has it with
+/// the mean times that were measured.
 struct TraceReport {
   int64_t step = 0;
   int replica = 0;
@@ -53,6 +54,7 @@ struct TraceReport {
   double measured_bubble = 0, predicted_bubble = 0;
   StageTimes times;  ///< means of what was measured
   std::vector<Program> programs;
+  std::vector<int> ranks;  ///< whose programs they are
   Timeline measured, predicted;
 };
 /// The traces of all ranks, in any order. Of tensor parallelism the first place stands for all. Throws UsageError where

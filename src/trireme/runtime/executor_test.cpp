@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
 
 #include "trireme/base/error.h"
@@ -11,9 +10,6 @@
 
 namespace trireme {
 namespace {
-
-/// The bits of a matrix product would depend on where its operands lie.
-const int kFixedKernels = setenv("MKL_CBWR", "AUTO,STRICT", 0);
 
 constexpr int kLeaves = 24;
 constexpr int kSteps = 3;

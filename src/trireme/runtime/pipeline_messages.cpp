@@ -11,11 +11,17 @@ namespace {
 
 constexpr int64_t kFormLength = 16;
 
-torch::Tensor pack(const TensorForm& form) {
+constexpr uint32_t kFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
+
+}  // namespace
+
+torch::Tensor empty_form() { return torch::zeros({kFormLength}, torch::kInt64); }
+
+torch::Tensor form_to_numbers(const TensorForm& form) {
   if (static_cast<int64_t>(form.sizes.size()) > kFormLength - 2) {
     throw UsageError(fmt::format("a tensor of {} dims is too much for a pipeline's message", form.sizes.size()));
   }
-  torch::Tensor values = torch::zeros({kFormLength}, torch::kInt64);
+  torch::Tensor values = empty_form();
   auto* data = values.mutable_data_ptr<int64_t>();
   data[0] = static_cast<int64_t>(form.type);
   data[1] = static_cast<int64_t>(form.sizes.size());
@@ -23,26 +29,22 @@ torch::Tensor pack(const TensorForm& form) {
   return values;
 }
 
-TensorForm unpack(const torch::Tensor& values) {
-  const auto* data = values.const_data_ptr<int64_t>();
+TensorForm form_from_numbers(const torch::Tensor& numbers) {
+  const auto* data = numbers.const_data_ptr<int64_t>();
   return {{data + 2, data + 2 + data[1]}, static_cast<torch::ScalarType>(data[0])};
 }
 
-constexpr uint32_t kFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
-
-}  // namespace
-
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to) {
-  const torch::Tensor contiguous = tensor.contiguous(), form = pack(form_of(tensor));
+  const torch::Tensor contiguous = tensor.contiguous(), form = form_to_numbers(form_of(tensor));
   const CallOptions options = call_options(tensor.device());
   comm.start_send(data_of(form), to, kFormTag).wait();
   comm.start_send(data_of(contiguous), to, kTensorTag, options).wait_on(options.stream);
 }
 
 torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device) {
-  const torch::Tensor form = torch::zeros({kFormLength}, torch::kInt64);
+  const torch::Tensor form = empty_form();
   comm.start_recv(data_of(form), from, kFormTag).wait();
-  const TensorForm known = unpack(form);
+  const TensorForm known = form_from_numbers(form);
   torch::Tensor tensor = torch::empty(known.sizes, torch::TensorOptions().dtype(known.type).device(device));
   const CallOptions options = call_options(device);
   comm.start_recv(data_of(tensor), from, kTensorTag, options).wait_on(options.stream);
@@ -73,7 +75,7 @@ void PipelineMessages::send(const PipelineMessage& message, int to, const torch:
     return true;
   });
   if (!message.is_gradient && !form_sent_[message.stage]) {
-    const torch::Tensor form = pack(form_of(tensor));
+    const torch::Tensor form = form_to_numbers(form_of(tensor));
     sent_.push_back({comm_.start_send(data_of(form), to, tag_of({false, message.stage, 0}, true)), form});
     form_sent_[message.stage] = true;
   }
@@ -87,7 +89,7 @@ void PipelineMessages::post_receive(const PipelineMessage& message, int from) {
     throw Error("a message is received that was not used yet");
   }
   if (!message.is_gradient && !known_form(message) && !awaited_.contains(message.stage)) {
-    const torch::Tensor values = torch::zeros({kFormLength}, torch::kInt64);
+    const torch::Tensor values = empty_form();
     const uint32_t tag = tag_of({false, message.stage, 0}, true);
     awaited_[message.stage] = {comm_.start_recv(data_of(values), from, tag), values};
   }
@@ -118,7 +120,7 @@ void PipelineMessages::post_line(int from) {
 void PipelineMessages::learn_form(int stage) {
   AwaitedForm& awaited = awaited_.at(stage);
   wait(awaited.handle);
-  forms_[{false, stage}] = unpack(awaited.values);
+  forms_[{false, stage}] = form_from_numbers(awaited.values);
   awaited_.erase(stage);
 }
 

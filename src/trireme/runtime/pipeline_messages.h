@@ -33,6 +33,10 @@ struct TensorForm {
   std::string to_string() const;
 };
 TensorForm form_of(const torch::Tensor& tensor);
+/// As numbers that travel; always as many. Throws UsageError for too many dims.
+torch::Tensor form_to_numbers(const TensorForm& form);
+TensorForm form_from_numbers(const torch::Tensor& numbers);
+torch::Tensor empty_form();
 
 /// Outside of a program: a tensor that says its own form. They block until it has gone, or come.
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to);

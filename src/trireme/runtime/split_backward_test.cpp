@@ -2,13 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 
 namespace trireme {
 namespace {
-
-const int kFixedKernels = setenv("MKL_CBWR", "AUTO,STRICT", 0);
 
 /// All kinds of ways from an output to weights and to the input.
 struct Toy : torch::nn::Module {

@@ -16,22 +16,23 @@ constexpr double kTera = 1e12, kGiga = 1e9, kGiB = 1024.0 * 1024 * 1024;
 constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 
 Cluster v100(std::string name) {
-  return {.name = std::move(name),
-          .device = {.name = "V100",
-                     .peak_flops = {15.7 * kTera, 125 * kTera, 0, 0},
-                     .memory_bytes = 16 * kGiB,
-                     .memory_bandwidth = 900 * kGiga,
-                     .units = 80,
-                     .product_efficiency = 0.95,
-                     .product_half_depth = 435,
-                     .memory_efficiency = 0.95,
-                     .attention_efficiency = 0.32,
-                     .kernel_us = 1,
-                     .step_seconds = 0.0005},
-          .devices_per_host = 8,
-          .inside = {.bandwidth = 150 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20, .is_switched = false},
-          .between = {.bandwidth = 3.125 * kGiga, .efficiency = 0.8, .latency_us = 20, .ramp_us = 100},
-          .stack = {.overlaps_gradients = false, .overlaps_messages = false}};
+  return {
+      .name = std::move(name),
+      .device = {.name = "V100",
+                 .peak_flops = {15.7 * kTera, 125 * kTera, 0, 0},
+                 .memory_bytes = 16 * kGiB,
+                 .memory_bandwidth = 900 * kGiga,
+                 .units = 80,
+                 .product_efficiency = 0.97,
+                 .product_half_depth = 517,
+                 .memory_efficiency = 0.95,
+                 .attention_efficiency = 0.32,
+                 .kernel_us = 0.5,
+                 .step_seconds = 0.0002},
+      .devices_per_host = 8,
+      .inside = {.bandwidth = 150 * kGiga, .efficiency = 0.667, .latency_us = 3, .ramp_us = 77, .is_switched = false},
+      .between = {.bandwidth = 3.125 * kGiga, .efficiency = 0.95, .latency_us = 20, .ramp_us = 100},
+      .stack = {.overlaps_gradients = false, .overlaps_messages = false}};
 }
 
 Cluster summit() {

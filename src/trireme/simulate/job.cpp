@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -22,14 +23,12 @@ void check_stages(const JobLayout& l) {
   int next = 0;
   for (size_t i = 0; i < l.stages.size(); ++i) {
     const StageShape& stage = l.stages[i];
-    demand(stage.blocks.first == next && stage.blocks.last > next,
+    demand(l.stages.back().blocks.last == 0 || (stage.blocks.first == next && stage.blocks.last > next),
            fmt::format("stage {} has blocks {} to {}", i, stage.blocks.first, stage.blocks.last - 1),
            fmt::format("its first must be {}", next));
     next = stage.blocks.last;
     const int64_t dp = stage.dp == 0 ? l.dp : stage.dp;
-    demand(dp >= 1 && l.micro_batch * l.dp % dp == 0,
-           fmt::format("{} samples of a micro-batch cannot be split over dp = {} of stage {}", l.micro_batch * l.dp, dp,
-                       i),
+    demand(dp >= 1 && l.dp % dp == 0, fmt::format("{} lanes cannot be split over dp = {} of stage {}", l.dp, dp, i),
            "choose a dp that divides them");
   }
 }
@@ -42,13 +41,22 @@ bool JobLayout::has_uneven_stages() const {
   });
 }
 
+std::string JobLayout::shapes_text() const {
+  std::vector<std::string> shapes;
+  for (size_t i = 0; has_uneven_stages() && i < stages.size(); ++i) {
+    const JobLayout own = of_stage(i);
+    shapes.push_back(fmt::format("{}x{}", own.dp, own.tp));
+  }
+  return join(shapes, ",");
+}
+
 JobLayout JobLayout::of_stage(size_t stage) const {
   JobLayout own = *this;
   if (stage >= stages.size()) return own;
   own.stages.clear();
   if (stages[stage].tp != 0) own.tp = stages[stage].tp;
   if (stages[stage].dp != 0) own.dp = stages[stage].dp;
-  own.micro_batch = micro_batch * dp / own.dp;
+  own.lanes = dp / own.dp;
   return own;
 }
 

@@ -29,9 +29,9 @@ struct ModelShape {
 
 enum class RecomputeKind { kNone, kSelective, kFull };
 
-/// A stage with a shape of its own: a micro-batch of all replicas is shared by `dp` of them there.
+/// A stage with a shape of its own: [Note: Lanes].
 struct StageShape {
-  LayerRange blocks;
+  LayerRange blocks = {};  ///< none in all stages: as simulate() cuts
   int64_t dp = 0, tp = 0;  ///< 0: as the layout has them
   bool operator==(const StageShape&) const = default;
 };
@@ -50,21 +50,25 @@ struct JobLayout {
   std::vector<std::pair<int64_t, int64_t>> full_layers = {};  ///< recomputed whole, beside that: first and last
   NumberType compute = NumberType::kBfloat16;
   bool fp8_products = false;
-  bool float32_gradients = false;       ///< kept beside those of the compute type, and summed in float32
-  double wire_factor = 1;               ///< bytes of a gradient on the wire, of those without compression
-  bool sparse_exchange = false;         ///< compressed sums are an all-gather: their volume grows with the replicas
-  double optimizer_state = 8;           ///< bytes a parameter: 8 for Adam's two moments
-  double bucket_bytes = 25e6;           ///< gradients that travel together
-  bool offload = false;                 ///< master weights and optimizer state lie in a file or on the host
-  bool offload_weights = false;         ///< with zero 3: the weights that are computed with, too
-  int64_t servers = 0;                  ///< parameter servers that sum and update; 0: replicas sum among themselves
-  std::vector<StageShape> stages = {};  ///< blocks of each stage, and shapes that differ; empty: as simulate() cuts
-  std::vector<int64_t> shares = {};     ///< micro-batches of each replica; empty: equal
-  std::optional<bool> overlap;          ///< of gradient sums; unset: as the cluster's stack does
-  std::optional<bool> flash;            ///< fused attention; unset: as the stack has it
+  bool float32_gradients = false;  ///< kept beside those of the compute type, and summed in float32
+  double wire_factor = 1;          ///< bytes of a gradient on the wire, of those without compression
+  bool sparse_exchange = false;    ///< compressed sums are an all-gather: their volume grows with the replicas
+  double optimizer_state = 8;      ///< bytes a parameter: 8 for Adam's two moments
+  double bucket_bytes = 25e6;      ///< gradients that travel together
+  bool offload = false;            ///< master weights and optimizer state lie in a file or on the host
+  bool offload_weights = false;    ///< with zero 3: the weights that are computed with, too
+  int64_t servers = 0;             ///< parameter servers that sum and update; 0: replicas sum among themselves
+  /// Blocks of each stage, and shapes that differ; then `dp` is the number of lanes. Empty: as simulate() cuts.
+  std::vector<StageShape> stages = {};
+  int64_t lanes = 1;                 ///< of a replica of a stage: micro-batches that it computes at each turn
+  std::vector<int64_t> shares = {};  ///< micro-batches of each replica; empty: equal
+  std::optional<bool> overlap;       ///< of gradient sums; unset: as the cluster's stack does
+  std::optional<bool> flash;         ///< fused attention; unset: as the stack has it
 
   bool has_uneven_stages() const;
-  /// The layout of one stage: its degrees, and its share of a micro-batch.
+  /// dp x tp of each, "2x1,1x2"; empty where all are alike.
+  std::string shapes_text() const;
+  /// The layout of one stage: its degrees, and the lanes of its replicas.
   JobLayout of_stage(size_t stage) const;
   int64_t num_devices() const;
   int64_t num_replicas() const { return dp * cp; }  ///< of each weight but those of experts

@@ -18,13 +18,32 @@ constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
 
-/// Copies of its gradients that a replica needs, float32, to sum micro-batches along the tree.
+/// Copies of its gradients that a replica of a stage needs, float32, to sum micro-batches along the tree.
 int gradient_slots(const JobLayout& layout) {
   const int64_t micro_batches = layout.num_micro_batches() * layout.dp;
   int64_t leaves = derived_leaves(micro_batches);
-  if (leaves % layout.dp != 0) leaves = micro_batches;
-  return schedule_leaves(static_cast<int>(leaves), {0, static_cast<int>(leaves / layout.dp)}).num_slots;
+  if (leaves % (layout.dp * layout.lanes) != 0) leaves = micro_batches;
+  return schedule_leaves(static_cast<int>(leaves), {0, static_cast<int>(leaves / layout.dp)},
+                         static_cast<int>(layout.lanes))
+      .num_slots;
 }
+
+/// Of a replica of a stage at each turn: a micro-batch for each of its lanes, one after another.
+StageCost times_lanes(StageCost cost, double lanes) {
+  const auto multiply = [&](StagePart& part) {
+    part.forward *= lanes;
+    part.backward_input *= lanes;
+    part.backward_weight *= lanes;
+  };
+  for (StagePart& part : cost.parts) multiply(part);
+  multiply(cost.sum);
+  cost.exposed *= lanes;
+  cost.activation_bytes *= lanes;
+  return cost;
+}
+
+/// That one rank of a stage sends at each turn.
+double turn_bytes(const Job& job) { return message_bytes(job) * static_cast<double>(job.layout.lanes); }
 
 /// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
 /// and moments read and written, the weight of the compute type written; one pass, or one an operator.
@@ -75,11 +94,11 @@ std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& c
     if (from == to) continue;
     const bool same_host = first[at(from)] / per_host == first[at(to)] / per_host;
     const Job& job = jobs[at(stage) + 1];
-    const double bytes = std::max(message_bytes(jobs[at(stage)]), message_bytes(job));
+    const double bytes = std::max(turn_bytes(jobs[at(stage)]), turn_bytes(job));
     seconds.back() = message_seconds(bytes, same_host ? 0 : per_host, cluster);
     if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
       seconds.back() +=
-          collective_seconds(CollectiveKind::kAllGather, message_bytes(job) * static_cast<double>(job.layout.tp),
+          collective_seconds(CollectiveKind::kAllGather, turn_bytes(job) * static_cast<double>(job.layout.tp),
                              group_on(cluster, job.layout.tp, 1), cluster);
     }
   }
@@ -205,6 +224,13 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
   const std::vector<StageShape>& given = job.layout.stages;
   if (given.empty()) return cut_into_stages(blocks, job, num_stages);
   const int count = static_cast<int>(blocks.size());
+  if (given.back().blocks.last == 0) {  // shapes alone: more blocks for more devices
+    std::vector<double> speeds;
+    for (size_t i = 0; i < given.size(); ++i) {
+      speeds.push_back(static_cast<double>(width_of(job.layout.of_stage(i))));
+    }
+    return cut_into_stages(blocks, job, num_stages, std::move(speeds));
+  }
   if (static_cast<int>(given.size()) != num_stages || given.back().blocks.last != count) {
     throw UsageError(fmt::format("{} stages of {} blocks are given, for {} stages of a model of {} blocks",
                                  given.size(), given.back().blocks.last, num_stages, count),
@@ -240,7 +266,8 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
           : layout.bucket_bytes;
   for (size_t stage = 0; stage < jobs.size(); ++stage) {
     const std::vector<BlockCost> own = jobs[stage].layout == layout ? s.blocks : block_costs(jobs[stage], cluster);
-    s.stages.push_back(stage_costs(own, {cut[stage]}, bucket, layout.gradient_bytes()).front());
+    s.stages.push_back(times_lanes(stage_costs(own, {cut[stage]}, bucket, layout.gradient_bytes()).front(),
+                                   static_cast<double>(jobs[stage].layout.lanes)));
   }
   PlayCosts costs;
   costs.stages = s.stages;
@@ -254,14 +281,15 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     for (const double seconds : costs.message) times.comm.push_back(seconds * 1e3);
     s.schedule = schedule_of(job, times);
   }
-  Job widest = job;  // of the stages, the one with most replicas
   for (size_t n = 0; n < s.stages.size(); ++n) {
     const ReplicaCollectives collectives(jobs[n], cluster);
-    if (jobs[n].layout.num_replicas() > widest.layout.num_replicas()) widest = jobs[n];
+    // Each lane has passes of its own, for which weights come, and whose gradients go.
+    const auto lanes = static_cast<double>(jobs[n].layout.lanes);
+    const double gathers = layout.zero == 3 ? lanes : 1, sums = layout.zero >= 2 ? lanes : 1;
     std::vector<double> gather, reduce;
     for (const StagePart& part : s.stages[n].parts) {
-      gather.push_back(collectives.gather(part));
-      reduce.push_back(collectives.reduce(part));
+      gather.push_back(gathers * collectives.gather(part));
+      reduce.push_back(sums * collectives.reduce(part));
     }
     costs.gather.push_back(std::move(gather));
     costs.reduce.push_back(std::move(reduce));
@@ -269,9 +297,9 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
   const bool later = uses_flash(job, cluster);
   costs.update = update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later);
-  costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later || layout.zero == 3);
+  costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
-  s.programs = lower_step(widest, s.stages, s.schedule, fold);
+  s.programs = lower_step(job, s.stages, s.schedule, fold);
   if (cluster.shared_cores > 0) {
     costs.cores = static_cast<double>(cluster.hosts_for(layout.num_devices()) * cluster.shared_cores);
     costs.sharing_cost = cluster.sharing_cost;
@@ -288,7 +316,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     RankMemory memory = static_memory(jobs[at(own_stages.front())], own, own_runtime);
     memory.activations = played[rank].peak_activation_bytes;
     memory.buffers += cluster.stack.fixed_bytes;
-    const double copies = own_runtime ? 4.0 * (gradient_slots(layout) - 1) : 0;
+    const double copies = own_runtime ? 4.0 * (gradient_slots(jobs[at(own_stages.front())].layout) - 1) : 0;
     for (const StageCost* stage : own) {
       memory.buffers += (cluster.stack.parameter_bytes + copies) * stage->sum.parameters;
     }

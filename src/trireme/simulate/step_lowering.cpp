@@ -15,7 +15,8 @@ double seconds_of(const BlockCost& block) { return block.forward + block.backwar
 
 }  // namespace
 
-Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages) {
+Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages,
+                          std::vector<double> speeds) {
   const int count = static_cast<int>(blocks.size());
   Partition stages;
   const auto even = [&](int first, int last) {  // blocks first … last-1, and what is before and behind them
@@ -26,7 +27,7 @@ Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, 
     }
     return stages;
   };
-  if (job.model.is_language()) {
+  if (job.model.is_language() && speeds.empty()) {
     if (job.model.layers % num_stages == 0) return even(1, count - 1);
     if (count % num_stages == 0) return even(0, count);
   }
@@ -34,7 +35,7 @@ Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, 
     throw UsageError(fmt::format("{} pipeline stages for a model of {} blocks", num_stages, count),
                      "use fewer stages (parallel.pp times parallel.interleave)");
   }
-  PartitionProblem problem{.num_stages = num_stages, .costs = {}};
+  PartitionProblem problem{.num_stages = num_stages, .costs = {}, .speeds = std::move(speeds)};
   for (const BlockCost& block : blocks) problem.costs.push_back(seconds_of(block));
   return partition(problem);
 }

@@ -24,8 +24,10 @@ struct StageCost {
 };
 
 /// Blocks of each stage: equal numbers of transformer blocks where they divide, else embedding and output layer count
-/// as one block each, else by time. Throws UsageError for more stages than blocks.
-Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages);
+/// as one block each, else by time. By time as well where stages have `speeds`. Throws UsageError for more stages than
+/// blocks.
+Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages,
+                          std::vector<double> speeds = {});
 std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const Partition& stages, double bucket_bytes,
                                    double bytes_a_parameter);
 

@@ -58,8 +58,8 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
       seed_(static_cast<uint64_t>(config.train.seed)),
       zero_(groups.sharers() ? static_cast<int>(config.parallel.zero) : 0),
       keeps_weights_(config.parallel.zero_keep),
-      scatters_each_(zero_ > 1 && groups.dp > 1 && plan.accumulation > 1 &&
-                     config.parallel.zero_accumulation == "shares"),
+      accumulation_(plan.accumulation * groups.lanes),
+      scatters_each_(zero_ > 1 && groups.dp > 1 && accumulation_ > 1 && config.parallel.zero_accumulation == "shares"),
       travel_type_(config.precision.gradients == "compute" ? compute_type : torch::kFloat32),
       model_(build_model(config.model)) {
   cut(config, plan);
@@ -73,6 +73,7 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
   if (device.is_cuda()) model_->to(device);  // buffers
   distribute_parameters(config);
   make_stores(config, plan, compute_type);
+  if (!groups.stages().empty()) make_lanes(config);
   for (Weight& weight : weights_) weight.entry = parameters_->find(weight.name);
   if (zero_ > 0) make_layer_weights();
 }
@@ -105,14 +106,16 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
   const bool by_stages = config.train.recompute == "full";
   if (!by_stages) model_->set_recompute(recompute);
   shape_ = {.schedule = pipeline_schedule(config, plan),
-            .num_replicas = groups_.dp,
+            .num_replicas = static_cast<int>(plan.dp),
             .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
             .recompute = {by_stages}};
+  for (const LaneStage& stage : groups_.stages()) shape_.replicas.push_back(stage.replicas);
   const int num_stages = shape_.schedule.num_stages();
   partition_ = pipeline_split(config, num_stages);
   if (partition_.empty()) {
-    partition_ =
-        partition_over_ranks({.num_stages = num_stages, .costs = model_->layer_costs()}, shape_.schedule.rank_of_stage);
+    PartitionProblem problem{.num_stages = num_stages, .costs = model_->layer_costs()};
+    for (const LaneStage& stage : groups_.stages()) problem.speeds.push_back(stage.replicas * stage.tp);
+    partition_ = partition_over_ranks(problem, shape_.schedule.rank_of_stage);
   }
   for (int stage = 0; stage < num_stages; ++stage) {
     const LayerRange range = partition_[static_cast<size_t>(stage)];
@@ -209,14 +212,14 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
   store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
   store.group_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20));
   store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
-  if (plan.accumulation == 1) store.type = travel_type_;  // sums need float32, copies do not
+  if (accumulation_ == 1) store.type = travel_type_;  // sums need float32, copies do not
   if (zero_ > 0) {
     store.num_shares = groups_.sharers()->size();
     store.own_share = groups_.sharers()->rank();
     store.by_unit = zero_ == 3;
     // A worker alone sums nothing with others, and its share is the whole.
     store.keeps_whole =
-        zero_ == 1 || groups_.dp == 1 || (plan.accumulation > 1 && config.parallel.zero_accumulation == "whole");
+        zero_ == 1 || groups_.dp == 1 || (accumulation_ > 1 && config.parallel.zero_accumulation == "whole");
     if (config.parallel.bucket_mb == ParallelConfig().bucket_mb && (zero_ == 3 || !store.keeps_whole)) {
       int64_t elements = 0;
       for (const auto& of_stage : sources) {
@@ -325,9 +328,9 @@ Program ModelPart::program(const BatchPlan& plan) const {
   for (const StagePart& stage : stages_) {
     groups[static_cast<size_t>(stage.number)] = stage.gradients->num_groups() + 1;
   }
-  groups_.pipeline()->all_reduce(groups);
+  groups_.sum_over_stages(groups);
   PipelineShape shape = shape_;
-  if (groups_.dp * groups_.pp <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
+  if (plan.dp * groups_.pp <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
   shape.groups.assign(groups.begin(), groups.end());
   return share_over_replicas(lower_pipeline(shape, groups_.pipeline_rank, groups_.replica), zero);
 }
@@ -348,10 +351,12 @@ torch::Tensor ModelPart::gradient(size_t number) const {
   return whole.narrow(0, share.at, share.count);
 }
 
+int ModelPart::group_of(const Source& source) const { return stages_[source.stage].gradients->group_of(source.number); }
+
 /// The sum, or this rank's part of it.
 torch::Tensor ModelPart::gradient_of(const Source& source) const {
   const GradientStore& store = *stages_[source.stage].gradients;
-  const int group = store.group_of(source.number);
+  const int group = group_of(source);
   return store.is_shared(group) ? store.share(group) : store.gradient(0, source.number);
 }
 
@@ -364,6 +369,7 @@ void ModelPart::receive(const torch::Tensor& tensor, int from) const {
 }
 
 void ModelPart::add_shared_gradients() const {
+  if (lane_messages_) return add_shared_gradients_over_lanes();
   const torch::NoGradGuard no_grad;
   for (const Shared& shared : shared_) {
     const bool used = shared.use == groups_.pipeline_rank, owned = shared.owner == groups_.pipeline_rank;
@@ -378,6 +384,7 @@ void ModelPart::add_shared_gradients() const {
 }
 
 void ModelPart::share_weights() const {
+  if (lane_messages_) return share_weights_over_lanes();
   const torch::NoGradGuard no_grad;
   for (const Shared& shared : shared_) {
     if (shared.use == shared.owner) continue;
@@ -391,8 +398,7 @@ void ModelPart::share_weights() const {
     if (owned) send(parameters_->own_part(shared.of_owner.stage, shared.of_owner.number), shared.use);
     if (!used) continue;
     receive(parameters_->own_part(shared.of_use.stage, shared.of_use.number), shared.owner);
-    parameters_->mark_stale(shared.of_use.stage,
-                            stages_[shared.of_use.stage].gradients->group_of(shared.of_use.number));
+    parameters_->mark_stale(shared.of_use.stage, group_of(shared.of_use));
   }
 }
 
@@ -416,7 +422,15 @@ torch::Tensor ModelPart::forward(const StagePart& stage, const torch::Tensor& x,
   return mesh && !is_last(stage) && is_mesh_tensor(y) ? local(redistribute(y, between(y))) : y;
 }
 
-torch::Tensor ModelPart::predict(const torch::Tensor& input, int64_t seq) const {
+torch::Tensor ModelPart::predict(const torch::Tensor& input, int64_t seq, int lane) const {
+  if (lane_messages_) {
+    const StagePart& stage = stages_.front();
+    const torch::Tensor x = is_first(stage) ? input.to(device_) : lane_messages_->receive_on(lane);
+    const torch::Tensor y = forward(stage, x, seq);
+    if (is_last(stage)) return full(y);
+    lane_messages_->send_on(y, lane, seq);
+    return {};
+  }
   const auto rank_of = [&](int stage) { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; };
   torch::Tensor x;
   for (const StagePart& stage : stages_) {

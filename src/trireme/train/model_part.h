@@ -23,6 +23,7 @@
 #include "trireme/program/pipeline.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/gradient_store.h"
+#include "trireme/runtime/lane_messages.h"
 #include "trireme/runtime/parameter_store.h"
 #include "trireme/train/rank_groups.h"
 #include "trireme/train/residual_places.h"
@@ -64,6 +65,8 @@ class ModelPart {
     int use = -1, owner = -1;           ///< pipeline ranks
     torch::Tensor leaf = {};            ///< where it is used here
     Source of_owner = {}, of_use = {};  ///< where it is owned and used here
+    // Where stages differ in shape: how its gradient goes to the owner, and how the weight comes back.
+    std::shared_ptr<ParcelRoute> gradient_route = nullptr, weight_route = nullptr;
   };
 
   Model& model() { return *model_; }
@@ -104,8 +107,14 @@ class ModelPart {
   torch::Tensor forward(const StagePart& stage, const torch::Tensor& x, int64_t seq,
                         const torch::Tensor& target = {}) const;
   /// All stages in evaluation, without gradients: the logits where the last stage is, elsewhere an undefined tensor.
-  /// Collective along the pipeline.
-  torch::Tensor predict(const torch::Tensor& input, int64_t seq) const;
+  /// Collective along the pipeline, or among those who have the lane.
+  torch::Tensor predict(const torch::Tensor& input, int64_t seq, int lane) const;
+  /// Waits until what predict() has sent between stages of different shapes is gone: after each lane had its turn.
+  void finish_predictions() const {
+    if (lane_messages_) lane_messages_->finish();
+  }
+  /// Null where stages are alike.
+  LaneMessages* lane_messages() const { return lane_messages_.get(); }
 
   /// Of the sums, and of what is there to make them: partial sums, those of second uses, groups on their way.
   size_t gradient_bytes() const;
@@ -124,13 +133,21 @@ class ModelPart {
   torch::Tensor initial_part(const std::string& name, const torch::Tensor& parameter) const;
   void send(const torch::Tensor& tensor, int to) const;
   void receive(const torch::Tensor& tensor, int from) const;
+  int group_of(const Source& source) const;
+  // Where stages differ in shape: model_part_lanes.cpp.
+  void make_lanes(const Config& config);
+  torch::Tensor whole_of(const Source& source, const torch::Tensor& own) const;
+  torch::Tensor own_of(const Source& source, const torch::Tensor& whole) const;
+  void add_shared_gradients_over_lanes() const;
+  void share_weights_over_lanes() const;
 
   const RankGroups& groups_;
   const torch::Device device_;
   const uint64_t seed_;
-  const int zero_;            ///< 0 where there is one replica
-  const bool keeps_weights_;  ///< from the forward to the backward pass
-  const bool scatters_each_;  ///< micro-batch's gradients
+  const int zero_;              ///< 0 where there is one replica
+  const bool keeps_weights_;    ///< from the forward to the backward pass
+  const int64_t accumulation_;  ///< micro-batches of a step that this rank sums
+  const bool scatters_each_;    ///< micro-batch's gradients
   torch::ScalarType travel_type_;
   std::shared_ptr<Model> model_;
   PipelineShape shape_;  ///< without its groups; unused where pp is 1
@@ -140,6 +157,7 @@ class ModelPart {
   std::unique_ptr<ParameterStore> parameters_;
   std::vector<StagePart> stages_;
   std::vector<Shared> shared_;
+  std::unique_ptr<LaneMessages> lane_messages_;
 };
 
 }  // namespace trireme

@@ -89,8 +89,8 @@ class PartSums {
 /// Stages between the first and the last need no samples: what others hold in memory stays on the disk.
 DataOptions data_options(const World& world, const Config& config) {
   DataOptions options = data_options_of(config);
-  const auto rank = world.rank() / config.parallel.tp % config.parallel.pp;
-  if (!needs_samples(config, check(config, world.size()), static_cast<int>(rank))) options.cache = "mmap";
+  const int rank = pipeline_rank_of(config, world.rank());
+  if (!needs_samples(config, check(config, world.size()), rank)) options.cache = "mmap";
   return options;
 }
 
@@ -221,9 +221,11 @@ class Run {
   std::string kinds_of_parallelism() const {
     const RankGroups& groups = trainer_.groups();
     std::vector<std::string> kinds;
-    if (groups.dp > 1 || !groups.model()) kinds.push_back("data");
+    const auto any = [&](auto holds) { return std::any_of(groups.stages().begin(), groups.stages().end(), holds); };
+    const bool cut = any([](const LaneStage& stage) { return stage.tp > 1; });
+    if (trainer_.plan().dp > 1 || !groups.model()) kinds.push_back("data");
     if (groups.pp > 1) kinds.push_back("pipeline");
-    if (groups.tp > 1) kinds.push_back("tensor");
+    if (groups.tp > 1 || cut) kinds.push_back("tensor");
     const std::string last = kinds.back();
     kinds.pop_back();
     return kinds.empty() ? last + " parallel" : fmt::format("{} and {} parallel", join(kinds, ", "), last);
@@ -231,7 +233,9 @@ class Run {
 
   void introduce() {
     const BatchPlan& plan = trainer_.plan();
-    result_.layout = fmt::format("dp={}", plan.dp);
+    std::string stages = config_.parallel.stages;
+    std::replace(stages.begin(), stages.end(), ',', '+');  // commas separate keys, as in verify --a
+    result_.layout = stages.empty() ? fmt::format("dp={}", plan.dp) : "stages=" + stages;
     if (config_.parallel.pp > 1) {
       result_.layout += fmt::format(",pp={},schedule={}", config_.parallel.pp, config_.parallel.schedule);
       if (config_.parallel.interleave > 1) result_.layout += fmt::format(",interleave={}", config_.parallel.interleave);

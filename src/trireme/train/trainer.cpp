@@ -53,7 +53,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
       data_(data),
       device_(open_device(config.train.device, world.local_rank())),
       compute_type_(scalar_type_of(config.precision.compute)),
-      groups_(world, device_, config.parallel, plan_.dp),
+      groups_(world, device_, config, plan_.dp),
       loss_scale_(LossScale::of(config.precision)) {
   torch::set_num_threads(static_cast<int>(config.train.threads));
   ops::set_deterministic(config.train.deterministic);
@@ -66,6 +66,7 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
   executor_ = std::make_unique<Executor>(part_->program(plan_), make_stages(),
                                          ExecutorOptions{.replicas = groups_.replicas(),
                                                          .pipeline = groups_.pipeline(),
+                                                         .messages = part_->lane_messages(),
                                                          .sharers = groups_.sharers(),
                                                          .copies = groups_.copies(),
                                                          .device = device_,
@@ -97,12 +98,13 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
     if (config.precision.matmul == "fp8") fp8_ = std::make_unique<Fp8Products>(part_->model());
     graph_ = std::make_unique<DeviceGraph>(device_);
   }
+  micro_batches_ = list_micro_batches();
   const auto averaged = static_cast<double>(plan_.num_micro_batches / num_updates());
   gradient_factor_ = config.parallel.aggregation == "sum" ? 1 : 1.0 / averaged;
   sums_alone_ = groups_.replicas() && (config.local.method != "none" || config.parallel.aggregation == "adasum");
   if (sums_alone_) {
     executor_->reducer().set_sink([](int) {});
-    gradient_factor_ = 1.0 / static_cast<double>(num_own_micro_batches());
+    gradient_factor_ = 1.0 / static_cast<double>(micro_batches_.size());
   }
   if (sums_alone_ && config.local.method != "none") {
     local_ = std::make_unique<LocalSteps>(config_, *groups_.replicas(), part_->parameters(), *optimizer_);
@@ -137,16 +139,14 @@ bool Trainer::agree(bool flag) {
   return said[0] != 0;
 }
 
-int64_t Trainer::number_of(int64_t own) const {
-  if (num_updates() == 1) return plan_.first_micro_batch(groups_.replica) + own;
-  const int64_t in_update = plan_.accumulation / num_updates();
-  return (own / in_update * plan_.dp + groups_.replica) * in_update + own % in_update;
-}
-
-int64_t Trainer::own_number_of(int64_t micro_batch) const {
-  if (num_updates() == 1) return micro_batch - plan_.first_micro_batch(groups_.replica);
-  const int64_t in_update = plan_.accumulation / num_updates();
-  return micro_batch / (in_update * plan_.dp) * in_update + micro_batch % in_update;
+/// In the order of their forward passes.
+std::vector<int> Trainer::list_micro_batches() const {
+  std::vector<int> own;
+  const int stage = executor_->program().own_stages().front();
+  for (const Instruction& instruction : executor_->program().instructions) {
+    if (instruction.op == OpCode::kForward && instruction.stage == stage) own.push_back(instruction.micro_batch);
+  }
+  return own;
 }
 
 SampleParts Trainer::parts_to_read() const { return {part_->has_first(), part_->has_last()}; }
@@ -154,12 +154,13 @@ SampleParts Trainer::parts_to_read() const { return {part_->has_first(), part_->
 void Trainer::start_reading() {
   const SampleParts parts = parts_to_read();
   if (parts == SampleParts{false, false}) return;
-  const int64_t micro = plan_.micro_batch, own = num_own_micro_batches();
+  const int64_t micro = plan_.micro_batch, own = std::ssize(micro_batches_);
   auto reader = std::make_unique<ReadAhead>(
       SampleStream(data_.train, static_cast<uint64_t>(config_.train.seed), SampleOrder::kShuffled, parts),
       [this, micro, own, batch = plan_.global_batch, start = samples_done_, next = int64_t{0}]() mutable {
         const int64_t number = next++;
-        return std::optional(BatchRange{start + number / own * batch + number_of(number % own) * micro, micro});
+        const int64_t micro_batch = micro_batches_[static_cast<size_t>(number % own)];
+        return std::optional(BatchRange{start + number / own * batch + micro_batch * micro, micro});
       },
       ReadAheadOptions{.depth = static_cast<int>(std::max<int64_t>(1, config_.data.read_ahead * own))});
   if (inputs_) {  // a graph reads where the earlier inputs lie
@@ -171,7 +172,8 @@ void Trainer::start_reading() {
 
 torch::Tensor Trainer::forward(const ModelPart::StagePart& stage, const torch::Tensor& x, int micro_batch,
                                torch::Tensor values) {
-  const Inputs inputs = inputs_ ? inputs_->at(static_cast<size_t>(own_number_of(micro_batch))) : Inputs();
+  const auto own = std::find(micro_batches_.begin(), micro_batches_.end(), micro_batch) - micro_batches_.begin();
+  const Inputs inputs = inputs_ ? inputs_->at(static_cast<size_t>(own)) : Inputs();
   const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
                            static_cast<uint64_t>(micro_batch)});
   const bool is_last = part_->is_last(stage);
@@ -280,7 +282,7 @@ void Trainer::run_on_device(StepReport& report) {
   const DeviceUpdate::Outcome outcome = device_update_->read();
   const float* values = outcome.values.const_data_ptr<float>();
   std::vector<double> loss = {values[kLoss]};  // 0 but for the last stage
-  if (groups_.pipeline()) groups_.pipeline()->all_reduce(loss);
+  groups_.sum_over_stages(loss);
   report.loss = loss[0] / static_cast<double>(plan_.num_micro_batches);
   report.stop_wanted = world_.size() == 1 ? stop_ : values[kStop] > 0;  // a graph has the flag of its capture
   report.gradient_norm = outcome.gradient_norm;
@@ -388,23 +390,30 @@ void Trainer::update_statistics(const ModelPart::StagePart& stage) {
   }
 }
 
-torch::Tensor Trainer::run_forward(const torch::Tensor& input, int64_t seq) {
+torch::Tensor Trainer::run_forward(const torch::Tensor& input, int64_t seq, int lane) {
   const torch::NoGradGuard no_grad;
   const Autocast autocast(device_, compute_type_);
   if (server_) server_->finish_pulls();
   part_->model().eval();
-  return part_->predict(input, seq);
+  return part_->predict(input, seq, lane);
 }
 
 torch::Tensor Trainer::predict(const torch::Tensor& input) {
-  torch::Tensor logits = run_forward(input, input.dim() > 1 ? input.size(1) : 0);
-  Communicator* const pipeline = groups_.pipeline();
-  if (!pipeline) return logits;
-  const int last = part_->rank_of_last();
-  for (int rank = 0; logits.defined() && rank < groups_.pp; ++rank) {
-    if (rank != last) send_tensor(*pipeline, logits, rank);
+  torch::Tensor logits;
+  for (int lane = 0; lane < groups_.lanes; ++lane) {
+    logits = run_forward(input, input.dim() > 1 ? input.size(1) : 0, groups_.first_lane + lane);
   }
-  return logits.defined() ? logits : receive_tensor(*pipeline, last, device_);
+  part_->finish_predictions();
+  if (groups_.pp == 1) return logits;
+  // What the last stage has: its shape, then itself.
+  const int last = part_->rank_of_last();
+  const torch::Tensor form = logits.defined() ? form_to_numbers(form_of(logits)) : empty_form();
+  groups_.share_of_stage(form, last);
+  const TensorForm known = form_from_numbers(form);
+  logits = logits.defined() ? logits.contiguous()
+                            : torch::empty(known.sizes, torch::TensorOptions().dtype(known.type).device(device_));
+  groups_.share_of_stage(logits, last);
+  return logits;
 }
 
 }  // namespace trireme

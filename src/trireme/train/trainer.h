@@ -169,7 +169,7 @@ class Trainer {
   torch::Tensor forward(const ModelPart::StagePart& stage, const torch::Tensor& x, int micro_batch,
                         torch::Tensor values);
   /// predict(), but only the last stage has the result.
-  torch::Tensor run_forward(const torch::Tensor& input, int64_t seq);
+  torch::Tensor run_forward(const torch::Tensor& input, int64_t seq, int lane);
   void run_on_host(StepReport& report);
   void run_on_device(StepReport& report);
   bool can_capture() const;
@@ -196,11 +196,8 @@ class Trainer {
   void update_statistics(const ModelPart::StagePart& stage);
   SampleParts parts_to_read() const;
   void start_reading();
-  int64_t num_own_micro_batches() const { return plan_.num_micro_batches_of(groups_.replica); }
   int64_t num_updates() const { return executor_->program().num_updates; }
-  /// Micro-batches of a step count update by update, and in each replica by replica: the global number of an own one.
-  int64_t number_of(int64_t own) const;
-  int64_t own_number_of(int64_t micro_batch) const;
+  std::vector<int> list_micro_batches() const;
   bool agree(bool flag);
   torch::Tensor values_of(const ModelPart::StagePart& stage) const { return executor_->values(stage.number); }
   torch::Tensor from_owner(size_t weight, const torch::Tensor& own) const;
@@ -214,6 +211,7 @@ class Trainer {
   const RankGroups groups_;
   std::unique_ptr<ModelPart> part_;
   std::unique_ptr<Executor> executor_;
+  std::vector<int> micro_batches_;              ///< of a step, that this one computes
   std::unique_ptr<Optimizer> optimizer_;        ///< null where servers update
   std::unique_ptr<ServerAggregation> server_;   ///< null: gradients are summed between the workers
   std::unique_ptr<LocalSteps> local_;           ///< null: replicas are alike after every step

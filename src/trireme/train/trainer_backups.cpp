@@ -12,7 +12,7 @@ namespace trireme {
 /// Of the micro-batches of the step to come; none where nobody asks.
 std::vector<torch::Tensor> Trainer::own_tokens() const {
   std::vector<torch::Tensor> tokens;
-  for (int64_t i = 0; server_->needs_tokens() && i < num_own_micro_batches(); ++i) {
+  for (int64_t i = 0; server_->needs_tokens() && i < std::ssize(micro_batches_); ++i) {
     tokens.push_back(inputs_->at(static_cast<size_t>(i)).input);
   }
   return tokens;

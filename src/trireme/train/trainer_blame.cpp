@@ -65,7 +65,7 @@ std::optional<BadNumber> Trainer::find_bad_number() {
   int first_stage = 0;
   for (int rank = 0; rank < world_.size(); ++rank) {
     std::memcpy(&found, all.data() + sizeof found * static_cast<size_t>(rank), sizeof found);
-    const int stage = rank / groups_.tp % groups_.pp;
+    const int stage = pipeline_rank_of(config_, rank);
     if (found.micro_batch < 0) continue;
     if (first && std::pair(first->micro_batch, -first_stage) <= std::pair<int64_t, int>(found.micro_batch, -stage)) {
       continue;

@@ -62,9 +62,9 @@ void leave_failure_note(const SavePlace& place, int shard, int worker, const std
   }
 }
 
-/// Throws where a share did not come, with the words of its worker, and where nobody waits for it any more. The worker
-/// of a shard is its number times `stride`.
-void wait_for_shares(const PendingCheckpoint& pending, int num_shards, int stride, const std::atomic<bool>& ends) {
+/// Throws where a share did not come, with the words of its worker, and where nobody waits for it any more.
+void wait_for_shares(const PendingCheckpoint& pending, int num_shards, const std::function<int(int shard)>& worker_of,
+                     const std::atomic<bool>& ends) {
   const Deadline deadline = Deadline::after(kOthersTimeout);
   while (!pending.all_written(num_shards)) {
     for (int shard = 0; shard < num_shards; ++shard) {
@@ -75,7 +75,7 @@ void wait_for_shares(const PendingCheckpoint& pending, int num_shards, int strid
       throw Error(fmt::format("step {} was not saved: {}", pending.place().step,
                               words.empty() ? fmt::format("worker {} could not write its share: its disk is full or "
                                                           "fails",
-                                                          shard * stride)
+                                                          worker_of(shard))
                                             : words));
     }
     if (ends) throw Error(fmt::format("step {} was not saved: a worker has gone", pending.place().step));
@@ -234,7 +234,10 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
     request.completion = [this, pending, num_shards = num_shards(), start,
                           meta = trainer_.meta()](std::exception_ptr failure) {
       if (failure) return;
-      wait_for_shares(*pending, num_shards, config_.spread ? 1 : trainer_.groups().tp, ends_);
+      const auto worker_of = [this](int shard) {
+        return config_.spread ? shard : trainer_.groups().first_worker(shard);
+      };
+      wait_for_shares(*pending, num_shards, worker_of, ends_);
       const PendingCheckpoint::Result result = pending->commit(num_shards, meta, static_cast<int>(config_.keep));
       if (!result.warning.empty()) problem(result.warning);
       if (callbacks_.on_done) {

@@ -23,9 +23,14 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
   std::vector<double> sums(static_cast<size_t>(3 * blocks), 0.0);
   part_->gather_weights();
   if (server_) server_->refresh();
-  // Where passes gather weights, all replicas make as many: what is too much counts nothing.
-  const int64_t end = parameters().frees() ? (blocks + plan_.dp - 1) / plan_.dp * plan_.dp : blocks;
-  for (int64_t number = groups_.replica; number < end; number += plan_.dp) {
+  // Where passes gather weights, all replicas make as many: what is too much counts nothing. Stages agree on that, also
+  // where only some of them have replicas.
+  const bool together_always = config_.parallel.zero == 3 && plan_.dp > 1;
+  const int64_t end = together_always ? (blocks + plan_.dp - 1) / plan_.dp * plan_.dp : blocks;
+  for (int64_t number = 0; number < end; ++number) {
+    const int64_t lane = number % plan_.dp;
+    if (!groups_.has_lane(lane)) continue;
+    if (lane == groups_.first_lane) part_->finish_predictions();
     const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
     const int64_t count = std::min(plan_.micro_batch, samples - first);
@@ -37,10 +42,11 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
       return of.defined() ? of.narrow(0, from, together) : of;
     };
     // The last block may be short.
-    const int64_t most = parameters().frees() && together == 1 ? std::min(plan_.micro_batch, samples) : count;
+    const int64_t most = together_always && together == 1 ? std::min(plan_.micro_batch, samples) : count;
     for (int64_t from = 0; from < most; from += together) {
       const int64_t sample = std::min(from, count - together);
-      const torch::Tensor logits = run_forward(some(inputs.input, sample), data_.held_out->shape().seq);
+      const torch::Tensor logits =
+          run_forward(some(inputs.input, sample), data_.held_out->shape().seq, static_cast<int>(lane));
       if (!logits.defined() || block != number || sample != from) continue;  // the last stage counts
       const torch::Tensor target = some(inputs.target, from).to(device_);
       const auto predictions = static_cast<double>(target.numel());
@@ -49,8 +55,9 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
       sums[at + 2] += predictions;
     }
   }
+  part_->finish_predictions();
   if (groups_.replicas()) groups_.replicas()->all_reduce(sums);
-  if (groups_.pipeline()) groups_.pipeline()->all_reduce(sums);
+  groups_.sum_over_stages(sums);
   double loss = 0, correct = 0, predictions = 0;
   for (size_t at = 0; at < sums.size(); at += 3) {
     loss += sums[at];
@@ -129,7 +136,7 @@ torch::Tensor Trainer::from_owner(size_t weight, const torch::Tensor& own) const
       own.defined()
           ? full(ParameterStore::as_whole(parameters().entries()[static_cast<size_t>(known.entry)], own)).contiguous()
           : torch::empty(known.sizes, torch::TensorOptions().device(device_));
-  if (groups_.pipeline()) groups_.pipeline()->broadcast(data_of(whole), known.owner, call_options(device_));
+  groups_.share_of_stage(whole, known.owner);
   return whole;
 }
 

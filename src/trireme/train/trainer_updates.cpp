@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <span>
 
 #include "trireme/base/error.h"
@@ -73,27 +74,22 @@ std::vector<double> Trainer::squares() const {
 Trainer::Totals Trainer::totals(double own_loss) const {
   const std::vector<ModelPart::Weight>& weights = part_->weights();
   const size_t count = weights.size();
-  // Of each parameter the square of its gradient: of what every rank of a stage has whole, then of what it has a part
-  // of; then the loss.
-  std::vector<double> numbers(2 * count + 1, 0.0);
+  // Of each parameter the square of its gradient, then the loss; of a parameter that is cut, this rank's part at first.
+  std::vector<double> numbers(count + 1, 0.0), parts(count, 0.0);
   const std::vector<double> squares = this->squares();
   for (size_t i = 0; i < count; ++i) {
     if (weights[i].entry < 0) continue;
     const auto entry = static_cast<size_t>(weights[i].entry);
     const MeshSpec* spec = mesh_spec(parameters().entries()[entry].parameter);
-    numbers[spec && !spec->layout->is_replicated ? count + i : i] = squares[entry];
-  }
-  const torch::Tensor values = values_of(part_->stages().back()).cpu();
-  if (part_->has_last()) numbers.back() = own_loss;
-  if (groups_.pipeline()) groups_.pipeline()->all_reduce(numbers);
-  std::vector<double> parts = {0};
-  double sum = 0;
-  for (size_t i = 0; i < count; ++i) {
-    sum += numbers[i];
-    parts[0] += numbers[count + i];
+    (spec && !spec->layout->is_replicated ? parts : numbers)[i] = squares[entry];
   }
   if (groups_.tensor()) groups_.tensor()->all_reduce(parts);
-  return {std::sqrt(sum + parts[0]), numbers.back(), values.const_data_ptr<float>()[kStop] > 0};
+  for (size_t i = 0; i < count; ++i) numbers[i] += parts[i];
+  const torch::Tensor values = values_of(part_->stages().back()).cpu();
+  if (part_->has_last()) numbers.back() = own_loss;
+  groups_.sum_over_stages(numbers);
+  const double sum = std::accumulate(numbers.begin(), numbers.end() - 1, 0.0);
+  return {std::sqrt(sum), numbers.back(), values.const_data_ptr<float>()[kStop] > 0};
 }
 
 /// Each stage is updated while micro-batches are under way in others.

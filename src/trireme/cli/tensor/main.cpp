@@ -218,8 +218,6 @@ int run(int argc, char** argv) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
-  // Before MKL's first call: products with one row then have the same bits wherever their operands lie.
-  setenv("MKL_CBWR", "AUTO,STRICT", 0);
   try {
     return trireme::cli::run(argc, argv);
   } catch (const trireme::SharedError& error) {

@@ -6,11 +6,11 @@
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/automatic/form.h"
-#include "trireme/parallel/automatic/mesh_messages.h"
 #include "trireme/parallel/automatic/staged_graph.h"
 #include "trireme/parallel/data/broadcast.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/runtime/executor.h"
+#include "trireme/runtime/mesh_messages.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
 

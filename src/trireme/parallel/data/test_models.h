@@ -12,9 +12,6 @@
 
 namespace trireme {
 
-/// The bits of a matrix product would depend on where its operands lie, and on how many threads compute it.
-inline const int kFixedKernels = setenv("MKL_CBWR", "AUTO,STRICT", 0);
-
 inline void run_ranks(int num_ranks, const std::function<void(World&)>& body) {
   run_as_threads(num_ranks, [&](World& world) {
     at::set_num_threads(1);

@@ -15,9 +15,6 @@
 
 namespace trireme {
 
-/// The bits of a matrix product would depend on where its operands lie, and on how many threads compute it.
-inline const int kFixedPipelineKernels = setenv("MKL_CBWR", "AUTO,STRICT", 0);
-
 constexpr int64_t kWidth = 6;
 
 /// x + tanh of one layer, used twice: an input with several uses, a weight with several uses.

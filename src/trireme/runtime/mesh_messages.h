@@ -3,9 +3,9 @@
 // A parcel is what crosses a cut: several tensors, of which a rank has its parts, flat, one after another. The meshes
 // on both sides may differ in shape, and so may the placements; a parcel arrives in those of the receiver.
 //
-// Owner: the form of parallelize(). Threads: one. Blocking: take() and finish(), each wait with the communicator's
-// timeout; take() gathers inside the receiving mesh, so that all its ranks call it in the same order, as their programs
-// do. Fails with CommError.
+// Owner: the form of parallelize(), or lanes of a trainer (lane_messages.h). Threads: one. Blocking: take() and
+// finish(), each wait with the communicator's timeout; take() gathers inside the receiving mesh, so that all its ranks
+// call it in the same order, as their programs do. Fails with CommError.
 #pragma once
 
 #include <torch/torch.h>
@@ -71,6 +71,17 @@ class MeshMessages : public StageMessages {
   void send_now(const ParcelRoute& route, const torch::Tensor& parcel, int number);
   torch::Tensor receive_now(const ParcelRoute& route, int number);
 
+ protected:
+  uint32_t tag_of(const PipelineMessage& message) const;
+  void start_sends(const ParcelRoute& route, const torch::Tensor& parcel, uint32_t tag);
+  /// Of a message that take() is to wait for.
+  void expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag);
+  torch::Tensor wait_for(const ParcelRoute& route, const PipelineMessage& message);
+  void keep_until_sent(Handle handle, const torch::Tensor& tensor);
+
+  Communicator& comm_;
+  const torch::Device device_;
+
  private:
   struct Sent {
     Handle handle;
@@ -80,15 +91,9 @@ class MeshMessages : public StageMessages {
     std::vector<Handle> handles;
     std::map<int, torch::Tensor> tensors;
   };
-  uint32_t tag_of(const PipelineMessage& message) const;
-  void start_sends(const ParcelRoute& route, const torch::Tensor& parcel, uint32_t tag);
-  Arriving start_receives(const ParcelRoute& route, uint32_t tag);
-  torch::Tensor wait_for(const ParcelRoute& route, const PipelineMessage& message);
   const ParcelRoute& route_of(const PipelineMessage& message) const;
 
-  Communicator& comm_;
   const uint32_t num_micro_batches_;
-  const torch::Device device_;
   std::map<std::pair<bool, int>, ParcelRoute> routes_;
   std::vector<Sent> sent_;
   std::map<PipelineMessage, Arriving> arriving_;  ///< until they are there: messages write to their memory

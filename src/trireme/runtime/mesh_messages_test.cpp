@@ -1,4 +1,4 @@
-#include "trireme/parallel/automatic/mesh_messages.h"
+#include "trireme/runtime/mesh_messages.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "trireme/parallel/automatic/mesh_messages.h"
+#include "trireme/runtime/mesh_messages.h"
 
 #include "trireme/base/error.h"
 #include "trireme/layout/redistribution.h"
@@ -100,7 +100,7 @@ torch::Tensor ParcelRoute::unpack(const std::map<int, torch::Tensor>& arrived) c
 }
 
 MeshMessages::MeshMessages(Communicator& comm, int num_micro_batches, torch::Device device)
-    : comm_(comm), num_micro_batches_(static_cast<uint32_t>(num_micro_batches)), device_(device) {}
+    : comm_(comm), device_(device), num_micro_batches_(static_cast<uint32_t>(num_micro_batches)) {}
 
 void MeshMessages::set_route(bool is_gradient, int stage, ParcelRoute route) {
   routes_.emplace(std::pair(is_gradient, stage), std::move(route));
@@ -115,19 +115,27 @@ uint32_t MeshMessages::tag_of(const PipelineMessage& message) const {
   return (stage * num_micro_batches_ + micro_batch) * 2 + (message.is_gradient ? 1 : 0);
 }
 
+void MeshMessages::keep_until_sent(Handle handle, const torch::Tensor& tensor) {
+  std::erase_if(sent_, [](Sent& sent) {
+    if (!sent.handle.test()) return false;
+    sent.handle.wait();  // throws what has gone wrong
+    return true;
+  });
+  sent_.push_back({std::move(handle), tensor});
+}
+
 void MeshMessages::start_sends(const ParcelRoute& route, const torch::Tensor& parcel, uint32_t tag) {
   for (const auto& [rank, tensor] : route.pack(parcel)) {
-    sent_.push_back({comm_.start_send(data_of(tensor), rank, tag, call_options(device_)), tensor});
+    keep_until_sent(comm_.start_send(data_of(tensor), rank, tag, call_options(device_)), tensor);
   }
 }
 
-MeshMessages::Arriving MeshMessages::start_receives(const ParcelRoute& route, uint32_t tag) {
-  Arriving arriving;
+void MeshMessages::expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag) {
+  Arriving& arriving = arriving_[message];
   for (const auto& [rank, count] : route.expected()) {
     const torch::Tensor& tensor = arriving.tensors[rank] = torch::empty({count}, route.options());
     arriving.handles.push_back(comm_.start_recv(data_of(tensor), rank, tag, call_options(device_)));
   }
-  return arriving;
 }
 
 torch::Tensor MeshMessages::wait_for(const ParcelRoute& route, const PipelineMessage& message) {
@@ -138,16 +146,11 @@ torch::Tensor MeshMessages::wait_for(const ParcelRoute& route, const PipelineMes
 }
 
 void MeshMessages::send(const PipelineMessage& message, int, const torch::Tensor& tensor) {
-  std::erase_if(sent_, [](Sent& sent) {
-    if (!sent.handle.test()) return false;
-    sent.handle.wait();  // throws what has gone wrong
-    return true;
-  });
   start_sends(route_of(message), tensor, tag_of(message));
 }
 
 void MeshMessages::post_receive(const PipelineMessage& message, int) {
-  arriving_[message] = start_receives(route_of(message), tag_of(message));
+  expect(message, route_of(message), tag_of(message));
 }
 
 torch::Tensor MeshMessages::take(const PipelineMessage& message) { return wait_for(route_of(message), message); }
@@ -164,7 +167,7 @@ void MeshMessages::send_now(const ParcelRoute& route, const torch::Tensor& parce
 
 torch::Tensor MeshMessages::receive_now(const ParcelRoute& route, int number) {
   const PipelineMessage message{false, -1, number};
-  arriving_[message] = start_receives(route, kFirstTagOutside + static_cast<uint32_t>(number));
+  expect(message, route, kFirstTagOutside + static_cast<uint32_t>(number));
   return wait_for(route, message);
 }
 
