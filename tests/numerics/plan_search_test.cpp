@@ -266,6 +266,21 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   EXPECT_NE(refusal([&] { plan_from_json(plan_to_json(alike), "x"); }).find("its stages are alike"), std::string::npos);
 }
 
+/// Three devices do not divide a batch of 64, nor heads, nor two blocks.
+TEST(Plan, StagesDifferInShapeWhereNoOthersCanBe) {
+  const Config given = gpt(2, 1024, 64);
+  const Cluster cluster = find_cluster("a100-80gb");
+  const Plan plan = make_plan(given, cluster, 3);
+  ASSERT_TRUE(plan.has_uneven_stages()) << plan.layout_text();
+  Config config = given;
+  apply_plan(plan, config);
+  EXPECT_EQ(check(config, 3).dp, plan.keys.dp);
+  EXPECT_GT(plan.predicted.step_seconds, make_plan(given, cluster, 4).predicted.step_seconds);
+  EXPECT_NE(
+      refusal([&] { make_plan(gpt(2, 1024, 64, {"--parallel.tp=1"}), cluster, 3); }).find("no layout of the keys"),
+      std::string::npos);
+}
+
 /// What somebody has given stays, so there is less to find.
 TEST(Plan, StagesOfDifferentShapesLeaveGivenKeysAlone) {
   const Cluster cluster = find_cluster("a100-80gb");

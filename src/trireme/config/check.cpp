@@ -382,10 +382,10 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
 
 }  // namespace
 
-void check_tensor_parallel(const ModelConfig& model, int64_t ranks) {
+void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key) {
   const auto demand = [&](bool holds, std::string_view what, int64_t value, const std::string& cure) {
     if (holds) return;
-    throw UsageError(fmt::format("{} = {} cannot be split over parallel.tp = {}", what, value, ranks), cure);
+    throw UsageError(fmt::format("{} = {} cannot be split over {} = {}", what, value, key, ranks), cure);
   };
   if (model.is_language()) {
     demand(model.heads % ranks == 0, "model.heads", model.heads,

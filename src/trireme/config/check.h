@@ -32,8 +32,9 @@ BatchPlan check_sizes(const Config& config, int64_t world_size);
 /// version cannot do: each throws UsageError that names keys, values, origins and a cure.
 BatchPlan check(const Config& config, int64_t world_size);
 
-/// Whether a model can be cut over `ranks` by tensor parallelism. Throws UsageError that names the key.
-void check_tensor_parallel(const ModelConfig& model, int64_t ranks);
+/// Whether a model can be cut over `ranks` by tensor parallelism. Throws UsageError that names the model's key, and the
+/// one that the ranks come from.
+void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key = "parallel.tp");
 
 /// With parallel.dp and train.leaves as the plan has them, "derived" where nobody had set them. For --show-config; a
 /// file that a run keeps leaves parallel.dp open, so that it runs on any number of workers.

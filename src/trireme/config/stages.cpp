@@ -99,8 +99,11 @@ void check_stage_degrees(const Config& config) {
   demand(!config.model.sync_statistics, "model.sync_statistics",
          "let a worker compute for several replicas one after another, which meet inside a pass with",
          "set model.sync_statistics = false");
-  for (const StageDegrees& stage : stages) {
-    if (stage.tp > 1) check_tensor_parallel(config.model, stage.tp);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageDegrees& stage = stages[i];
+    if (stage.tp > 1) {
+      check_tensor_parallel(config.model, stage.tp, fmt::format("tp of stage {} (parallel.stages)", i));
+    }
     demand(!parallel.sequence || config.model.seq % stage.tp == 0, "model.seq",
            "with parallel.sequence cut the sequence into equal parts, not", "choose a tp that divides model.seq");
   }

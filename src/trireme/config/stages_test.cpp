@@ -58,6 +58,9 @@ TEST(Stages, WhatDoesNotGoWithThemIsNamed) {
             std::string::npos);
   const std::string split = refusal_of("1x1,1x1,1x1", 3, {"--parallel.split=3,3"});
   EXPECT_NE(split.find("parallel.split"), std::string::npos) << split;
+  const std::string heads = refusal_of("2x1,1x3", 5, {"--model.heads=4", "--model.hidden=48"});
+  EXPECT_NE(heads.find("model.heads = 4 cannot be split over tp of stage 1 (parallel.stages) = 3"), std::string::npos)
+      << heads;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -19,10 +20,11 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostSimulations = 2500;
-constexpr size_t kRefined = 6;      ///< of the best, whose stages are cut again
-constexpr size_t kMixedTries = 40;  ///< layouts of which only some stages compute again
-constexpr size_t kUnevenTries = 2;  ///< settings that are tried with stages of different shapes
-constexpr double kAsGood = 0.005;   ///< differences that the model cannot tell: the simpler layout wins
+constexpr size_t kRefined = 6;              ///< of the best, whose stages are cut again
+constexpr size_t kMixedTries = 40;          ///< layouts of which only some stages compute again
+constexpr size_t kUnevenTries = 2;          ///< settings that are tried with stages of different shapes
+constexpr int64_t kMostUnevenSamples = 64;  ///< of a micro-batch of all replicas, where no equal stages are found
+constexpr double kAsGood = 0.005;           ///< differences that the model cannot tell: the simpler layout wins
 constexpr double kWorthSaying = 0.01;
 constexpr double kWorthTrying = 0.5;  ///< behind the best by the model's word, and yet a finalist
 
@@ -57,7 +59,6 @@ class Searcher {
   /// The best layouts that fit, best first. Throws where none does; `briefly`: without saying what would fit.
   void run(bool briefly = false) {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
-    if (candidates_.empty()) refuse_to_cut();
     const double margin = options_.num_finalists > 1 ? kWorthTrying : 10 * kAsGood;
     for (const Candidate& candidate : candidates_) {
       if (candidate.least_bytes > limit()) continue;
@@ -66,22 +67,26 @@ class Searcher {
       try_candidate(candidate);
     }
     mix_recomputation();
-    if (found_.empty() && briefly) throw Error(fmt::format("nothing fits into {} devices", devices_));
-    if (found_.empty()) refuse_memory();
     sort_found();
     refine_splits();
     sort_found();
+    if (briefly && found_.empty()) throw Error(fmt::format("nothing fits into {} devices", devices_));
+    if (briefly) return;
+    uneven_ = try_uneven();
+    const bool may_differ = options_.uneven || found_.empty();
+    if (uneven_ && may_differ && uneven_->simulation.step_seconds < best_seconds_) {
+      found_.insert(found_.begin(), *std::exchange(uneven_, std::nullopt));
+    }
+    if (found_.empty() && candidates_.empty()) refuse_to_cut();
+    if (found_.empty()) refuse_memory();
   }
 
   PlanReport report() {
     PlanReport report;
-    std::optional<Found> uneven = try_uneven();
-    if (uneven && options_.uneven && uneven->simulation.step_seconds < found_[0].simulation.step_seconds) {
-      found_.insert(found_.begin(), std::move(*uneven));
-    } else if (uneven && uneven->simulation.step_seconds < (1 - kAsGood) * found_[0].simulation.step_seconds) {
-      report.uneven = alternative(*uneven);
-    }
     const Found& best = found_[0];
+    if (uneven_ && uneven_->simulation.step_seconds < (1 - kAsGood) * best.simulation.step_seconds) {
+      report.uneven = alternative(*uneven_);
+    }
     report.plan = plan_of(config_, cluster_, best.candidate, best.simulation);
     report.simulation = best.simulation;
     std::set<std::tuple<int64_t, int64_t, int64_t, std::string>> seen;
@@ -140,6 +145,7 @@ class Searcher {
   }
 
   void sort_found() {
+    if (found_.empty()) return;
     std::stable_sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) {
       return a.simulation.step_seconds < b.simulation.step_seconds;
     });
@@ -198,25 +204,52 @@ class Searcher {
     }
   }
 
+  /// Micro-batch, recomputation and ZeRO stage of the best layouts; all that may be where no equal stages can be.
+  std::vector<Candidate> uneven_settings() const {
+    std::vector<Candidate> settings;
+    if (!found_.empty()) {
+      std::set<std::tuple<int64_t, RecomputeKind, int>> seen;
+      for (const Found& found : found_) {
+        const JobLayout& l = found.candidate.job.layout;
+        if (found.candidate.compression != "none") continue;  // which is for replicas that are alike
+        if (!seen.emplace(l.micro_batch * l.dp, l.recompute, l.zero).second) continue;
+        settings.push_back(found.candidate);
+        if (settings.size() == kUnevenTries) break;
+      }
+      return settings;
+    }
+    if (!candidates_.empty()) return settings;  // too large for equal stages, so for these
+    Candidate any{job_of(config_), config_.compression.method};
+    JobLayout& l = any.job.layout;
+    l.flash = options_.flash;
+    l.dp = l.tp = l.pp = 1;
+    std::vector<RecomputeKind> kinds = {l.recompute};
+    if (!is_given(config_, "train.recompute")) kinds = {RecomputeKind::kNone, RecomputeKind::kFull};
+    for (const int64_t samples : divisors_of(l.global_batch)) {
+      if (samples > std::max(devices_, kMostUnevenSamples)) break;
+      l.micro_batch = samples;
+      for (const RecomputeKind kind : kinds) {
+        l.recompute = kind;
+        settings.push_back(any);
+      }
+    }
+    return settings;
+  }
+
+  /// The best stages of different shapes that the two passes find.
   std::optional<Found> try_uneven() {
     std::optional<Found> best;
-    if (devices_ < 2 || config_.model.kind == ModelKind::kResNet) return best;
+    if (devices_ < 2 || config_.model.kind == ModelKind::kResNet || config_.parallel.cp > 1) return best;
     for (const char* key :
          {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split", "parallel.interleave"}) {
       if (is_given(config_, key)) return best;
     }
-    std::set<std::tuple<int64_t, RecomputeKind, int>> tried;
-    for (const Found& found : found_) {
-      const Job& job = found.candidate.job;
-      if (job.layout.cp > 1 || tried.size() == kUnevenTries) break;
-      const int64_t samples = job.layout.micro_batch * job.layout.dp;
-      if (found.candidate.compression != "none") continue;  // which is for replicas that are alike
-      if (!tried.emplace(samples, job.layout.recompute, job.layout.zero).second) continue;
-      const Graph graph = graph_for(config_, job, cluster_, samples);
+    for (Candidate& candidate : uneven_settings()) {
+      const Job job = candidate.job;
+      const Graph graph = graph_for(config_, job, cluster_, job.layout.micro_batch * job.layout.dp);
       const std::optional<JobLayout> layout = plan_uneven({&graph, job, cluster_, devices_});
       if (!layout || !layout->has_uneven_stages()) continue;
       if (is_given(config_, "train.micro_batch") && layout->micro_batch != config_.train.micro_batch) continue;
-      Candidate candidate = found.candidate;
       for (const ScheduleKind kind : options_.schedules) {
         candidate.job.layout = *layout;
         candidate.job.layout.schedule = kind;
@@ -379,6 +412,7 @@ class Searcher {
   const PlanOptions options_;
   std::vector<Candidate> candidates_;
   std::vector<Found> found_;
+  std::optional<Found> uneven_;  ///< faster than those, but not asked for; or slower
   double best_seconds_ = 1e300, best_unfit_ = 1e300;
   size_t simulated_ = 0, num_uneven_ = 0;
 };

@@ -17,7 +17,7 @@ struct PlanOptions {
   double memory_limit_bytes = 0;  ///< of a device; 0: what it has
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1};
-  bool uneven = false;       ///< stages of different shapes may win; else they are only mentioned
+  bool uneven = false;       ///< stages of different shapes may win; else they are taken where no others can be
   bool compression = false;  ///< gradients may be compressed, which changes the numbers; else it is only mentioned
   bool explain = true;       ///< what else would help, which takes as long again
   std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's software does

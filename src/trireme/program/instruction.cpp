@@ -52,7 +52,7 @@ int Program::num_lanes() const {
 
 int Program::replica_with(int micro_batch, int rank) const {
   const int lanes = num_lanes(), per_update = num_micro_batches / num_updates / lanes;
-  return micro_batch / per_update % lanes / (lanes / replicas_of(rank));
+  return replica_of_lane(micro_batch / per_update % lanes, rank);
 }
 
 size_t Program::end_of_group_instructions(size_t at) const {

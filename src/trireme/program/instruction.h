@@ -128,7 +128,8 @@ struct Program {
   }
   /// [Note: Lanes]: as many as replicas where these are alike.
   int num_lanes() const;
-  /// Which replica of a rank of the pipeline has a micro-batch.
+  /// Which replica of a rank of the pipeline has a lane, and a micro-batch.
+  int replica_of_lane(int lane, int rank) const { return lane / (num_lanes() / replicas_of(rank)); }
   int replica_with(int micro_batch, int rank) const;
 
   /// One instruction a line.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/program/data_parallel.h"
@@ -263,6 +264,10 @@ std::vector<Program> lower_pipeline_ranks(const PipelineShape& shape, int replic
     programs.push_back(Lowering(shape, messages, rank, replica).run());
   }
   return programs;
+}
+
+int PipelineShape::num_programs() const {
+  return replicas.empty() ? num_replicas * schedule.num_ranks : std::accumulate(replicas.begin(), replicas.end(), 0);
 }
 
 std::vector<Program> lower_pipeline_all(const PipelineShape& shape) {

@@ -16,6 +16,8 @@ struct PipelineShape {
   int receive_ahead = 2;             ///< messages that a rank is ready to receive on a channel before it has used them
 
   int replicas_of(int rank) const { return replicas.empty() ? num_replicas : replicas[static_cast<size_t>(rank)]; }
+  /// Ranks of the pipeline in all replicas: as many as there are programs.
+  int num_programs() const;
   /// Of an update: what check_programs() wants to know.
   int leaves() const { return num_leaves == 0 ? schedule.micro_batches_in_update() * num_replicas : num_leaves; }
 };

@@ -26,10 +26,6 @@ LaneMessages::LaneMessages(Communicator& comm, std::vector<LaneStage> stages, st
       own_stage_(program_.pipeline_rank),
       own_replica_((comm.rank() - stage(own_stage_).first_rank) / stage(own_stage_).tp) {}
 
-int LaneMessages::replica_of_lane(int lane, int stage) const {
-  return lane / (program_.num_lanes() / program_.replicas_of(stage));
-}
-
 std::vector<Placement> LaneMessages::placements(int number, const TensorForm& form) const {
   return {stage(number).cuts_sequence && form.sizes.size() == 3 ? Placement::shard(1) : Placement::replicate()};
 }
@@ -137,7 +133,7 @@ void LaneMessages::set_gradient_form(int, TensorForm form) { output_ = whole_of(
 
 void LaneMessages::send_on(const torch::Tensor& output, int lane, int64_t length) {
   const int to = own_stage_ + 1;
-  const MeshPlace there = place_of(to, replica_of_lane(lane, to));
+  const MeshPlace there = place_of(to, program_.replica_of_lane(lane, to));
   TensorForm form = form_of(output);
   if (placements(own_stage_, form)[0].is_shard()) form.sizes[1] = length;
   send_form(form, there, kOnTag);
@@ -147,7 +143,7 @@ void LaneMessages::send_on(const torch::Tensor& output, int lane, int64_t length
 
 torch::Tensor LaneMessages::receive_on(int lane) {
   const int from = own_stage_ - 1;
-  const MeshPlace there = place_of(from, replica_of_lane(lane, from));
+  const MeshPlace there = place_of(from, program_.replica_of_lane(lane, from));
   const torch::Tensor numbers = empty_form();
   comm_.start_recv(data_of(numbers), there.first_rank, kOnTag).wait();
   const TensorForm form = form_from_numbers(numbers);

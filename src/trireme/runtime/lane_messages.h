@@ -55,7 +55,6 @@ class LaneMessages : public MeshMessages {
     std::optional<TensorForm> form;  ///< of the whole tensor
   };
   const LaneStage& stage(int number) const { return stages_[static_cast<size_t>(number)]; }
-  int replica_of_lane(int lane, int stage) const;
   std::vector<Placement> placements(int stage, const TensorForm& form) const;
   TensorForm whole_of(TensorForm part) const;
   MeshPlace place_of(int stage, int replica) const;

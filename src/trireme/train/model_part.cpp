@@ -330,7 +330,7 @@ Program ModelPart::program(const BatchPlan& plan) const {
   }
   groups_.sum_over_stages(groups);
   PipelineShape shape = shape_;
-  if (plan.dp * groups_.pp <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
+  if (shape.num_programs() <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
   shape.groups.assign(groups.begin(), groups.end());
   return share_over_replicas(lower_pipeline(shape, groups_.pipeline_rank, groups_.replica), zero);
 }
