@@ -96,7 +96,7 @@ class Bench:
     def memory(self, schedule, micro_batches, recompute):
         result, _ = self.train(*DEEP, *PIPELINE, f"--parallel.schedule={schedule}", f"--train.recompute={recompute}",
                                f"--train.global_batch={4 * micro_batches}", "--train.steps=3")
-        return result["peak_memory_bytes"] / 2**20
+        return result["worker_memory_bytes"][0] / 2**20
 
     def compare_memory(self):
         few, many = self.memory("gpipe", 4, "none"), self.memory("gpipe", 16, "none")

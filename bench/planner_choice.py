@@ -8,8 +8,8 @@
 A layout is dp x tp x pp; micro-batch, schedule (1F1B) and ZeRO stage (0) are the same for all, so that the planner
 chooses among exactly what is measured. Layouts of a model take turns (trireme bench train --layouts), so that what else
 the machine does meets all of them. Printed for each: the best layout, the planner's, how much slower it is, and the
-step time and peak memory that it predicted; memory is measured on worker 0, and compared where that is the one that the
-planner says is fullest. TRIREME names the program (default: build/release/bin/trireme).
+step time and peak memory that it predicted, the latter beside the fullest worker's. TRIREME names the program (default:
+build/release/bin/trireme).
 """
 import argparse
 import json
@@ -96,8 +96,7 @@ def measure(name, keys, count, arguments):
     if chosen in times:
         row |= {"chosen_ms": times[chosen], "loss": times[chosen] / times[best] - 1,
                 "time_error": plan["step_seconds"] * 1e3 / times[chosen] - 1, "memory": memory[chosen]}
-        if plan["memory_rank"] == 0:
-            row["memory_error"] = plan["memory_bytes_per_gpu"] / memory[chosen] - 1
+        row["memory_error"] = plan["memory_bytes_per_gpu"] / memory[chosen] - 1
     else:
         row["error"] = f"the planner chose {text_of(chosen)}, which cannot run"
     return row
@@ -110,10 +109,10 @@ def table(rows):
         if "error" in r:
             lines.append(f"| {r['model']} | {r['processes']} | {r['error']} |")
             continue
-        memory = f"{100 * r['memory_error']:+.1f} %" if "memory_error" in r else "–"
         lines.append(f"| {r['model']} | {r['processes']} | {r['layouts']} | {text_of(r['best'])} | {r['best_ms']:.1f} | "
                      f"{text_of(r['chosen'])} | {r['chosen_ms']:.1f} | {100 * r['loss']:.1f} % | "
-                     f"{r['predicted_ms']:.1f} | {100 * r['time_error']:+.1f} % | {memory} |")
+                     f"{r['predicted_ms']:.1f} | {100 * r['time_error']:+.1f} % | "
+                     f"{100 * r['memory_error']:+.1f} % |")
     return "\n".join(lines)
 
 
@@ -139,7 +138,7 @@ def main():
     good = [r for r in rows if "error" not in r]
     if good:
         near = sum(r["loss"] <= 0.05 for r in good)
-        memory = [r["memory_error"] for r in good if "memory_error" in r]
+        memory = [r["memory_error"] for r in good]
         print(f"\nwithin 5 % of the best in {near} of {len(rows)}; step time off by "
               f"{100 * statistics.mean(abs(r['time_error']) for r in good):.1f} % on average; peak memory by "
               f"{100 * statistics.mean(map(abs, memory)):.1f} %, at most {-100 * min(0, *memory):.1f} % too low")

@@ -230,6 +230,17 @@ TEST(PublishedRows, HoldForRowsThatWereNotSeen) {
   EXPECT_LE(errors.worst, kUnseenWorstBound);
 }
 
+/// What `trireme plan` and `trireme simulate` say of themselves.
+TEST(PublishedRows, PresetsKnowTheirErrors) {
+  for (const Cluster& preset : cluster_presets()) {
+    const Errors errors = errors_of([&](const Row& row) { return is_step(row) && row.cluster == preset.name; });
+    EXPECT_EQ(preset.evidence.runs, errors.count) << preset.name;
+    EXPECT_NEAR(preset.evidence.mean_error, errors.mean, 0.0005) << preset.name;
+    EXPECT_NEAR(preset.evidence.worst_error, errors.worst, 0.0005) << preset.name;
+    EXPECT_EQ(preset.evidence.is_published, errors.count > 0) << preset.name;
+  }
+}
+
 TEST(PublishedRows, AllFitIntoMemory) {
   for (const Result& r : results()) {
     EXPECT_TRUE(r.simulation.fits()) << r.row.source << ", " << r.row.name << ": " << r.simulation.memory_bytes() / 1e9;

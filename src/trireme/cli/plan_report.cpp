@@ -101,8 +101,8 @@ std::string plan_text(const PlanReport& report) {
   text += "\n\n" + drawing(report) + "\n";
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
   table.add_row({"step", format_duration(s.step_seconds),
-                 fmt::format("{:.0f} {}/s a device, {:.1f} model TFLOP/s, {:.1f} % of the peak",
-                             s.tokens_per_second_per_device(), unit, s.model_flops_per_device() / 1e12,
+                 fmt::format("{} a device, {:.1f} model TFLOP/s, {:.1f} % of the peak",
+                             format_rate(s.tokens_per_second_per_device(), unit), s.model_flops_per_device() / 1e12,
                              100 * s.model_flops_per_device() / s.cluster.device.peak(s.job.layout.compute))});
   table.add_row({"memory", gigabytes(s.memory_bytes()),
                  fmt::format("of {}, on the fullest device", gigabytes(s.cluster.device.memory_bytes))});
@@ -130,7 +130,7 @@ std::string plan_text(const PlanReport& report) {
     }
     text += "\n" + helps.to_text({.bold_header = colour, .indent = 2});
   }
-  text += fmt::format("\n{} layouts, {} simulations\n", format_count(report.num_candidates),
+  text += fmt::format("\n{}\n{} layouts, {} simulations\n", how_sure(s.cluster), format_count(report.num_candidates),
                       format_count(report.num_simulated));
   return text;
 }

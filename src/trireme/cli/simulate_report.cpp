@@ -171,6 +171,24 @@ double training_seconds(const Simulation& s, double tokens) { return tokens / s.
 
 }  // namespace
 
+std::string how_sure(const Cluster& cluster) {
+  const Evidence& evidence = cluster.evidence;
+  if (evidence.runs == 0) {
+    return fmt::format(
+        "how sure: no measurement was compared with the constants of {}; trireme bench train "
+        "--write-cluster measures a machine",
+        cluster.name);
+  }
+  const std::string errors =
+      fmt::format("{:.1f} % on average and {:.0f} % at worst", 100 * evidence.mean_error, 100 * evidence.worst_error);
+  if (evidence.is_published) {
+    return fmt::format("how sure: steps of {} published measurements on {}s are predicted within {} (docs/accuracy.md)",
+                       evidence.runs, cluster.device.name, errors);
+  }
+  return fmt::format("how sure: the {} trainings that chose the constants of {} are met within {}", evidence.runs,
+                     cluster.name, errors);
+}
+
 std::string simulation_text(const Simulation& s, const SimulateReportOptions& options) {
   const JobLayout& l = s.job.layout;
   const bool colour = has_colour(STDOUT_FILENO);
@@ -189,7 +207,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   const char* unit = s.job.model.is_language() ? "tokens" : "samples";
   table.add_row({"step", format_duration(s.step_seconds), what_binds(s)});
   table.add_row(
-      {"speed", fmt::format("{:.0f} {}/s", s.tokens_per_second_per_device(), unit),
+      {"speed", format_rate(s.tokens_per_second_per_device(), unit),
        fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
   const double peak = s.cluster.device.peak(l.compute);
   table.add_row({"model", fmt::format("{:.1f} TFLOP/s", s.model_flops_per_device() / 1e12),
@@ -205,8 +223,8 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   if (options.tokens > 0) {
     const double seconds = training_seconds(s, options.tokens);
     table.add_row({"training", format_duration(seconds),
-                   fmt::format("for {} {}: {:.4g} device-hours", format_short_count(options.tokens), unit,
-                               seconds / 3600 * s.devices())});
+                   fmt::format("for {} {}: {} device-hours", format_short_count(options.tokens), unit,
+                               format_short_count(seconds / 3600 * s.devices()))});
   }
   // The table has no header: its first line is empty.
   const std::string lines = table.to_text({.indent = 2});
@@ -221,7 +239,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
     for (const std::string& way : ways) text += fmt::format("  {}\n", way);
   }
   if (options.memory) text += "\n" + memory_text(s);
-  return text;
+  return text + "\n" + how_sure(s.cluster) + "\n";
 }
 
 std::string simulation_json(const Simulation& s, const SimulateReportOptions& options) {
@@ -249,7 +267,11 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
                {"memory_rank", s.fullest},
                {"memory_peak_at", s.ranks[static_cast<size_t>(s.fullest)].played.peak_at.to_string()},
                {"layout", layout_json(s.job.layout)},
-               {"cluster", s.cluster.name}};
+               {"cluster", s.cluster.name},
+               {"evidence",
+                {{"runs", s.cluster.evidence.runs},
+                 {"mean_error", s.cluster.evidence.mean_error},
+                 {"worst_error", s.cluster.evidence.worst_error}}}};
   Json stages = Json::array();
   for (size_t stage = 0; stage < s.stages.size(); ++stage) {
     const StageCost& cost = s.stages[stage];

@@ -12,6 +12,8 @@ struct SimulateReportOptions {
   bool memory = false;
 };
 
+/// "how sure: …": how well predictions for the cluster have fared.
+std::string how_sure(const Cluster& cluster);
 std::string simulation_text(const Simulation& simulation, const SimulateReportOptions& options);
 std::string simulation_json(const Simulation& simulation, const SimulateReportOptions& options);
 

@@ -64,6 +64,8 @@ void Cluster::check() const {
   cost(stack.accumulation_bytes, "stack.accumulation_bytes");
   cost(stack.tensor_us, "stack.tensor_us");
   if (!(sharing_cost >= 0 && sharing_cost < 1)) holes.emplace_back("sharing_cost (a share from 0, below 1)");
+  cost(evidence.mean_error, "evidence.mean_error");
+  cost(evidence.worst_error, "evidence.worst_error");
   positive(devices_per_host, "devices_per_host");
   cost(num_hosts, "hosts");
   const auto link = [&](const Link& level, const char* name) {

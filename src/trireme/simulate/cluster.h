@@ -75,6 +75,14 @@ struct Stack {
   bool operator==(const Stack&) const = default;
 };
 
+/// How far step times that these constants predict were off where somebody has measured them.
+struct Evidence {
+  int runs = 0;                            ///< 0: nobody has compared
+  double mean_error = 0, worst_error = 0;  ///< |predicted / measured - 1|
+  bool is_published = false;  ///< by others (docs/accuracy.md); else the trainings that chose the constants
+  bool operator==(const Evidence&) const = default;
+};
+
 struct Cluster {
   std::string name;
   Device device;
@@ -85,6 +93,7 @@ struct Cluster {
   Link inside;
   Link between;
   Stack stack;
+  Evidence evidence;
 
   /// Throws UsageError that names every hole and every number that cannot be.
   void check() const;
@@ -103,8 +112,9 @@ std::optional<Cluster> measured_cluster(bool of_cores);
 /// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
 std::vector<Cluster> find_clusters(const std::string& names);
 /// `name` stands for the file in messages. Keys: "preset" (where the rest comes from), "device", "inside", "between",
-/// "stack", "devices_per_host", "hosts"; and those of mesh/cluster_file.h, whose shared memory and TCP links are taken
-/// where "inside" and "between" are not given. Throws UsageError that names what is missing.
+/// "stack", "devices_per_host", "hosts", "evidence" (a preset's does not count for what is changed); and those of
+/// mesh/cluster_file.h, whose shared memory and TCP links are taken where "inside" and "between" are not given. Throws
+/// UsageError that names what is missing.
 Cluster cluster_from_json(std::string_view text, const std::string& name);
 /// The keys of such a file that describe devices and software (all but links, which stay with those who measured
 /// them), with their values as JSON: for ClusterFile::others. An empty preset is left out.

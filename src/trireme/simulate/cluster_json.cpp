@@ -151,6 +151,13 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
   reader.finish();
 }
 
+void read_evidence(const Json& json, const std::string& file, Evidence& evidence) {
+  Reader reader(json, file, "evidence");
+  reader.count("runs", evidence.runs);
+  reader.numbers({{"mean_error", &evidence.mean_error}, {"worst_error", &evidence.worst_error}});
+  reader.finish();
+}
+
 /// The link that `bench comm` measured for a transport.
 void measured_link(const ClusterFile& file, std::string_view transport, Link& link) {
   for (const TransportCost& cost : file.transports) {
@@ -182,6 +189,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
     if (found == all.end())
       reader.fail(fmt::format("preset {} is not known", preset), "known: " + join(preset_names(), ", "));
     cluster = *found;
+    cluster.evidence = {};
   }
   cluster.name = name;
   reader.text("name", cluster.name);
@@ -212,6 +220,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   if (const Json* link = reader.find("inside")) read_link(*link, name, "inside", cluster.inside);
   if (const Json* link = reader.find("between")) read_link(*link, name, "between", cluster.between);
   if (const Json* stack = reader.find("stack")) read_stack(*stack, name, cluster.stack);
+  if (const Json* evidence = reader.find("evidence")) read_evidence(*evidence, name, cluster.evidence);
   reader.finish();
   cluster.check();
   return cluster;
@@ -260,6 +269,9 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                                              {"hosts", std::to_string(cluster.num_hosts)},
                                              {"shared_cores", std::to_string(cluster.shared_cores)},
                                              {"sharing_cost", Json(rounded(cluster.sharing_cost)).dump()}};
+  const Evidence& e = cluster.evidence;
+  keys["evidence"] =
+      Json{{"runs", e.runs}, {"mean_error", rounded(e.mean_error)}, {"worst_error", rounded(e.worst_error)}}.dump();
   if (!preset.empty()) keys["preset"] = Json(preset).dump();
   return keys;
 }

@@ -211,7 +211,9 @@ DeviceFit fit_device(const Cluster& start, const std::vector<MeasuredStep>& step
     if (cluster.shared_cores > 0 && cluster.stack.embedding_bytes <= 0) cluster.stack.embedding_bytes = 4;
     Fitter(cluster, steps, memory_knobs(cluster), true).run();
   }
-  return compare_with(cluster, steps);
+  DeviceFit fit = compare_with(cluster, steps);
+  fit.cluster.evidence = {static_cast<int>(steps.size()), fit.time_error, fit.worst_time_error};
+  return fit;
 }
 
 }  // namespace trireme

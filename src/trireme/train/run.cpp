@@ -425,7 +425,7 @@ class Run {
     result_.has_target = config_.train.target_loss > 0 && !result_.stopped;
     result_.reached_target = !result_.has_target || result_.held_out.loss <= config_.train.target_loss;
     result_.parts_ms = parts_.means_ms();
-    result_.peak_memory_bytes = process_memory().peak_bytes;
+    gather_memory();
     result_.state = trainer_.state_parts();
     result_.steps_skipped = trainer_.steps_skipped();
     if (!step_seconds_.empty()) {
@@ -444,9 +444,16 @@ class Run {
     if (leads_) write_report_page();
   }
 
+  void gather_memory() {
+    const std::vector<int64_t> own = {static_cast<int64_t>(process_memory().peak_bytes)};
+    result_.worker_memory_bytes.resize(static_cast<size_t>(world_.size()));
+    world_.comm().all_gather(own, result_.worker_memory_bytes);
+    result_.peak_memory_bytes = *std::ranges::max_element(result_.worker_memory_bytes);
+  }
+
   void write_report_page() {
     if (!log_) return;
-    const uint64_t on_card = result_.device_memory_bytes;
+    const auto on_card = static_cast<int64_t>(result_.device_memory_bytes);
     EventValues values = {{"workers", world_.size()},
                           {"step_ms", result_.step_ms},
                           {"memory_bytes", on_card > 0 ? on_card : result_.peak_memory_bytes}};

@@ -34,8 +34,9 @@ struct RunResult {
   std::string unit;                                      ///< "tokens" or "samples"
   std::vector<std::pair<std::string, double>> parts_ms;  ///< means of the parts of a step, this worker's
   std::vector<KernelTime> kernels;                       ///< a step's, where RunOptions::profiled_steps asked for it
-  uint64_t peak_memory_bytes = 0;
-  uint64_t device_memory_bytes = 0;  ///< at the most, of a GPU
+  std::vector<int64_t> worker_memory_bytes;              ///< the most that each worker ever held
+  int64_t peak_memory_bytes = 0;                         ///< of the fullest of them
+  uint64_t device_memory_bytes = 0;                      ///< at the most, of a GPU
   StateParts state;
   PassMemory passes;  ///< zeros where nobody asked
   uint64_t reduced_bytes_per_step = 0;

@@ -124,6 +124,7 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"transport", world.transport()},
                                  {"parameters", result.num_parameters},
                                  {"peak_memory_bytes", result.peak_memory_bytes},
+                                 {"worker_memory_bytes", result.worker_memory_bytes},
                                  {"device_memory_bytes", result.device_memory_bytes},
                                  {"state_bytes", state.sum()},
                                  {"weight_bytes", state.weights},
