@@ -124,6 +124,64 @@ class Files(unittest.TestCase):
         file.write_text(json.dumps(plan))
         self.assertIn("have no stage", trireme("plan", *MODEL, *BATCH, "--check", file, code=2))
 
+    def test_a_broken_plan_is_refused(self):
+        file = self.path / "plan.json"
+        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 8, "--parallel.pp", 2, "--parallel.schedule", "interleaved",
+                "--out", file)
+        good = json.loads(file.read_text())
+        self.assertIn("is a plan for this model", trireme("plan", *MODEL, *BATCH, "--check", file))
+        edits = [("parallel.zero", 7), ("parallel.zero", -1), ("train.micro_batch", 0), ("train.micro_batch", 3),
+                 ("parallel.schedule", "foo"), ("parallel.interleave", 4), ("parallel.interleave", 1000),
+                 ("train.recompute", "foo"), ("train.recompute", "0-1000"), ("compression.method", "bogus"),
+                 ("parallel.shares", "1,1"), ("train.leaves", -1), ("parallel.ep", 0)]
+        for key, value in edits:
+            with self.subTest(key, value=value):
+                plan = json.loads(json.dumps(good))
+                self.assertNotEqual(plan["keys"][key], value)
+                plan["keys"][key] = value
+                file.write_text(json.dumps(plan))
+                self.assertIn(key, trireme("plan", *MODEL, *BATCH, "--check", file, code=2))
+        weight = "layers.*.mlp.up.weight"
+        for change, words in ((lambda plan: plan.update(cluster="nope"), "a cluster \"nope\""),
+                              (lambda plan: plan["predicted"].update(step_seconds=-1.0), "step_seconds"),
+                              (lambda plan: plan["predicted"].update(step_seconds=0), "step_seconds"),
+                              (lambda plan: plan["stages"][0]["placements"].update({weight: "[shard(7), banana]"}),
+                               "banana"),
+                              (lambda plan: plan["stages"][0]["placements"].update({weight: "[shard(7), replicate]"}),
+                               "2 dimensions"),
+                              (lambda plan: plan["stages"][0]["placements"].update({weight: "shard(0)"}), weight),
+                              (lambda plan: plan["stages"][0]["placements"].update({"no.weight": "[R, R]"}),
+                               "no such weight")):
+            with self.subTest(words):
+                plan = json.loads(json.dumps(good))
+                change(plan)
+                file.write_text(json.dumps(plan))
+                self.assertIn(words, trireme("plan", *MODEL, *BATCH, "--check", file, code=2))
+
+    def test_a_check_as_json(self):
+        file = self.path / "plan.json"
+        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 8, "--out", file)
+        check = ["plan", *MODEL, *BATCH, "--json", "--check", file]
+        said = json.loads(trireme(*check))
+        self.assertEqual((said["plan"], said["fits_this_model"], said["gpus"]), (str(file), True, 8))
+        self.assertEqual((said["trains"], said["why_not"]), (True, None))
+        self.assertEqual(json.loads(trireme(*check, *V100))["cluster"], "v100-16gb")
+        for more, words in ((["--gpus", "4"], "8 workers, and there are 4"), (["--cluster", "a100-80gb"], "a100-80gb")):
+            result = subprocess.run([TRIREME, *map(str, check), *more], capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2, result)
+            said = json.loads(result.stdout)
+            self.assertEqual(said["fits_this_model"], False)
+            self.assertIn(words, said["why_not"])
+
+    def test_what_the_trainer_cannot_run_yet_is_a_plan(self):
+        file = self.path / "plan.json"
+        keys = ["--parallel.cp", "2"]
+        trireme("plan", *MODEL, *BATCH, *V100, *keys, "--gpus", 8, "--out", file)
+        said = json.loads(trireme("plan", *MODEL, *BATCH, *keys, "--json", "--check", file))
+        self.assertTrue(said["fits_this_model"])
+        self.assertFalse(said["trains"])
+        self.assertIn("context parallelism", said["why_not"])
+
     def test_the_graph_is_drawn(self):
         svg, dot = self.path / "graph.svg", self.path / "graph.dot"
         for file in (svg, dot):

@@ -10,6 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/plan_check.h"
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/simulate_job.h"
 #include "trireme/observe/append_file.h"
@@ -20,6 +21,7 @@ namespace {
 struct PlanFlags {
   ConfigArguments config;
   std::string cluster = "h100-80gb", attention = "auto";
+  bool names_cluster = false;
   std::string out, graph, memory_limit, check;
   int64_t gpus = 0;
   size_t tries = 0;
@@ -41,13 +43,6 @@ void write_graph(const std::string& path, const Config& config, const PlanReport
     throw UsageError(fmt::format("--graph {}: a picture is .svg or .dot", path), "give a name with one of these ends");
   }
   replace_file(path, plan_picture(config, report, path.ends_with(".dot")));
-}
-
-int check_only(const PlanFlags& flags, const Config& config) {
-  const Plan plan = read_plan(flags.check);
-  check_plan(plan, config, flags.gpus > 0 ? flags.gpus : plan.world_size);
-  fmt::print("{} is a plan for this model on {} devices: {}\n", flags.check, plan.world_size, plan.layout_text());
-  return 0;
 }
 
 /// The fastest becomes the plan.
@@ -88,7 +83,11 @@ int run(PlanFlags flags) {
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
   if (!schedule.empty()) flags.config.words.push_back("--parallel.schedule=" + schedule);
   const Config config = resolve(flags.config.sources(""));
-  if (!flags.check.empty()) return check_only(flags, config);
+  if (!flags.check.empty()) {
+    const std::optional<std::string> cluster = flags.names_cluster ? std::optional(flags.cluster) : std::nullopt;
+    check_plan_file({flags.check, cluster, flags.gpus, flags.json}, config);
+    return 0;
+  }
   const std::vector<Cluster> kinds = find_clusters(flags.cluster);
   const Cluster& cluster = kinds.front();
   int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
@@ -112,9 +111,9 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<PlanFlags>();
   CLI::App* command = app.add_subcommand("plan", "finds the fastest layout for a model and a cluster, and says why");
   flags->config.add_to(*command);
-  command->add_option("--cluster", flags->cluster, "a known cluster, or a cluster file")
-      ->type_name("NAME")
-      ->capture_default_str();
+  CLI::Option* cluster = command->add_option("--cluster", flags->cluster, "a known cluster, or a cluster file")
+                             ->type_name("NAME")
+                             ->capture_default_str();
   command->add_option("--gpus", flags->gpus, "devices to plan for (default: one host, or all of a cluster file)")
       ->type_name("N")
       ->check(CLI::Range(1, 10'000'000));
@@ -129,7 +128,9 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--uneven", flags->uneven, "stages may differ in shape, where that is predicted to be faster");
   command->add_flag("--compress", flags->compression, "gradients may be compressed, which changes the numbers");
-  command->add_option("--check", flags->check, "reads a plan instead, and says whether it is for this model")
+  command
+      ->add_option("--check", flags->check,
+                   "reads a plan instead, and says whether it is for this model and can be trained")
       ->type_name("FILE");
   command->add_option("--try", flags->tries, "trains the best N for some steps on this machine, and takes the fastest")
       ->type_name("N")
@@ -145,7 +146,8 @@ void add_plan(CLI::App& app, int& exit_code) {
       "    --model.ffn 28672 --model.seq 8192 --model.vocab 128256 --cluster h100-80gb --gpus 64 \\\n"
       "    --train.global_batch 128 --precision.compute bf16 --out plan.json",
       join(preset_names(), ", ")));
-  command->callback([command, flags, &exit_code] {
+  command->callback([command, flags, cluster, &exit_code] {
+    flags->names_cluster = cluster->count() > 0;
     flags->config.take(*command);
     exit_code = run(*flags);
   });

@@ -40,21 +40,6 @@ std::string operator_text(const Graph& graph, const GraphOperator& op, const Ope
   return fmt::format("{}({}) -> {}", op.name, join(inputs, ", "), join(outputs, ", "));
 }
 
-/// "shard(0, unit 2), replicate": commas inside parentheses belong to a placement.
-std::vector<Placement> placements_from(std::string_view text) {
-  std::vector<Placement> placements;
-  size_t first = 0;
-  int depth = 0;
-  for (size_t i = 0; i <= text.size(); ++i) {
-    if (i < text.size() && text[i] == '(') ++depth;
-    if (i < text.size() && text[i] == ')') --depth;
-    if (i < text.size() && (text[i] != ',' || depth > 0)) continue;
-    placements.push_back(Placement::parse(trim(text.substr(first, i - first))));
-    first = i + 1;
-  }
-  return placements;
-}
-
 /// A line of the file: the operator, and where its tensors lie, inputs before outputs.
 struct OperatorLine {
   std::string text;

@@ -238,14 +238,18 @@ IntraOpPlan plan_operators(const IntraOpProblem& problem) {
   return plan;
 }
 
+std::string name_in_plan(const std::string& parameter) {
+  static const std::regex kNumber("layers\\.\\d+\\.");
+  return std::regex_replace(parameter, kNumber, "layers.*.");
+}
+
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
                                                                const LayerRange& layers) {
-  static const std::regex kNumber("layers\\.\\d+\\.");
   std::vector<std::pair<std::string, std::string>> lines;
   const auto add = [&](const std::string& name, const std::vector<Placement>& placements) {
     std::vector<std::string> words;
     for (const Placement& p : placements) words.push_back(p.to_string());
-    const std::pair line(std::regex_replace(name, kNumber, "layers.*."), "[" + join(words, ", ") + "]");
+    const std::pair line(name_in_plan(name), "[" + join(words, ", ") + "]");
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   };
   for (size_t o = 0; o < graph.operators.size(); ++o) {

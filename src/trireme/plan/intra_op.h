@@ -42,6 +42,9 @@ IntraOpChoices choices_of(const IntraOpProblem& problem);
 /// Throws Error for a graph whose operators have no rule.
 IntraOpPlan plan_operators(const IntraOpProblem& problem);
 
+/// Layers that are alike have one name: "layers.*.mlp.up.weight".
+std::string name_in_plan(const std::string& parameter);
+
 /// Placements of parameters by their names: one line each, layers that are alike once. "layers.*.mlp.up.weight":
 /// "[replicate, shard(0)]".
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,

@@ -12,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/layout/placement.h"
 
 namespace trireme {
 
@@ -93,6 +94,21 @@ inline Json parse_plan(std::string_view text, const std::string& name) {
   } catch (const Json::parse_error& error) {
     throw UsageError(fmt::format("{} is no plan: it is no JSON ({})", name, error.what()), kPlanCure);
   }
+}
+
+/// "shard(0, unit 2), replicate": commas inside parentheses belong to a placement. Throws UsageError.
+inline std::vector<Placement> placements_from(std::string_view text) {
+  std::vector<Placement> placements;
+  size_t first = 0;
+  int depth = 0;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && text[i] == '(') ++depth;
+    if (i < text.size() && text[i] == ')') --depth;
+    if (i < text.size() && (text[i] != ',' || depth > 0)) continue;
+    placements.push_back(Placement::parse(trim(text.substr(first, i - first))));
+    first = i + 1;
+  }
+  return placements;
 }
 
 }  // namespace trireme

@@ -55,6 +55,20 @@ Json stage_json(const PlanStage& stage) {
           {"placements", placements}};
 }
 
+/// Along the axes {dp, tp}: "[replicate, shard(0)]".
+void check_placement(const JsonReader& read, const std::string& name, std::string_view text) {
+  const std::string what = fmt::format("the placement of {} is \"{}\"", name, text);
+  const char* cure = "one for each axis of dp and tp, as in \"[replicate, shard(0)]\"";
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') read.fail(what, cure);
+  size_t count = 0;
+  try {
+    count = placements_from(text.substr(1, text.size() - 2)).size();
+  } catch (const UsageError& error) {
+    read.fail(fmt::format("{}: {}", what, error.what()), cure);
+  }
+  if (count != 2) read.fail(what, cure);
+}
+
 PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
   JsonReader read(json, file, fmt::format("stage {}", index));
   PlanStage stage;
@@ -70,9 +84,25 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
   for (const auto& [name, where] : placements.items()) {
     if (!where.is_string()) read.fail(fmt::format("the placement of {} is no text", name));
     stage.placements.emplace_back(name, where.get<std::string>());
+    check_placement(read, name, stage.placements.back().second);
   }
   read.finish();
   return stage;
+}
+
+/// Stages of a worker, as the keys have it; 0 where they do not say.
+int64_t stages_of_worker(const PlanKeys& keys) {
+  if (keys.pp == 1 || names_file(keys.schedule)) return 0;
+  if (keys.interleave > 1) return keys.interleave;
+  return keys.schedule == "interleaved" || keys.schedule == "zb-v" ? 2 : 1;
+}
+
+void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
+  visit_prediction(predicted, [&](const char* name, const auto& value) {
+    if (static_cast<double>(value) < 0)
+      read.fail(fmt::format("\"predicted → {}\" is {}", name, value), "nothing predicted is below 0");
+  });
+  if (!(predicted.step_seconds > 0)) read.fail("\"predicted → step_seconds\" is 0", "a step takes time");
 }
 
 /// Layers and devices, each in one stage, without holes.
@@ -81,6 +111,13 @@ void check_stages(const Plan& plan, const JsonReader& read) {
   const int64_t per_rank = plan.keys.pp > 0 ? static_cast<int64_t>(plan.stages.size()) / plan.keys.pp : 0;
   if (plan.keys.pp < 1 || per_rank * plan.keys.pp != static_cast<int64_t>(plan.stages.size())) {
     read.fail(fmt::format("{} stages for parallel.pp = {}", plan.stages.size(), plan.keys.pp));
+  }
+  if (const int64_t wanted = stages_of_worker(plan.keys); wanted > 0 && wanted != per_rank) {
+    read.fail(
+        fmt::format("it has {} stages, and its keys parallel.pp = {}, parallel.schedule = \"{}\" and "
+                    "parallel.interleave = {} make {}",
+                    plan.stages.size(), plan.keys.pp, plan.keys.schedule, plan.keys.interleave, wanted * plan.keys.pp),
+        "edit both");
   }
   int next_layer = 0;
   int64_t next_device = 0;
@@ -205,6 +242,7 @@ Plan plan_from_json(std::string_view text, const std::string& name) {
   JsonReader predicted(read.part("predicted"), name, "predicted");
   visit_prediction(plan.predicted, [&](const char* field, auto& value) { predicted(field, value); });
   predicted.finish();
+  check_prediction(plan.predicted, predicted);
   read.finish();
   check_stages(plan, read);
   return plan;
