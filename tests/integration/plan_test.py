@@ -76,6 +76,27 @@ class Numbers(unittest.TestCase):
         self.assertEqual(found["keys"]["train.recompute"], "full")
 
 
+class Unsaid(unittest.TestCase):
+    """Without a word of the model it is the one that `trireme train` takes."""
+
+    def test_the_model_is_that_of_train(self):
+        shown = dict(line.split("#")[0].split(" = ") for line in trireme("train", "--show-config").splitlines()
+                     if " = " in line)
+        shown = {key: value.strip() for key, value in shown.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "plan.json")
+            trireme("plan", "--cluster", "laptop", "--gpus", 2, "--out", file)
+            plan = json.loads(file.read_text())
+            for key in ("layers", "hidden", "heads", "seq", "vocab"):
+                self.assertEqual(str(plan["model"][key]), shown[key], key)
+            self.assertEqual(str(plan["keys"]["train.global_batch"]), shown["global_batch"])
+            self.assertIn("is a plan for this model", trireme("plan", "--model", "default", "--check", file))
+        for command in (["simulate"], ["plan", "--gpus", 2]):
+            named, unsaid = (json.loads(trireme(*command, "--cluster", "laptop", "--json", *model))
+                             for model in (["--model", "default"], []))
+            self.assertEqual(named, unsaid)
+
+
 class Words(unittest.TestCase):
     def test_explain(self):
         text = trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 8)
@@ -102,6 +123,41 @@ class Words(unittest.TestCase):
             self.assertIn(words, result.stderr, arguments)
             self.assertTrue(result.stderr.startswith("error: "), result.stderr)
 
+    def test_a_limit_is_for_less_than_a_device_has(self):
+        self.assertIn("leaves nothing", trireme("plan", *MODEL, *BATCH, *V100, "--memory-limit", "0GB", code=2))
+        text = trireme("plan", *MODEL, *BATCH, *V100, "--memory-limit", "500GB", code=2)
+        self.assertIn("more than the 17.2 GB of a device of v100-16gb", text)
+        mixed = ["--gpus", 8, "--cluster", "a100-80gb+v100-16gb", "--memory-limit", "60GB"]
+        self.assertIn("of a device of v100-16gb", trireme("plan", *MODEL, *BATCH, *mixed, code=2))
+
+    def test_the_key_at_fault_is_named(self):
+        line = "(from the command line)"
+        for keys, words in ((["--parallel.tp", 3, "--parallel.zero", 1], f"parallel.tp = 3 {line} leaves no layout"),
+                            (["--parallel.tp", 64, "--gpus", 64], "model.heads = 32 cannot be split over"),
+                            (["--parallel.dp", 5], f"parallel.dp = 5 {line} leaves no layout for 8 devices"),
+                            (["--parallel.pp", 64, "--gpus", 64], "26 layers to cut between"),
+                            (["--parallel.ep", 2], f"parallel.ep = 2 {line}: the planner plans no experts"),
+                            (["--train.micro_batch", 3, "--train.recompute", "full"],
+                             f"train.micro_batch = 3 {line} leaves no layout for 8 devices: it does not divide "
+                             "train.global_batch = 256"),
+                            (["--parallel.dp", 2, "--parallel.tp", 2, "--parallel.pp", 1, "--parallel.zero", 1],
+                             f"parallel.dp = 2 {line}, parallel.tp = 2 {line} and parallel.pp = 1 {line} together"),
+                            (["--parallel.shares", "3,1,1,1"], f"parallel.shares = \"3,1,1,1\" {line}: the planner"),
+                            (["--model.hidden", 100, "--model.heads", 3],
+                             f"model.hidden = 100 {line} cannot be split over model.heads = 3 {line}")):
+            with self.subTest(keys):
+                gpus = [] if "--gpus" in keys else ["--gpus", 8]
+                self.assertIn(words, trireme("plan", *MODEL, *BATCH, *V100, *gpus, *keys, code=2))
+        self.assertIn("a batch of 3 has not a sample", trireme(
+            "plan", "--model.layers", 2, "--model.heads", 1, "--train.global_batch", 3, "--gpus", 8, code=2))
+
+    def test_the_cluster_at_fault_is_named(self):
+        for cluster, words in (("h100-80gb+laptop", "laptop has no network between hosts"),
+                               ("a100-80gb+", "a name is missing beside a +"),
+                               ("a100-80gb++v100-16gb", "a name is missing beside a +")):
+            for command in ("plan", "simulate"):
+                self.assertIn(words, trireme(command, *MODEL, "--gpus", 8, "--cluster", cluster, code=2))
+
 
 class Files(unittest.TestCase):
     def setUp(self):
@@ -110,6 +166,16 @@ class Files(unittest.TestCase):
 
     def tearDown(self):
         self.folder.cleanup()
+
+    def test_files_are_checked_before_the_search(self):
+        # A model that fits nowhere would be refused by the search.
+        giant = ["--model.layers", 96, "--model.hidden", 12288, "--model.heads", 96, "--gpus", 1]
+        for flags, words in ((["--out", "/nonexistent/x.json"], "--out /nonexistent/x.json: cannot write"),
+                             (["--out", self.path], "that is a folder"),
+                             (["--graph", "/nonexistent/x.svg"], "--graph /nonexistent/x.svg: cannot write"),
+                             (["--graph", self.path / "x.png"], "a picture is .svg or .dot")):
+            with self.subTest(words):
+                self.assertIn(words, trireme("plan", *giant, *flags, code=2))
 
     def test_a_plan_is_written_and_checked(self):
         file = self.path / "plan.json"
@@ -192,6 +258,17 @@ class Files(unittest.TestCase):
         self.assertTrue(any("stage 1" in text for text in texts))
         self.assertIn("digraph", dot.read_text())
         self.assertIn("attention.qkv", dot.read_text())
+        # As libtorch has them: [outputs, inputs], the order that placements count dimensions in.
+        self.assertRegex(dot.read_text(), r"mlp\.up\.weight\\n\[8192, 2048\]")
+        self.assertRegex(dot.read_text(), r"mlp\.down\.weight\\n\[2048, 8192\]")
+
+    def test_what_is_not_cut_is_not_called_so(self):
+        file, dot = self.path / "plan.json", self.path / "graph.dot"
+        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 1, "--out", file, "--graph", dot)
+        for stage in json.loads(file.read_text())["stages"]:
+            self.assertEqual(set(stage["placements"].values()), {"[replicate, replicate]"})
+        self.assertNotIn("shard", dot.read_text())
+        self.assertNotIn("b45309", dot.read_text())
 
 
 @unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")

@@ -64,6 +64,12 @@ ConfigSources ConfigArguments::sources(const std::string& default_preset) const 
   return sources;
 }
 
+ConfigSources ConfigArguments::sources_of_shape() const {
+  const bool says_model =
+      std::any_of(words.begin(), words.end(), [](const std::string& word) { return word.starts_with("--model."); });
+  return says_model ? sources("") : sources();
+}
+
 int ConfigArguments::num_workers(const Config& config) const {
   if (num_processes > 0) return num_processes;
   const ParallelConfig& p = config.parallel;

@@ -20,6 +20,9 @@ struct ConfigArguments {
   /// The words that CLI11 did not know: FILE and --section.key=value, or --section.key value.
   void take(const CLI::App& command);
   ConfigSources sources(const std::string& default_preset = "default") const;
+  /// For plan and simulate. A model that is given key by key starts from the keys' defaults; where nothing is said of
+  /// the model it is the one that train takes.
+  ConfigSources sources_of_shape() const;
   /// Workers on this host: --nproc, or the product of the degrees, or two where dp is the rest (one on one core).
   int num_workers(const Config& config) const;
   /// The same again, for a worker's command line.

@@ -13,6 +13,7 @@
 #include "trireme/cli/plan_check.h"
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/simulate_job.h"
+#include "trireme/cli/written_files.h"
 #include "trireme/observe/append_file.h"
 
 namespace trireme::cli {
@@ -28,9 +29,26 @@ struct PlanFlags {
   bool json = false, uneven = false, compression = false;
 };
 
-PlanOptions options_of(const PlanFlags& flags) {
+/// What a plan may take of a device; 0: all that it has. A limit is for less than that.
+double memory_limit(const PlanFlags& flags, const std::vector<Cluster>& kinds) {
+  if (flags.memory_limit.empty()) return 0;
+  const auto limit = static_cast<double>(parse_bytes(flags.memory_limit));
+  if (limit <= 0) {
+    throw UsageError(fmt::format("--memory-limit {} leaves nothing to plan with", flags.memory_limit),
+                     "give what a plan may take of a device, 60GB for example; leave it out for all that it has");
+  }
+  for (const Cluster& kind : kinds) {
+    if (limit <= kind.device.memory_bytes) continue;
+    throw UsageError(fmt::format("--memory-limit {} is more than the {:.1f} GB of a device of {}", flags.memory_limit,
+                                 kind.device.memory_bytes / 1e9, kind.name),
+                     "give less, leave it out for all that it has, or describe a larger device in a cluster file");
+  }
+  return limit;
+}
+
+PlanOptions options_of(const PlanFlags& flags, const std::vector<Cluster>& kinds) {
   PlanOptions options;
-  if (!flags.memory_limit.empty()) options.memory_limit_bytes = static_cast<double>(parse_bytes(flags.memory_limit));
+  options.memory_limit_bytes = memory_limit(flags, kinds);
   options.uneven = flags.uneven;
   options.num_finalists = flags.tries;
   options.compression = flags.compression;
@@ -38,11 +56,14 @@ PlanOptions options_of(const PlanFlags& flags) {
   return options;
 }
 
-void write_graph(const std::string& path, const Config& config, const PlanReport& report) {
-  if (!path.ends_with(".svg") && !path.ends_with(".dot")) {
-    throw UsageError(fmt::format("--graph {}: a picture is .svg or .dot", path), "give a name with one of these ends");
+/// Before a search that may take long: what it finds must have a place to go.
+void check_files(const PlanFlags& flags) {
+  const std::string& graph = flags.graph;
+  if (!graph.empty() && !graph.ends_with(".svg") && !graph.ends_with(".dot")) {
+    throw UsageError(fmt::format("--graph {}: a picture is .svg or .dot", graph), "give a name with one of these ends");
   }
-  replace_file(path, plan_picture(config, report, path.ends_with(".dot")));
+  if (!graph.empty()) check_writable("--graph", graph);
+  if (!flags.out.empty()) check_writable("--out", flags.out);
 }
 
 /// The fastest becomes the plan.
@@ -63,7 +84,7 @@ std::optional<PlanTrials> try_finalists(const PlanFlags& flags, const Config& co
   if (trials.best > 0) {
     Config chosen = config;
     apply_plan(report.finalists[trials.best], chosen);
-    PlanOptions options = options_of(flags);
+    PlanOptions options = options_of(flags, kinds);
     options.num_finalists = 0;
     options.uneven = false;
     PlanReport again = explain_plan(chosen, cluster, gpus, options);
@@ -82,12 +103,13 @@ int run(PlanFlags flags) {
   std::string schedule;
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
   if (!schedule.empty()) flags.config.words.push_back("--parallel.schedule=" + schedule);
-  const Config config = resolve(flags.config.sources(""));
+  const Config config = resolve(flags.config.sources_of_shape());
   if (!flags.check.empty()) {
     const std::optional<std::string> cluster = flags.names_cluster ? std::optional(flags.cluster) : std::nullopt;
     check_plan_file({flags.check, cluster, flags.gpus, flags.json}, config);
     return 0;
   }
+  check_files(flags);
   const std::vector<Cluster> kinds = find_clusters(flags.cluster);
   const Cluster& cluster = kinds.front();
   int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
@@ -95,10 +117,12 @@ int run(PlanFlags flags) {
     const int per_host = cluster.shared_cores > 0 ? cluster.shared_cores : cluster.devices_per_host;
     gpus = std::max(1, cluster.num_hosts) * int64_t{per_host} * static_cast<int64_t>(kinds.size());
   }
-  PlanReport report = explain_plan(config, kinds, gpus, options_of(flags));
+  PlanReport report = explain_plan(config, kinds, gpus, options_of(flags, kinds));
   const std::optional<PlanTrials> trials = try_finalists(flags, config, kinds, gpus, report);
   if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
-  if (!flags.graph.empty()) write_graph(flags.graph, config, report);
+  if (!flags.graph.empty()) {
+    replace_file(flags.graph, plan_picture(config, report, flags.graph.ends_with(".dot")));
+  }
   fmt::print("{}", flags.json ? plan_json(report, trials) + "\n" : plan_text(report));
   if (trials && !flags.json) fmt::print("\n{}", trials_text(*trials));
   if (!flags.out.empty() && !flags.json) fmt::print("\nwritten to {}\n", flags.out);

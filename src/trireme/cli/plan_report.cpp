@@ -11,6 +11,7 @@
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 #include "trireme/plan/graph.h"
+#include "trireme/plan/intra_op.h"
 
 namespace trireme::cli {
 namespace {
@@ -182,9 +183,7 @@ std::string plan_picture(const Config& config, const PlanReport& report, bool do
     for (const int input : op.inputs) {
       const GraphTensor& tensor = graph.tensors[static_cast<size_t>(input)];
       if (!tensor.is_parameter) continue;
-      const size_t dot_place = tensor.name.find('.', 7);
-      const bool is_block = tensor.name.starts_with("layers.") && dot_place != std::string::npos;
-      const std::string name = is_block ? "layers.*" + tensor.name.substr(dot_place) : tensor.name;
+      const std::string name = name_in_plan(tensor.name);
       for (const auto& [who, where] : stage.placements) {
         if (who == name) picture.placement.back() = where;
       }

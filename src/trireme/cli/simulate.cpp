@@ -41,7 +41,7 @@ int run(SimulateFlags flags) {
   std::string schedule;
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
   if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
-  const Config config = resolve(flags.config.sources(""));
+  const Config config = resolve(flags.config.sources_of_shape());
   const std::vector<Cluster> kinds = find_clusters(flags.cluster);
   const Simulation simulation = simulate_mix(job_of(config, flags, schedule, kinds), kinds);
   const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory};

@@ -18,6 +18,10 @@ void check_folder(const std::string& flag, const std::filesystem::path& path, co
 }  // namespace
 
 void check_writable(const std::string& flag, const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw UsageError(fmt::format("{} {}: that is a folder", flag, path.string()), "name a file in it");
+  }
   check_folder(flag, path, std::filesystem::absolute(path).parent_path());
 }
 

@@ -1,5 +1,5 @@
-// Files that measurements end in: found to be writable before minutes of measuring, and the cluster file in which every
-// measurement keeps its part.
+// Files that measurements and plans end in: found to be writable before minutes of work, and the cluster file in which
+// every measurement keeps its part.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace trireme::cli {
 
-/// Throws UsageError where the folder that `path` will lie in cannot be written; `flag` named it.
+/// Throws UsageError where `path` is a folder, or the one that it will lie in cannot be written; `flag` named it.
 void check_writable(const std::string& flag, const std::filesystem::path& path);
 
 /// Where --write-cluster [FILE] writes: FILE, or where it is empty the file that every command reads. Throws UsageError

@@ -33,29 +33,6 @@ std::string nearest_divisors(int64_t whole, int64_t value) {
   return above > whole || whole % above != 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
-void check_model(const Config& config) {
-  const ModelConfig& model = config.model;
-  if (model.is_language() && model.hidden % model.heads != 0) {
-    contradict(config, "model.hidden", "cannot be split over", "model.heads",
-               fmt::format("nearest model.hidden: {}; nearest model.heads: {}",
-                           nearest_multiples(model.hidden, model.heads), nearest_divisors(model.hidden, model.heads)));
-  }
-  if (model.kind == ModelKind::kLlama) {
-    if (model.heads % model.kv_heads != 0) {
-      contradict(config, "model.heads", "cannot be split over", "model.kv_heads",
-                 "every head of keys and values serves the same number of heads");
-    }
-    if (model.hidden / model.heads % 2 != 0) {
-      contradict(config, "model.hidden", "gives heads of an odd width with", "model.heads",
-                 "rotary positions turn pairs: the width of a head must be even");
-    }
-  }
-  const bool known_depth = model.depth == 18 || model.depth == 34 || model.depth == 50 || model.depth == 101;
-  if (model.kind == ModelKind::kResNet && !known_depth) {
-    throw UsageError(with_origin(config, "model.depth") + " is not a ResNet", "there are 18, 34, 50 and 101");
-  }
-}
-
 void check_data(const Config& config) {
   const DataConfig& data = config.data;
   const bool has_files = data.kind == "text" || data.kind == "tokens" || data.kind == "images";
@@ -381,6 +358,29 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
 }
 
 }  // namespace
+
+void check_model(const Config& config) {
+  const ModelConfig& model = config.model;
+  if (model.is_language() && model.hidden % model.heads != 0) {
+    contradict(config, "model.hidden", "cannot be split over", "model.heads",
+               fmt::format("nearest model.hidden: {}; nearest model.heads: {}",
+                           nearest_multiples(model.hidden, model.heads), nearest_divisors(model.hidden, model.heads)));
+  }
+  if (model.kind == ModelKind::kLlama) {
+    if (model.heads % model.kv_heads != 0) {
+      contradict(config, "model.heads", "cannot be split over", "model.kv_heads",
+                 "every head of keys and values serves the same number of heads");
+    }
+    if (model.hidden / model.heads % 2 != 0) {
+      contradict(config, "model.hidden", "gives heads of an odd width with", "model.heads",
+                 "rotary positions turn pairs: the width of a head must be even");
+    }
+  }
+  const bool known_depth = model.depth == 18 || model.depth == 34 || model.depth == 50 || model.depth == 101;
+  if (model.kind == ModelKind::kResNet && !known_depth) {
+    throw UsageError(with_origin(config, "model.depth") + " is not a ResNet", "there are 18, 34, 50 and 101");
+  }
+}
 
 void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key) {
   const auto demand = [&](bool holds, std::string_view what, int64_t value, const std::string& cure) {

@@ -32,6 +32,9 @@ BatchPlan check_sizes(const Config& config, int64_t world_size);
 /// version cannot do: each throws UsageError that names keys, values, origins and a cure.
 BatchPlan check(const Config& config, int64_t world_size);
 
+/// Keys of the model that contradict each other: part of check_sizes(). Throws UsageError.
+void check_model(const Config& config);
+
 /// Whether a model can be cut over `ranks` by tensor parallelism. Throws UsageError that names the model's key, and the
 /// one that the ranks come from.
 void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key = "parallel.tp");

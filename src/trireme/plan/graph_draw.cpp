@@ -23,6 +23,13 @@ std::string sizes_text(const std::vector<int64_t>& sizes) {
   return "[" + join(words, ", ") + "]";
 }
 
+/// As the module has them: the weight of a linear layer is [outputs, inputs], and so are its placements.
+std::string sizes_text(const GraphTensor& tensor) {
+  std::vector<int64_t> sizes = tensor.sizes;
+  if (tensor.transposed) std::reverse(sizes.begin(), sizes.end());
+  return sizes_text(sizes);
+}
+
 /// What is drawn: of layers that do the same in one stage, the first, with their number.
 struct Shown {
   std::vector<int> layers;                 ///< that are drawn, in order
@@ -110,7 +117,7 @@ std::string graph_dot(const Graph& graph, const GraphPicture& picture) {
         text += fmt::format("  o{} -> o{} [label=\"{}\"];\n", producer, o, sizes_text(tensor.sizes));
       } else if (tensor.is_parameter) {
         text += fmt::format("  t{0} [label=\"{1}\\n{2}\", shape=ellipse, fillcolor=white];\n  t{0} -> o{3};\n", input,
-                            tensor.name, sizes_text(tensor.sizes), o);
+                            tensor.name, sizes_text(tensor), o);
       }
     }
   }

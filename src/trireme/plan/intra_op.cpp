@@ -244,7 +244,8 @@ std::string name_in_plan(const std::string& parameter) {
 }
 
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
-                                                               const LayerRange& layers) {
+                                                               const LayerRange& layers,
+                                                               const std::vector<int64_t>& axis_sizes) {
   std::vector<std::pair<std::string, std::string>> lines;
   const auto add = [&](const std::string& name, const std::vector<Placement>& placements) {
     std::vector<std::string> words;
@@ -263,6 +264,9 @@ std::vector<std::pair<std::string, std::string>> placements_of(const Graph& grap
         if (p.is_partial()) p = Placement::replicate();  // and is spread where it is used
         if (tensor.packs_modules && p.is_shard()) p = Placement::shard(p.dim);
         if (tensor.transposed && p.is_shard()) p = p.with_dim(1 - p.dim);
+      }
+      for (size_t axis = 0; axis < std::min(own.size(), axis_sizes.size()); ++axis) {
+        if (axis_sizes[axis] == 1) own[axis] = Placement::replicate();
       }
       add(tensor.name, own);
     }

@@ -46,8 +46,9 @@ IntraOpPlan plan_operators(const IntraOpProblem& problem);
 std::string name_in_plan(const std::string& parameter);
 
 /// Placements of parameters by their names: one line each, layers that are alike once. "layers.*.mlp.up.weight":
-/// "[replicate, shard(0)]".
+/// "[replicate, shard(0)]". Axes of one device, where `axis_sizes` are given, cut nothing.
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
-                                                               const LayerRange& layers);
+                                                               const LayerRange& layers,
+                                                               const std::vector<int64_t>& axis_sizes = {});
 
 }  // namespace trireme

@@ -121,7 +121,7 @@ Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& cand
     const auto [entry, is_new] = known.try_emplace({own.dp, own.tp});
     if (is_new) entry->second = operators_on(graph, cluster, own);
     if (entry->second.proof != ChoiceProof::kInfeasible) {
-      stage.placements = placements_of(graph, entry->second, stage.layers);
+      stage.placements = placements_of(graph, entry->second, stage.layers, {own.dp, own.tp});
     }
     plan.stages.push_back(std::move(stage));
   }

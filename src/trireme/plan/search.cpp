@@ -9,7 +9,10 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/config/check.h"
+#include "trireme/config/refusal.h"
 #include "trireme/config/stages.h"
+#include "trireme/plan/blame.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/plan_writer.h"
@@ -20,6 +23,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostSimulations = 2500;
+constexpr size_t kPlayed = 40;              ///< before a configuration counts as one without a layout
 constexpr size_t kRefined = 6;              ///< of the best, whose stages are cut again
 constexpr size_t kMixedTries = 40;          ///< layouts of which only some stages compute again
 constexpr size_t kUnevenTries = 2;          ///< settings that are tried with stages of different shapes
@@ -358,17 +362,18 @@ class Searcher {
     }
   }
 
-  [[noreturn]] void refuse_to_cut() const {
-    std::vector<std::string> why;
-    if (config_.train.global_batch < devices_) {
-      why.push_back(
-          fmt::format("a batch of {} has not a sample for each of {} replicas", config_.train.global_batch, devices_));
+  /// Whether anything can be planned, however large it is. Not after run().
+  bool has_layout() {
+    candidates_ = all_candidates(config_, cluster_, devices_, options_);
+    for (size_t i = 0; i < std::min(kPlayed, candidates_.size()); ++i) {
+      if (simulate_it(candidates_[i].job)) return true;
     }
-    throw UsageError(
-        fmt::format("no layout of the keys that were given cuts this training over {} devices{}", devices_,
-                    why.empty() ? "" : ": " + why[0]),
-        "leave parallel.* and train.micro_batch to the planner, change train.global_batch, or give another "
-        "number of devices");
+    return try_uneven().has_value();
+  }
+
+  [[noreturn]] void refuse_to_cut() const {
+    refuse_keys(config_, devices_,
+                [&](const Config& other) { return Searcher(other, cluster_, devices_, options_).has_layout(); });
   }
 
   /// Says by how much, and what would make it fit.
@@ -417,19 +422,28 @@ class Searcher {
   size_t simulated_ = 0, num_uneven_ = 0;
 };
 
+/// Keys that are not the planner's to keep or to choose.
+void refuse_unplanned(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto refuse = [&](bool is_set, const char* key, const char* why, const char* cure) {
+    if (is_set) throw UsageError(fmt::format("{}: the planner {}", with_origin(config, key), why), cure);
+  };
+  refuse(parallel.has_own_schedule(), "parallel.schedule", "chooses among named schedules",
+         "leave parallel.schedule to it, or simulate yours with trireme simulate");
+  refuse(!parallel.stages.empty(), "parallel.stages", "chooses shapes of stages itself",
+         "leave parallel.stages to it (--uneven), or simulate yours with trireme simulate");
+  refuse(!parallel.shares.empty(), "parallel.shares",
+         "shares the batch out itself, where devices differ (--cluster a100-80gb+v100-16gb)",
+         "leave parallel.shares to it, or simulate yours with trireme simulate");
+  refuse(parallel.ep > 1, "parallel.ep", "plans no experts",
+         "leave parallel.ep at 1; trireme simulate --experts N plays a layout with them");
+}
+
 }  // namespace
 
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
-  if (config.parallel.has_own_schedule()) {
-    throw UsageError(
-        fmt::format("parallel.schedule = \"{}\": the planner chooses among named schedules", config.parallel.schedule),
-        "leave parallel.schedule to it, or simulate yours with trireme simulate");
-  }
-  if (!config.parallel.stages.empty()) {
-    throw UsageError(
-        fmt::format("parallel.stages = \"{}\": the planner chooses shapes of stages itself", config.parallel.stages),
-        "leave parallel.stages to it (--uneven), or simulate yours with trireme simulate");
-  }
+  check_model(config);
+  refuse_unplanned(config);
   Searcher searcher(config, cluster, num_devices, options);
   searcher.run();
   return searcher.report();

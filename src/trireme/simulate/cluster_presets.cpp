@@ -171,8 +171,19 @@ std::optional<Cluster> measured_cluster(bool of_cores) {
 
 std::vector<Cluster> find_clusters(const std::string& names) {
   std::vector<Cluster> kinds;
-  for (const std::string_view name : split(names, '+')) kinds.push_back(find_cluster(std::string(name)));
+  for (const std::string_view name : split(names, '+')) {
+    if (name.empty()) {
+      throw UsageError(fmt::format("cluster {}: a name is missing beside a +", names),
+                       "several kinds of hosts are written a100-80gb+v100-16gb");
+    }
+    kinds.push_back(find_cluster(std::string(name)));
+  }
   if (kinds.empty()) throw UsageError("no cluster is named", "known: " + join(preset_names(), ", "));
+  for (const Cluster& kind : kinds) {
+    if (kinds.size() == 1 || kind.between.bandwidth > 0) continue;
+    throw UsageError(fmt::format("cluster {}: {} has no network between hosts (between.gb_s)", names, kind.name),
+                     "take it alone, or say in a cluster file how it is linked with others");
+  }
   Link slowest = kinds.front().between;
   for (const Cluster& kind : kinds) {
     if (kind.between.effective() < slowest.effective()) slowest = kind.between;

@@ -1,0 +1,113 @@
+#include "trireme/plan/blame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/config/check.h"
+#include "trireme/config/pipeline.h"
+#include "trireme/config/refusal.h"
+#include "trireme/config/value.h"
+#include "trireme/plan/candidates.h"
+#include "trireme/plan/plan_keys.h"
+
+namespace trireme {
+namespace {
+
+/// That the planner decides where nobody has; the batch is always the user's.
+std::vector<std::string> given_keys(const Config& config) {
+  std::vector<std::string> given;
+  const PlanKeys any;
+  visit_keys(any, [&](const std::string& name, const auto&) {
+    if (name != "train.global_batch" && is_given(config, name)) given.push_back(name);
+  });
+  return given;
+}
+
+Config without(Config config, const std::string& name) {
+  const Key& key = find_key(name, "the planner");
+  set_value(config, key, get_value(Config(), key), "the planner");
+  config.origins.set(name, "default");
+  return config;
+}
+
+/// Keys are left out one after another, as long as there is no layout: what cannot be left out is at fault.
+std::vector<std::string> keys_at_fault(const Config& config, const std::function<bool(const Config&)>& has_layout) {
+  std::vector<std::string> at_fault;
+  Config fewer = config;
+  for (const std::string& key : given_keys(config)) {
+    Config next = without(fewer, key);
+    if (has_layout(next)) {
+      at_fault.push_back(key);
+    } else {
+      fewer = std::move(next);
+    }
+  }
+  return at_fault;
+}
+
+std::string reason_of_tensors(const Config& config) {
+  try {
+    check_tensor_parallel(config.model, config.parallel.tp);
+    return "";
+  } catch (const UsageError& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));  // without what it says to do, which is said below
+  }
+}
+
+/// What speaks against a key by itself; empty where that is not known.
+std::string reason_of(std::string_view key, const Config& config, int64_t num_devices) {
+  const ParallelConfig& p = config.parallel;
+  const TrainConfig& train = config.train;
+  const int64_t batch = train.global_batch;
+  for (const auto& [name, degree] :
+       {std::pair{"parallel.dp", p.dp}, {"parallel.tp", p.tp}, {"parallel.pp", p.pp}, {"parallel.cp", p.cp}}) {
+    if (key != name) continue;
+    if (degree < 1) return "";
+    if (num_devices % degree != 0) return fmt::format("{} devices cannot be split by it", num_devices);
+  }
+  if (key == "parallel.tp") return reason_of_tensors(config);
+  if (key == "parallel.dp" && batch % p.dp != 0) {
+    return fmt::format("train.global_batch = {} cannot be split over so many replicas", batch);
+  }
+  if (const int layers = num_layers(config.model); key == "parallel.pp" && p.pp > layers) {
+    return fmt::format("the model has {} layers to cut between", layers);
+  }
+  if (key == "train.micro_batch" && batch % train.micro_batch != 0) {
+    return fmt::format("it does not divide train.global_batch = {}", batch);
+  }
+  return "";
+}
+
+}  // namespace
+
+void refuse_keys(const Config& config, int64_t num_devices, const std::function<bool(const Config&)>& has_layout) {
+  const std::vector<std::string> keys = keys_at_fault(config, has_layout);
+  if (keys.empty()) {
+    const int64_t batch = config.train.global_batch;
+    throw UsageError(
+        fmt::format("no layout cuts this training over {} devices{}", num_devices,
+                    batch >= num_devices
+                        ? ""
+                        : fmt::format(": a batch of {} has not a sample for each of so many replicas", batch)),
+        "change train.global_batch, or give another number of devices");
+  }
+  std::vector<std::string> said;
+  for (const std::string& key : keys) said.push_back(with_origin(config, key));
+  if (keys.size() > 1) {
+    const std::string last = said.back();
+    said.pop_back();
+    throw UsageError(
+        fmt::format("{} and {} together leave no layout for {} devices", join(said, ", "), last, num_devices),
+        "change one of them, or leave it to the planner");
+  }
+  const std::string reason = reason_of(keys[0], config, num_devices);
+  throw UsageError(
+      fmt::format("{} leaves no layout for {} devices{}", said[0], num_devices, reason.empty() ? "" : ": " + reason),
+      fmt::format("give another {0}, or leave {0} to the planner", keys[0]));
+}
+
+}  // namespace trireme
