@@ -148,6 +148,9 @@ class Words(unittest.TestCase):
             with self.subTest(keys):
                 gpus = [] if "--gpus" in keys else ["--gpus", 8]
                 self.assertIn(words, trireme("plan", *MODEL, *BATCH, *V100, *gpus, *keys, code=2))
+        # With 7 devices stages of different shapes are looked for, which takes long and cannot help here.
+        self.assertIn("train.micro_batch = 3", trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 7, "--train.micro_batch",
+                                                       3, code=2))
         self.assertIn("a batch of 3 has not a sample", trireme(
             "plan", "--model.layers", 2, "--model.heads", 1, "--train.global_batch", 3, "--gpus", 8, code=2))
 
@@ -254,7 +257,7 @@ class Files(unittest.TestCase):
             trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 2, "--parallel.pp", 2, "--graph", file)
         texts = [node.text or "" for node in xml.etree.ElementTree.parse(svg).getroot().iter() if node.tag.endswith("text")]
         self.assertTrue(any("mlp.down" in text for text in texts))
-        self.assertTrue(any("shard(1)" in text for text in texts))
+        self.assertIn("weight [2048, 8192] [replicate, shard(1)]", texts)
         self.assertTrue(any("stage 1" in text for text in texts))
         self.assertIn("digraph", dot.read_text())
         self.assertIn("attention.qkv", dot.read_text())

@@ -72,6 +72,15 @@ const char* colour_of(const GraphPicture& picture, int layer) {
 /// Weights that are cut over devices stand out.
 bool is_cut(const std::string& placement) { return placement.find("shard") != std::string::npos; }
 
+/// "weight [256, 64] [replicate, shard(0)]": the placement is that of the weight, not of what the operator makes.
+std::string weight_text(const Graph& graph, const GraphOperator& op, const std::string& placement) {
+  for (const int input : op.inputs) {
+    const GraphTensor& tensor = graph.tensors[at(input)];
+    if (tensor.is_parameter && !placement.empty()) return fmt::format("weight {} {}", sizes_text(tensor), placement);
+  }
+  return placement;
+}
+
 /// Where a tensor comes from, among operators that are drawn: a producer in a layer that is not stands behind the run.
 int shown_producer(const Graph& graph, const std::vector<bool>& is_shown, int tensor) {
   const int producer = graph.tensors[at(tensor)].producer;
@@ -125,7 +134,7 @@ std::string graph_dot(const Graph& graph, const GraphPicture& picture) {
 }
 
 std::string graph_svg(const Graph& graph, const GraphPicture& picture) {
-  constexpr int kWidth = 300, kHeight = 34, kGap = 22, kMargin = 40, kColumn = 380;
+  constexpr int kWidth = 380, kHeight = 34, kGap = 22, kMargin = 40, kColumn = 460;
   const Shown shown = shown_layers(graph, picture);
   const std::vector<bool> is_shown = shown_operators(graph, shown);
   std::map<int, int> column;
@@ -146,7 +155,8 @@ std::string graph_svg(const Graph& graph, const GraphPicture& picture) {
                          is_cut(placement) ? "stroke=\"#b45309\" stroke-width=\"2.5\"" : "stroke=\"#555\"");
     boxes +=
         fmt::format("<text x=\"{}\" y=\"{}\">{} {}</text>\n", x + 8, y + 14, escape_html(op.name), escape_html(sizes));
-    boxes += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#333\">{}</text>\n", x + 8, y + 28, escape_html(placement));
+    boxes += fmt::format("<text x=\"{}\" y=\"{}\" fill=\"#333\">{}</text>\n", x + 8, y + 28,
+                         escape_html(weight_text(graph, op, placement)));
     for (const int input : op.inputs) {
       const int producer = shown_producer(graph, is_shown, input);
       if (producer < 0 || !place.contains(at(producer))) continue;

@@ -231,6 +231,8 @@ class Searcher {
     if (!is_given(config_, "train.recompute")) kinds = {RecomputeKind::kNone, RecomputeKind::kFull};
     for (const int64_t samples : divisors_of(l.global_batch)) {
       if (samples > std::max(devices_, kMostUnevenSamples)) break;
+      // Of all lanes together, each with a micro-batch.
+      if (is_given(config_, "train.micro_batch") && samples % config_.train.micro_batch != 0) continue;
       l.micro_batch = samples;
       for (const RecomputeKind kind : kinds) {
         l.recompute = kind;
