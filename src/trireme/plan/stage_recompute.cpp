@@ -26,7 +26,7 @@ class Planner {
  public:
   Planner(const Job& job, const Cluster& cluster) : job_(job), limit_(cluster.device.memory_bytes) {
     const JobLayout& l = job.layout;
-    const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+    const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
     for (const bool again : {false, true}) {
       Job own = job;
       own.layout.recompute = again ? RecomputeKind::kFull : RecomputeKind::kNone;
