@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr double kTolerance = 0.01;
-constexpr int64_t kMostStages = 32;  ///< beyond them the search would take longer than it brings
+constexpr int64_t kMostStages = 32, kMostLayers = 200;  ///< beyond them the search would take longer than it brings
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
 
@@ -109,7 +109,7 @@ class Planner {
 bool can_recompute_by_stage(const Job& job) {
   const JobLayout& l = job.layout;
   return l.pp > 1 && l.interleave == 1 && l.schedule == ScheduleKind::k1F1B && !l.own_schedule &&
-         job.model.is_language() && l.pp <= kMostStages;
+         job.model.is_language() && l.pp <= kMostStages && job.model.layers <= kMostLayers;
 }
 
 std::optional<JobLayout> plan_stage_recompute(const Job& job, const Cluster& cluster) {
