@@ -91,9 +91,11 @@ void Job::check() const {
            "give faster ranks of a pipeline more layers: parallel.split");
   }
   demand(!l.shares.empty() || l.global_batch % (l.micro_batch * l.dp) == 0,
-         fmt::format("a global batch of {} cannot be split over dp = {} in micro-batches of {}", l.global_batch, l.dp,
+         fmt::format("a global batch of {} cannot be split over {} in micro-batches of {}", l.global_batch,
+                     l.has_uneven_stages() ? fmt::format("the {} lanes of stages {}", l.dp, l.shapes_text())
+                                           : fmt::format("dp = {}", l.dp),
                      l.micro_batch),
-         fmt::format("choose a multiple of {}", l.micro_batch * l.dp));
+         fmt::format("set train.global_batch to a multiple of {}", l.micro_batch * l.dp));
   demand(l.zero >= 0 && l.zero <= 3, fmt::format("there is no ZeRO stage {}", l.zero), "0 to 3");
   if (l.zero_shards > 0) {
     demand(l.zero > 0 && l.ep == 1 && l.num_replicas() % l.zero_shards == 0,
