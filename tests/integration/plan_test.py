@@ -49,6 +49,7 @@ class Numbers(unittest.TestCase):
             found = planned(*MODEL, "--train.global_batch", 192, *V100, "--gpus", gpus, *more)
             keys = [f"--{key}={str(value).lower() if isinstance(value, bool) else value}"
                     for key, value in found["keys"].items()]
+            keys.append("--precision.gradients=float32")  # as the trainer has them
             again = json.loads(trireme("simulate", *MODEL, *V100, "--gpus", gpus, *keys, "--json"))
             for field in ("step_seconds", "memory_bytes_per_gpu", "bubble_fraction"):
                 self.assertAlmostEqual(found[field], again[field], delta=1e-9 * abs(again[field]), msg=(gpus, field))
@@ -64,6 +65,10 @@ class Numbers(unittest.TestCase):
                     self.assertAlmostEqual(played[field] / max(found[field], 1e-9), 1 if found[field] else 0, places=4,
                                            msg=field)
                 self.assertIn("plan for", trireme("simulate", "--parallel.plan", file, *V100, "--gpus", 3, code=2))
+                for given, said in (("--train.global_batch=3", "train.global_batch = 3 is given"),
+                                    ("--parallel.zero=3", "parallel.zero = 3 is given"),
+                                    ("--model.layers=3", "model.layers"), ("--model=gpt2-355m", "another model")):
+                    self.assertIn(said, trireme("simulate", "--parallel.plan", file, *V100, given, code=2))
             self.assertIn("no plan yet", trireme("simulate", *MODEL, "--parallel.plan", "auto", code=2))
 
     def test_a_limit_is_kept(self):

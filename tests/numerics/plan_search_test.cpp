@@ -36,7 +36,7 @@ TEST(Plan, IsWhatTheSimulatorSaysOfIt) {
   const PlanReport report = explain_plan(config, cluster, 8, {.explain = false});
   Config planned = config;
   apply_plan(report.plan, planned);
-  const Simulation again = simulate(job_of(planned), cluster);
+  const Simulation again = simulate(job_of(as_trained(planned, cluster)), cluster);
   EXPECT_DOUBLE_EQ(again.step_seconds, report.plan.predicted.step_seconds);
   EXPECT_DOUBLE_EQ(again.memory_bytes(), report.plan.predicted.memory_bytes_per_gpu);
   EXPECT_TRUE(report.plan.predicted.fits);
@@ -45,19 +45,20 @@ TEST(Plan, IsWhatTheSimulatorSaysOfIt) {
 
 TEST(Mix, FasterDevicesGetMoreOfTheBatch) {
   const Config config = gpt(12, 1024, 96, {"--train.micro_batch=1"});
-  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  const std::vector<Cluster> kinds = find_clusters("h100-80gb+a100-80gb");
   const PlanReport report = explain_plan(config, kinds, 8, {.explain = false});
-  const PlanReport slow = explain_plan(config, kinds[1], 8, {.explain = false});
-  EXPECT_EQ(report.plan.cluster, "a100-80gb+v100-16gb");
+  const PlanReport slow = explain_plan(config, in_mix(kinds[1], 8, 2), 8, {.explain = false});
+  EXPECT_EQ(report.plan.cluster, "h100-80gb+a100-80gb");
   ASSERT_FALSE(report.plan.keys.shares.empty());
   EXPECT_LT(report.plan.predicted.step_seconds, 0.95 * slow.plan.predicted.step_seconds);
   // The trainer can run it, and the simulator says the same of its keys.
   Config planned = config;
   apply_plan(plan_from_json(plan_to_json(report.plan), "plan.json"), planned);
   EXPECT_NO_THROW(check(planned, 8));
-  EXPECT_DOUBLE_EQ(simulate_mix(job_of(planned), kinds).step_seconds, report.plan.predicted.step_seconds);
+  EXPECT_DOUBLE_EQ(simulate_mix(job_of(as_trained(planned, kinds[0])), kinds).step_seconds,
+                   report.plan.predicted.step_seconds);
   // No other division of the batch between the two kinds is faster.
-  Job job = job_of(planned);
+  Job job = job_of(as_trained(planned, kinds[0]));
   const int64_t half = job.layout.dp / 2, all = config.train.global_batch / half;
   for (int64_t first = 1; first < all; ++first) {
     job.layout.shares.assign(static_cast<size_t>(job.layout.dp), all - first);
@@ -158,7 +159,8 @@ TEST(Plan, SaysWhatWouldFit) {
   EXPECT_NE(words.find("fit into no layout of 8 x V100"), std::string::npos) << words;
   EXPECT_NE(words.find("GB more than the 17.2 GB there are"), std::string::npos) << words;
   EXPECT_NE(words.find("would fit: "), std::string::npos) << words;
-  const std::string odd = refusal([&] { make_plan(gpt(4, 1024, 7), find_cluster("v100-16gb"), 13); });
+  const std::string odd =
+      refusal([&] { make_plan(gpt(4, 1024, 7, {"--parallel.tp=1"}), find_cluster("v100-16gb"), 13); });
   EXPECT_NE(odd.find("13 devices"), std::string::npos) << odd;
 }
 
@@ -196,7 +198,7 @@ TEST(Plan, OnlyStagesThatMustComputeAgain) {
   // It is what the simulator says of these keys, and fits where nothing computed again does not.
   Config planned = config;
   apply_plan(plan, planned);
-  const Simulation simulation = simulate(job_of(planned), cluster);
+  const Simulation simulation = simulate(job_of(as_trained(planned, cluster)), cluster);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, plan.predicted.step_seconds);
   EXPECT_TRUE(simulation.fits());
   planned.train.recompute = "none";
@@ -264,6 +266,30 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   EXPECT_EQ(plan_from_json(older, "before there were shapes"), alike);
   alike.keys.stages = "2x1,2x1";
   EXPECT_NE(refusal([&] { plan_from_json(plan_to_json(alike), "x"); }).find("its stages are alike"), std::string::npos);
+}
+
+TEST(Plan, GivenSplitsStay) {
+  const Plan plan = make_plan(gpt(8, 1024, 64, {"--parallel.split=3,7"}), find_cluster("a100-80gb"), 4);
+  EXPECT_EQ(plan.keys.split, "0-2,3-9");
+  EXPECT_EQ(plan.keys.pp, 2);
+  EXPECT_EQ(plan.keys.interleave, 1);
+}
+
+/// What is planned is what the trainer holds and does.
+TEST(Plan, CountsWhatTheTrainerDoes) {
+  const Cluster cluster = find_cluster("h100-80gb");
+  const Config config = gpt(24, 2048, 64, {"--precision.compute=bfloat16"});
+  Config planned = config;
+  apply_plan(make_plan(config, cluster, 8), planned);
+  Job job = job_of(as_trained(planned, cluster));
+  EXPECT_TRUE(job.layout.float32_gradients);
+  EXPECT_DOUBLE_EQ(simulate(job, cluster).memory_bytes(), make_plan(config, cluster, 8).predicted.memory_bytes_per_gpu);
+
+  const Plan some = make_plan(gpt(8, 1024, 64, {"--parallel.pp=2", "--train.recompute=0-3"}), cluster, 4);
+  EXPECT_NE(some.keys.schedule, "zb-h1") << "which does not compute some blocks again";
+  const Plan scaled = make_plan(gpt(8, 1024, 64, {"--precision.compute=float16"}), find_cluster("v100-16gb"), 16,
+                                {.compression = true});
+  EXPECT_EQ(scaled.keys.compression, "none");
 }
 
 /// Three devices do not divide a batch of 64, nor heads, nor two blocks.

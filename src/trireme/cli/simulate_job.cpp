@@ -6,6 +6,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/stages.h"
+#include "trireme/config/value.h"
+#include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/plan.h"
 
@@ -54,6 +56,24 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   return gpus / others;
 }
 
+/// What somebody has given must be what the plan says.
+void check_given(const Plan& plan, const Config& config) {
+  Config planned = config;
+  apply_plan(plan, planned);
+  bool names_model = false;
+  for (const Key& key : keys()) {
+    const std::string name = key.full_name();
+    if (!is_given(config, name) || name == "parallel.plan") continue;
+    names_model |= key.section == "model";
+    const Value here = get_value(config, key), there = get_value(planned, key);
+    if (here == there || (name == "parallel.dp" && config.parallel.dp == -1)) continue;
+    throw UsageError(fmt::format("{} = {} is given, but {} is a plan with {}", name, format_value(here),
+                                 config.parallel.plan, format_value(there)),
+                     fmt::format("leave out {}, edit the plan, or plan anew: trireme plan", name));
+  }
+  if (names_model) check_plan(plan, planned, plan.world_size);
+}
+
 /// A plan file says model, batch and layout; types and the rest come from the other keys.
 Job job_of_plan(const Config& config, const SimulateFlags& flags, const std::vector<Cluster>& kinds) {
   const Plan plan = read_plan(config.parallel.plan);
@@ -62,7 +82,8 @@ Job job_of_plan(const Config& config, const SimulateFlags& flags, const std::vec
         fmt::format("{} is a plan for {} devices, but --gpus is {}", config.parallel.plan, plan.world_size, flags.gpus),
         "leave --gpus out, or plan anew: trireme plan");
   }
-  Config planned = config;
+  check_given(plan, config);
+  Config planned = as_trained(config, kinds.front());
   static_cast<ModelConfig&>(planned.model) = plan.model;
   apply_plan(plan, planned);
   Job job = trireme::job_of(planned);
@@ -103,7 +124,10 @@ Job job_of(const Config& config, const SimulateFlags& flags, const std::string& 
   }
   if (!config.parallel.plan.empty()) return job_of_plan(config, flags, kinds);
   Config known = config;
-  if (!schedule.empty()) known.parallel.schedule = schedule;
+  if (!schedule.empty()) {
+    known.parallel.schedule = schedule;
+    known.origins.set("parallel.schedule", "command line");
+  }
   Job job = trireme::job_of(known);
   job.model.experts = flags.experts;
   job.model.active_experts = flags.active_experts;

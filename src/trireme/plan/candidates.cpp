@@ -25,6 +25,10 @@ class Enumeration {
       : config_(config), cluster_(cluster), devices_(num_devices), options_(options), base_(job_of(config)) {
     base_.layout.flash = options.flash;
     base_.layout.stages.clear();
+    if (!is_given(config, "parallel.split")) return;
+    Config in_stages = config;
+    in_stages.parallel.pp = std::max<int64_t>(2, config.parallel.pp);
+    split_ = job_of(in_stages).layout.stages;
   }
 
   std::vector<Candidate> run() {
@@ -35,7 +39,7 @@ class Enumeration {
         if (rest % cp != 0 || pp > most_stages()) continue;
         const int64_t dp = rest / cp;
         if (config_.parallel.dp > 0 && is_given(config_, "parallel.dp") && dp != config_.parallel.dp) continue;
-        if (base_.layout.global_batch % dp != 0) continue;
+        if (base_.layout.global_batch % dp != 0 || dp % options_.num_kinds != 0) continue;
         JobLayout layout = base_.layout;
         layout.tp = tp;
         layout.pp = pp;
@@ -110,6 +114,8 @@ class Enumeration {
       JobLayout own = layout;
       own.schedule = kind;
       own.interleave = interleave;
+      if (!split_.empty() && static_cast<int64_t>(split_.size()) != own.pp * interleave) return;
+      own.stages = split_;
       compressions(own);
     };
     const bool given = is_given(config_, "parallel.schedule"), given_rounds = is_given(config_, "parallel.interleave");
@@ -132,6 +138,7 @@ class Enumeration {
   void compressions(JobLayout& layout) {
     add(layout, config_.compression.method);
     if (!options_.compression || is_given(config_, "compression.method") || layout.dp == 1) return;
+    if (layout.compute == NumberType::kFloat16) return;  // whose loss is scaled, which compression does not know
     for (const char* method : {"bfloat16", "powersgd", "topk"}) {
       if (layout.tp > 1 && std::string_view(method) != "bfloat16") continue;
       set_compression(config_, method, layout);
@@ -176,7 +183,7 @@ class Enumeration {
             : stage;
     const auto rounds = static_cast<double>(l.schedule == ScheduleKind::kZbV ? 2 : l.interleave);
     candidate.least_seconds = kBoundSlack * (m * stage + (pp - 1) / rounds * fill) + cluster_.device.step_seconds;
-    const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+    const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
     const double in_flight = l.schedule == ScheduleKind::kGPipe ? m : std::min(m, pp);
     candidate.least_bytes = kMemorySlack * (sums.parameters / pp * states.sum() + in_flight * sums.activations / pp);
   }
@@ -186,6 +193,7 @@ class Enumeration {
   const int64_t devices_;
   const PlanOptions& options_;
   Job base_;
+  std::vector<StageShape> split_;  ///< as it was given; empty: as it may be
   std::map<std::tuple<int64_t, bool, int64_t, RecomputeKind, bool>, Sums> sums_;
   std::vector<Candidate> found_;
 };
@@ -199,7 +207,8 @@ bool is_given(const Config& config, std::string_view key) {
 
 bool goes_with(ScheduleKind kind, const JobLayout& layout) {
   const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
-  return !splits || (layout.recompute != RecomputeKind::kSelective && layout.zero != 3);
+  const bool some_blocks = layout.recompute == RecomputeKind::kSelective || !layout.full_layers.empty();
+  return !splits || (!some_blocks && layout.zero != 3);
 }
 
 std::vector<int64_t> divisors_of(int64_t n) {

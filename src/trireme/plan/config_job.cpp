@@ -16,10 +16,16 @@
 namespace trireme {
 namespace {
 
-/// Of the numbers, that top-k sends unless asked otherwise: see docs/cost_model.md.
-constexpr double kTopKShare = 0.001;
+constexpr const char* kGradients = "precision.gradients";
 
 }  // namespace
+
+Config as_trained(const Config& config, const Cluster& cluster) {
+  Config trained = config;
+  const bool is_measured = cluster.stack.sums_in_tree;
+  if (!is_measured && config.origins.is_default(kGradients)) trained.origins.set(kGradients, "the trainer's default");
+  return trained;
+}
 
 ModelShape shape_of(const ModelConfig& m) {
   ModelShape shape;
@@ -48,8 +54,7 @@ void set_compression(const Config& config, const std::string& method, JobLayout&
   layout.sparse_exchange = false;
   if (method == "float16" || method == "bfloat16") layout.wire_factor = std::min(1.0, 2 / bytes);
   if (method == "topk") {
-    const double share = config.origins.is_default("compression.density") ? kTopKShare : config.compression.density;
-    layout.wire_factor = share * 8 / bytes;  // a number and its place
+    layout.wire_factor = config.compression.density * 8 / bytes;  // a number and its place
     layout.sparse_exchange = true;
   }
   if (method == "powersgd") {
@@ -69,6 +74,7 @@ Job job_of(const Config& config) {
   l.cp = p.cp;
   l.ep = p.ep;
   l.zero = static_cast<int>(p.zero);
+  l.zero_shards = p.zero > 0 ? p.zero_shards : 0;
   l.sequence = p.sequence && (p.tp > 1 || !p.stages.empty());
   if (p.has_own_schedule()) {
     l.own_schedule = read_schedule(p.schedule);
@@ -94,7 +100,7 @@ Job job_of(const Config& config) {
   l.compute = number_type(config.precision.compute);
   l.fp8_products = config.precision.matmul == "fp8";
   // Unless asked for, gradients are counted in the compute type: the 16 bytes a parameter of the ZeRO paper.
-  l.float32_gradients = config.precision.gradients == "float32" && !config.origins.is_default("precision.gradients") &&
+  l.float32_gradients = config.precision.gradients == "float32" && !config.origins.is_default(kGradients) &&
                         l.compute != NumberType::kFloat32;
   const OptimizerConfig& optimizer = config.optimizer;
   l.optimizer_state = optimizer.kind == "sgd" ? (optimizer.momentum > 0 ? 4 : 0) : 8;

@@ -14,6 +14,11 @@ ModelShape shape_of(const ModelConfig& model);
 /// names the key.
 Job job_of(const Config& config);
 
+/// The configuration whose job is what the trainer does. Unless they are given, job_of() counts gradients as published
+/// tables do, in the compute type; the trainer has its own default. A cluster that was measured with the trainer has
+/// that in its constants.
+Config as_trained(const Config& config, const Cluster& cluster);
+
 /// What compression.method = `method` does to the bytes on the wire. Methods that the simulator does not know change
 /// nothing.
 void set_compression(const Config& config, const std::string& method, JobLayout& layout);

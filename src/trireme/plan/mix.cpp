@@ -19,7 +19,10 @@ constexpr int64_t kMostParts = 128;  ///< of the batch that are shared out, so t
 /// The seconds of a step on one kind, by the micro-batches that each of its replicas has.
 class KindTimes {
  public:
-  KindTimes(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) { job_.layout.shares.clear(); }
+  KindTimes(const Job& job, const Cluster& cluster, size_t num_kinds)
+      : job_(job), cluster_(in_mix(cluster, job.layout.num_devices(), num_kinds)) {
+    job_.layout.shares.clear();
+  }
 
   double seconds(int64_t micro_batches) {
     const auto [entry, is_new] = known_.try_emplace(micro_batches, 0);
@@ -32,7 +35,7 @@ class KindTimes {
 
  private:
   Job job_;
-  const Cluster& cluster_;
+  const Cluster cluster_;
   std::map<int64_t, double> known_;
 };
 
@@ -50,7 +53,7 @@ std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kin
   parts /= each;
   if (parts < num_kinds) return {};
   std::vector<KindTimes> times;
-  for (const Cluster& kind : kinds) times.emplace_back(job, kind);
+  for (const Cluster& kind : kinds) times.emplace_back(job, kind, kinds.size());
   std::vector<int64_t> given(kinds.size(), 1);
   for (int64_t left = parts - num_kinds; left > 0; --left) {
     size_t first = 0;
@@ -92,7 +95,7 @@ std::optional<Shared> share_out(const Config& config, const std::vector<Cluster>
   plan.keys.zero = std::min<int64_t>(plan.keys.zero, 1);  // later stages meet at each micro-batch
   Config planned = config;
   apply_plan(plan, planned);
-  Job job = job_of(planned);
+  Job job = job_of(as_trained(planned, kinds.front()));
   const std::vector<int64_t> of_kind = best_shares(job, kinds);
   if (of_kind.empty() || std::ranges::max(of_kind) == std::ranges::min(of_kind)) return std::nullopt;
   for (const int64_t share : of_kind) {
@@ -119,13 +122,14 @@ PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds,
   PlanOptions of_one = options;
   of_one.num_finalists = std::max<size_t>(8, options.num_finalists);
   of_one.uneven = false;
+  of_one.num_kinds = num_kinds;
   for (const Cluster& kind : kinds) {
     const double limit = kind.device.memory_bytes;
     of_one.memory_limit_bytes = of_one.memory_limit_bytes > 0 ? std::min(of_one.memory_limit_bytes, limit) : limit;
   }
   std::optional<PlanReport> report;
   for (const Cluster& kind : kinds) {
-    PlanReport other = explain_plan(config, kind, num_devices, of_one);
+    PlanReport other = explain_plan(config, in_mix(kind, num_devices, kinds.size()), num_devices, of_one);
     if (!report || other.plan.predicted.step_seconds > report->plan.predicted.step_seconds) report = std::move(other);
   }
   // With equal shares the slowest kind sets the step.

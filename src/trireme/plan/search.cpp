@@ -189,7 +189,7 @@ class Searcher {
       JobLayout& l = candidate.job.layout;
       if (l.pp == 1 || l.interleave > 1 || !l.full_layers.empty()) continue;  // the last are cut as they need it
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
-      const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+      const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
       for (const BlockCost& block : found_[i].simulation.blocks) {
         problem.costs.push_back(block.forward + block.backward_input + block.backward_weight);
         problem.bytes.push_back(static_cast<uint64_t>(block.parameters * states.sum()));
@@ -245,7 +245,8 @@ class Searcher {
   /// The best stages of different shapes that the two passes find.
   std::optional<Found> try_uneven() {
     std::optional<Found> best;
-    if (devices_ < 2 || config_.model.kind == ModelKind::kResNet || config_.parallel.cp > 1) return best;
+    if (devices_ < 2 || options_.num_kinds > 1) return best;
+    if (config_.model.kind == ModelKind::kResNet || config_.parallel.cp > 1) return best;
     for (const char* key :
          {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split", "parallel.interleave"}) {
       if (is_given(config_, key)) return best;
@@ -344,7 +345,8 @@ class Searcher {
     between.between.bandwidth *= 2;
     if (devices_ > 1) add("twice the bandwidth inside hosts", best_on(inside));
     if (devices_ > cluster_.devices_per_host) add("twice the bandwidth between hosts", best_on(between));
-    if (!options_.compression && found_[0].candidate.job.layout.dp > 1) {
+    const JobLayout& now_laid = found_[0].candidate.job.layout;
+    if (!options_.compression && now_laid.dp > 1 && now_laid.compute != NumberType::kFloat16) {
       const size_t count = std::min<size_t>(found_.size(), 10);
       double best = now;
       std::string method;
@@ -446,7 +448,8 @@ void refuse_unplanned(const Config& config) {
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
   check_model(config);
   refuse_unplanned(config);
-  Searcher searcher(config, cluster, num_devices, options);
+  const Config trained = as_trained(config, cluster);
+  Searcher searcher(trained, cluster, num_devices, options);
   searcher.run();
   return searcher.report();
 }

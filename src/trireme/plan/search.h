@@ -18,6 +18,7 @@ struct PlanOptions {
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1};
   bool uneven = false;       ///< stages of different shapes may win; else they are taken where no others can be
+  int64_t num_kinds = 1;     ///< of hosts, each of which has as many whole replicas
   bool compression = false;  ///< gradients may be compressed, which changes the numbers; else it is only mentioned
   bool explain = true;       ///< what else would help, which takes as long again
   std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's software does

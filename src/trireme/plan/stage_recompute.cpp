@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr double kTolerance = 0.01;
-constexpr int64_t kMostStages = 32;  ///< beyond them the search would take longer than it brings
+constexpr int64_t kMostStages = 32, kMostLayers = 200;  ///< beyond them the search would take longer than it brings
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
 
@@ -26,7 +26,7 @@ class Planner {
  public:
   Planner(const Job& job, const Cluster& cluster) : job_(job), limit_(cluster.device.memory_bytes) {
     const JobLayout& l = job.layout;
-    const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_replicas()));
+    const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
     for (const bool again : {false, true}) {
       Job own = job;
       own.layout.recompute = again ? RecomputeKind::kFull : RecomputeKind::kNone;
@@ -109,7 +109,7 @@ class Planner {
 bool can_recompute_by_stage(const Job& job) {
   const JobLayout& l = job.layout;
   return l.pp > 1 && l.interleave == 1 && l.schedule == ScheduleKind::k1F1B && !l.own_schedule &&
-         job.model.is_language() && l.pp <= kMostStages;
+         job.model.is_language() && l.pp <= kMostStages && job.model.layers <= kMostLayers;
 }
 
 std::optional<JobLayout> plan_stage_recompute(const Job& job, const Cluster& cluster) {

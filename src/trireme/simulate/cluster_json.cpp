@@ -189,7 +189,9 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
     if (found == all.end())
       reader.fail(fmt::format("preset {} is not known", preset), "known: " + join(preset_names(), ", "));
     cluster = *found;
-    cluster.evidence = {};
+    for (const char* constants : {"device", "inside", "between", "stack", "transports"}) {
+      if (json.contains(constants)) cluster.evidence = {};
+    }
   }
   cluster.name = name;
   reader.text("name", cluster.name);

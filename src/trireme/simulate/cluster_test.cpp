@@ -43,7 +43,8 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
               "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25, "accumulation_bytes": 27,
               "tensor_us": 28, "sums_in_tree": true, "loss_traffic": 29,
               "embedding_bytes": 30},
-    "shared_cores": 26, "sharing_cost": 0.125, "products": []})",
+    "shared_cores": 26, "sharing_cost": 0.125, "products": [],
+    "evidence": {"runs": 31, "mean_error": 0.25, "worst_error": 0.5}})",
                                          "my.json");
   const Cluster expected = {
       .name = "mine",
@@ -54,7 +55,8 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
       .sharing_cost = 0.125,
       .inside = {12e9, 0.125, 13, 14, 15, false},
       .between = {16e9, 0.375, 17, 18, 19, false},
-      .stack = {true, true, false, false, true, false, 21, 22, 23e9, 30, 24, 25e9, true, 29, 27, 28}};
+      .stack = {true, true, false, false, true, false, 21, 22, 23e9, 30, 24, 25e9, true, 29, 27, 28},
+      .evidence = {31, 0.25, 0.5, false}};
   EXPECT_EQ(mine, expected);
 }
 
@@ -66,6 +68,7 @@ TEST(Cluster, AFileChangesAPreset) {
   EXPECT_DOUBLE_EQ(mine.between.bandwidth, 12.5e9);
   EXPECT_DOUBLE_EQ(mine.between.efficiency, find_cluster("a100-80gb").between.efficiency);
   EXPECT_EQ(mine.hosts_for(8), 2);
+  EXPECT_EQ(mine.evidence, Evidence()) << "what was measured elsewhere says nothing of this network";
   EXPECT_THROW(mine.hosts_for(9), UsageError);
 }
 

@@ -11,6 +11,8 @@
 namespace trireme {
 namespace {
 
+constexpr int64_t kMostTurns = 1'000'000;  ///< of all stages with all micro-batches
+
 void demand(bool holds, const std::string& cause, const std::string& cure) {
   if (!holds) throw UsageError(cause, cure);
 }
@@ -89,10 +91,24 @@ void Job::check() const {
            "give faster ranks of a pipeline more layers: parallel.split");
   }
   demand(!l.shares.empty() || l.global_batch % (l.micro_batch * l.dp) == 0,
-         fmt::format("a global batch of {} cannot be split over dp = {} in micro-batches of {}", l.global_batch, l.dp,
+         fmt::format("a global batch of {} cannot be split over {} in micro-batches of {}", l.global_batch,
+                     l.has_uneven_stages() ? fmt::format("the {} lanes of stages {}", l.dp, l.shapes_text())
+                                           : fmt::format("dp = {}", l.dp),
                      l.micro_batch),
-         fmt::format("choose a multiple of {}", l.micro_batch * l.dp));
+         fmt::format("set train.global_batch to a multiple of {}", l.micro_batch * l.dp));
   demand(l.zero >= 0 && l.zero <= 3, fmt::format("there is no ZeRO stage {}", l.zero), "0 to 3");
+  if (l.zero_shards > 0) {
+    demand(l.zero > 0 && l.ep == 1 && l.num_replicas() % l.zero_shards == 0,
+           fmt::format("{} replicas that share, of {} with ZeRO-{} and ep = {}", l.zero_shards, l.num_replicas(),
+                       l.zero, l.ep),
+           "parallel.zero_shards must divide dp·cp, and goes with parallel.zero = 1 to 3 and without experts");
+  }
+  demand(!l.offload_weights || l.zero == 3, fmt::format("weights that lie elsewhere with ZeRO-{}", l.zero),
+         "parallel.offload_weights goes with parallel.zero = 3");
+  demand(l.num_micro_batches() <= kMostTurns / (l.pp * l.interleave),
+         fmt::format("{} micro-batches of a replica in {} stages are too many to play one by one",
+                     l.num_micro_batches(), l.pp * l.interleave),
+         "choose larger micro-batches (train.micro_batch), or a smaller batch");
   demand(l.servers >= 0 && (l.servers == 0 || l.zero == 0),
          fmt::format("ZeRO stage {} with {} parameter servers, which hold that state already", l.zero, l.servers),
          "leave parallel.zero at 0");

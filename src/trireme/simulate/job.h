@@ -40,6 +40,7 @@ struct StageShape {
 struct JobLayout {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int zero = 0;
+  int64_t zero_shards = 0;  ///< replicas that share what ZeRO shares, next to each other; 0: all
   bool sequence = false;
   ScheduleKind schedule = ScheduleKind::k1F1B;
   std::optional<Schedule> own_schedule = {};  ///< instead, of `pp` ranks and num_micro_batches()
@@ -72,6 +73,7 @@ struct JobLayout {
   JobLayout of_stage(size_t stage) const;
   int64_t num_devices() const;
   int64_t num_replicas() const { return dp * cp; }  ///< of each weight but those of experts
+  int64_t num_sharers() const { return zero_shards > 0 ? zero_shards : num_replicas(); }
   /// Bytes of a gradient as it is summed, without compression.
   double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }
   int64_t num_micro_batches() const { return global_batch / micro_batch / dp; }

@@ -65,7 +65,7 @@ RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& st
   const JobLayout& layout = job.layout;
   const double replicas = static_cast<double>(layout.num_replicas());
   const StateBytes held = held_bytes(layout), whole = state_bytes(layout);
-  const StateBytes dense = sharded(held, layout.zero, replicas);
+  const StateBytes dense = sharded(held, layout.zero, static_cast<double>(layout.num_sharers()));
   const StateBytes expert = sharded(held, layout.zero, replicas / static_cast<double>(layout.ep));
   RankMemory memory;
   double largest_part = 0, blocks = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -112,20 +113,29 @@ class ReplicaCollectives {
     const JobLayout& layout = job.layout;
     dense_ = group_on(cluster, layout.num_replicas(), layout.tp);
     expert_ = group_on(cluster, layout.num_replicas() / layout.ep, layout.tp * layout.ep);
+    sharers_ = group_on(cluster, layout.num_sharers(), layout.tp);
+    copies_ = group_on(cluster, layout.num_replicas() / layout.num_sharers(), layout.tp * layout.num_sharers());
   }
 
-  /// To or from parameter servers: all replicas at once, a server's link carries what its share of them sends.
+  /// To or from parameter servers, each with a link of its own, and an equal share of the parameters: all devices at
+  /// once, so that their links carry what these have, and a server's its share of everything.
   double server(const StagePart& part) const {
     const JobLayout& layout = job_.layout;
-    const double busiest = std::max(1.0, static_cast<double>(dense_.size) / static_cast<double>(layout.servers));
+    const bool is_far = layout.num_devices() > cluster_.devices_per_host;
+    const Link& link = is_far ? cluster_.between : cluster_.inside;
     const double bytes = part.parameters * layout.gradient_bytes() * layout.wire_factor;
-    return message_seconds(bytes * busiest, dense_.hosts > 1 ? cluster_.devices_per_host : 0, cluster_);
+    const double all = bytes * static_cast<double>(layout.num_devices());
+    const double at_server = link.latency_us * 1e-6 + all / static_cast<double>(layout.servers) / link.effective();
+    return std::max(message_seconds(bytes, is_far ? cluster_.devices_per_host : 0, cluster_), at_server);
   }
 
   double gather(const StagePart& part) const {
     const double bytes = bytes_of(job_.layout.compute);
-    const double own = part.parameters * bytes / static_cast<double>(job_.layout.num_replicas());
+    const double own = part.parameters * bytes / static_cast<double>(job_.layout.num_sharers());
     const double upload = job_.layout.offload_weights ? own / cluster_.device.offload_bandwidth : 0;
+    if (job_.layout.zero_shards > 0) {
+      return upload + collective_seconds(CollectiveKind::kAllGather, part.parameters * bytes, sharers_, cluster_);
+    }
     return upload + both(part, CollectiveKind::kAllGather, bytes, 1);
   }
   double reduce(const StagePart& part) const {
@@ -134,6 +144,12 @@ class ReplicaCollectives {
     if (layout.servers > 0) return server(part);
     if (layout.sparse_exchange) {
       return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
+    }
+    if (layout.zero_shards > 0) {  // each share is then summed over those who have the same
+      const double all = part.parameters * bytes * layout.wire_factor;
+      return collective_seconds(CollectiveKind::kReduceScatter, all, sharers_, cluster_) +
+             collective_seconds(CollectiveKind::kAllReduce, all / static_cast<double>(layout.num_sharers()), copies_,
+                                cluster_);
     }
     return both(part, layout.zero == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, bytes,
                 layout.wire_factor);
@@ -148,7 +164,7 @@ class ReplicaCollectives {
 
   const Job& job_;
   const Cluster& cluster_;
-  RankGroup dense_, expert_;
+  RankGroup dense_, expert_, sharers_, copies_;
 };
 
 /// The first and the last stage have the same embedding and sum its gradients.
@@ -168,7 +184,7 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
     const Job& job = jobs[stage];
     const JobLayout& layout = job.layout;
     const double shares = layout.servers > 0 ? static_cast<double>(layout.servers)
-                          : layout.zero >= 1 ? static_cast<double>(layout.num_replicas())
+                          : layout.zero >= 1 ? static_cast<double>(layout.num_sharers())
                                              : 1;
     const LayerRange& blocks = stages[stage].blocks;
     const double own = stages[stage].sum.parameters / shares;
@@ -217,6 +233,21 @@ void summarise(Simulation& s) {
   }
   const double samples = static_cast<double>(s.job.layout.global_batch);
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
+}
+
+/// Of a stage's weights, that it holds at once: schedules that update while micro-batches are under way keep those that
+/// these have begun with.
+double weight_versions(const JobLayout& layout, int stage) {
+  switch (layout.schedule) {
+    case ScheduleKind::kPipeDream:
+      return static_cast<double>(std::min(layout.pp - stage, layout.num_micro_batches()));
+    case ScheduleKind::kPipeDreamSync:
+      return static_cast<double>(std::min(layout.pp, layout.num_micro_batches()));
+    case ScheduleKind::kPipeDream2Bw:
+      return 2;
+    default:
+      return 1;
+  }
 }
 
 /// As the layout says, or as it is cut where it does not.
@@ -314,6 +345,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     const std::vector<int> own_stages = s.programs[rank].own_stages();
     for (const int stage : own_stages) own.push_back(&s.stages[at(stage)]);
     RankMemory memory = static_memory(jobs[at(own_stages.front())], own, own_runtime);
+    memory.weights *= weight_versions(layout, own_stages.front());
     memory.activations = played[rank].peak_activation_bytes;
     memory.buffers += cluster.stack.fixed_bytes;
     const double copies = own_runtime ? 4.0 * (gradient_slots(jobs[at(own_stages.front())].layout) - 1) : 0;
@@ -326,18 +358,28 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   return s;
 }
 
+Cluster in_mix(Cluster kind, int64_t num_devices, size_t num_kinds) {
+  if (num_kinds == 1) return kind;
+  const int64_t own = num_devices / static_cast<int64_t>(num_kinds);
+  kind.hosts_for(own);
+  kind.devices_per_host = static_cast<int>(std::clamp<int64_t>(own, 1, kind.devices_per_host));
+  kind.num_hosts = 0;
+  return kind;
+}
+
 Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
   job.check();
   const std::vector<int64_t>& shares = job.layout.shares;
   const auto replicas = static_cast<size_t>(job.layout.dp) / kinds.size();
-  if (!shares.empty() && replicas * kinds.size() != shares.size()) {
+  if (replicas * kinds.size() != static_cast<size_t>(job.layout.dp)) {
     throw UsageError(
-        fmt::format("dp = {} replicas of {} kinds of hosts, and shares for each", job.layout.dp, kinds.size()),
-        "every kind has as many replicas as the others");
+        fmt::format("dp = {} replicas cannot be split over {} kinds of hosts", job.layout.dp, kinds.size()),
+        "every kind has whole replicas, as many as the others");
   }
   std::optional<Simulation> slowest;
   double memory_bytes = 1e300;
-  std::string name;
+  std::string name, device;
+  std::array<double, 4> peaks = {};  // of the mean device
   for (size_t n = 0; n < kinds.size(); ++n) {
     Job own = job;
     if (!shares.empty()) {  // a kind waits for the replica that has most to do
@@ -346,16 +388,24 @@ Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
       own.layout.shares.clear();
       own.layout.global_batch = most * job.layout.micro_batch * job.layout.dp;
     }
-    Simulation played = simulate(own, kinds[n]);
+    Simulation played = simulate(own, in_mix(kinds[n], job.layout.num_devices(), kinds.size()));
     const auto whole = static_cast<double>(job.layout.global_batch) / static_cast<double>(own.layout.global_batch);
     for (double* sum : {&played.tokens_per_step, &played.model_flops, &played.hardware_flops}) *sum *= whole;
     memory_bytes = std::min(memory_bytes, kinds[n].device.memory_bytes);
-    name += (n > 0 ? "+" : "") + kinds[n].name;
+    for (const auto& [sum, part] : {std::pair{&name, &kinds[n].name}, {&device, &kinds[n].device.name}}) {
+      *sum += (n > 0 ? "+" : "") + *part;
+    }
+    for (size_t type = 0; type < peaks.size(); ++type) {
+      peaks[type] += kinds[n].device.peak_flops[type] / static_cast<double>(kinds.size());
+    }
     if (!slowest || played.step_seconds > slowest->step_seconds) slowest = std::move(played);
   }
   slowest->job = job;
   slowest->cluster.device.memory_bytes = memory_bytes;
   slowest->cluster.name = name;
+  slowest->cluster.device.name = device;
+  slowest->cluster.device.peak_flops = peaks;
+  if (kinds.size() > 1) slowest->cluster.evidence = {};
   return std::move(*slowest);
 }
 

@@ -52,6 +52,10 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold = true);
 /// sets the step, and the kind with the least memory the limit. Throws as simulate().
 Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds);
 
+/// A kind as it is in such a mix: its hosts have no more devices than there are of it, so that replicas of different
+/// kinds never share a host.
+Cluster in_mix(Cluster kind, int64_t num_devices, size_t num_kinds);
+
 /// Changes of the layout that would make a job fit, best first, one sentence each; of one that fits: none.
 std::vector<std::string> ways_to_fit(const Simulation& simulation);
 

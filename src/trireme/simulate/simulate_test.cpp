@@ -191,6 +191,68 @@ TEST(Simulate, ServersAreABottleneckUntilThereAreAsMany) {
   EXPECT_THROW(simulate(job, cluster), UsageError);
 }
 
+TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
+  Job job = gpt_job(12, 1024, 16, 512);
+  const Cluster cluster = find_cluster("v100-16gb");
+  job.layout.dp = 16;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 64;
+  job.layout.servers = 1;
+  job.layout.overlap = false;
+  const double bytes = 2 * total_parameters(job.model) * 16, seconds = bytes / cluster.between.effective();
+  const Simulation s = simulate(job, cluster);
+  EXPECT_GT(s.step_seconds, 2 * seconds) << "there and back";
+  EXPECT_LT(s.step_seconds, 2.5 * seconds);
+  job.layout.pp = 2;  // the stages send as many bytes in all
+  job.layout.dp = 8;
+  EXPECT_GT(simulate(job, cluster).step_seconds, 0.9 * seconds);
+}
+
+TEST(Simulate, ReplicasMayShareInGroups) {
+  Job job = gpt_job(12, 1024, 16, 512);
+  const Cluster cluster = find_cluster("a100-80gb");
+  job.layout.dp = 32;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 64;
+  job.layout.zero = 3;
+  const Simulation all = simulate(job, cluster);
+  job.layout.zero_shards = 32;
+  EXPECT_EQ(simulate(job, cluster).memory_bytes(), all.memory_bytes());
+  job.layout.zero_shards = 8;  // a host's
+  const Simulation hosts = simulate(job, cluster);
+  const auto states = [](const Simulation& s) {
+    const RankMemory& memory = s.ranks[0].memory;
+    return memory.weights + memory.gradients + memory.optimizer;
+  };
+  EXPECT_NEAR(states(hosts) / states(all), 4, 1e-9);
+  EXPECT_LT(hosts.step_seconds, all.step_seconds) << "weights come from inside the host";
+  for (const int64_t shards : {5, 64}) {
+    job.layout.zero_shards = shards;
+    EXPECT_THROW(simulate(job, cluster), UsageError) << shards;
+  }
+}
+
+TEST(Simulate, StagesHoldTheVersionsOfTheirSchedule) {
+  Job job = gpt_job();
+  job.layout.pp = 4;
+  job.layout.micro_batch = 1;
+  const Cluster cluster = find_cluster("a100-80gb");
+  const Simulation flushed = simulate(job, cluster);
+  const std::vector<std::pair<ScheduleKind, std::vector<double>>> expected = {
+      {ScheduleKind::kPipeDream, {4, 3, 2, 1}},
+      {ScheduleKind::kPipeDreamSync, {4, 4, 4, 4}},
+      {ScheduleKind::kPipeDream2Bw, {2, 2, 2, 2}},
+      {ScheduleKind::kPipeDreamFlush, {1, 1, 1, 1}}};
+  for (const auto& [kind, versions] : expected) {
+    job.layout.schedule = kind;
+    const Simulation s = simulate(job, cluster);
+    for (size_t rank = 0; rank < versions.size(); ++rank) {
+      EXPECT_DOUBLE_EQ(s.ranks[rank].memory.weights, versions[rank] * flushed.ranks[rank].memory.weights)
+          << name_of(kind) << ", rank " << rank;
+    }
+  }
+}
+
 TEST(Simulate, RecomputationTradesTimeForMemory) {
   Job job = gpt_job(12, 2048, 16, 2048);
   const Cluster cluster = find_cluster("a100-80gb");
@@ -296,8 +358,22 @@ TEST(Simulate, TheSlowestKindOfAMixSetsThePace) {
   EXPECT_EQ(mix.step_seconds, std::max(simulate(job, kinds[0]).step_seconds, simulate(job, kinds[1]).step_seconds));
   EXPECT_EQ(mix.cluster.device.memory_bytes, find_cluster("v100-16gb").device.memory_bytes);
   EXPECT_EQ(mix.cluster.name, "a100-80gb+v100-16gb");
+  EXPECT_EQ(mix.cluster.device.name, "A100+V100");
   EXPECT_THROW(find_clusters(""), UsageError);
   EXPECT_THROW(find_clusters("a100-80gb+nothing"), UsageError);
+}
+
+TEST(Simulate, KindsOfAMixReachEachOtherByTheNetwork) {
+  Job job = gpt_job();
+  job.layout.dp = 2;
+  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  std::vector<Cluster> slower = kinds;
+  for (Cluster& kind : slower) kind.between.bandwidth /= 100;
+  EXPECT_GT(simulate_mix(job, slower).step_seconds, 2 * simulate_mix(job, kinds).step_seconds);
+  EXPECT_EQ(in_mix(kinds[0], 2, 2).devices_per_host, 1);
+  EXPECT_EQ(in_mix(kinds[0], 64, 2), in_mix(kinds[0], 32, 2));
+  job.layout.dp = 1;
+  EXPECT_THROW(simulate_mix(job, kinds), UsageError) << "half a replica on each";
 }
 
 TEST(Simulate, FasterKindsMayHaveALargerShare) {
@@ -315,7 +391,8 @@ TEST(Simulate, FasterKindsMayHaveALargerShare) {
   Job most = job, least = job;
   most.layout.global_batch = 48;
   least.layout.global_batch = 16;
-  EXPECT_EQ(mix.step_seconds, std::max(simulate(most, kinds[0]).step_seconds, simulate(least, kinds[1]).step_seconds));
+  EXPECT_EQ(mix.step_seconds, std::max(simulate(most, in_mix(kinds[0], 4, 2)).step_seconds,
+                                       simulate(least, in_mix(kinds[1], 4, 2)).step_seconds));
   EXPECT_LT(mix.step_seconds, simulate_mix(job, kinds).step_seconds);
   EXPECT_EQ(mix.tokens_per_step, simulate_mix(job, kinds).tokens_per_step) << "all of the batch, whoever has it";
   EXPECT_EQ(simulate(unequal, kinds[0]).step_seconds, simulate(most, kinds[0]).step_seconds) << "waits for the most";
@@ -339,6 +416,11 @@ TEST(Simulate, RefusesWhatCannotBe) {
   refused([](Job& j) { j.layout.ep = 2; });
   refused([](Job& j) { j.layout.zero = 4; });
   refused([](Job& j) { j.layout.dp = 0; });
+  refused([](Job& j) { j.layout.offload_weights = true; });
+  refused([](Job& j) {
+    j.layout.pp = 8;
+    j.layout.global_batch = 1'000'000;
+  });
   refused([](Job& j) { j.model.heads = 7; });
   Job job = gpt_job();
   job.layout.dp = 8;
