@@ -268,6 +268,16 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   EXPECT_NE(refusal([&] { plan_from_json(plan_to_json(alike), "x"); }).find("its stages are alike"), std::string::npos);
 }
 
+TEST(Plan, GivenLeavesStay) {
+  for (const int leaves : {4, 16, 64}) {
+    Config config = gpt(8, 1024, 64, {"--precision.compute=float32", fmt::format("--train.leaves={}", leaves)});
+    const Plan plan = make_plan(config, find_cluster("a100-80gb"), 4);
+    EXPECT_EQ(plan.keys.leaves, leaves);
+    apply_plan(plan, config);
+    EXPECT_NO_THROW(check(config, 4)) << leaves;
+  }
+}
+
 TEST(Plan, GivenSplitsStay) {
   const Plan plan = make_plan(gpt(8, 1024, 64, {"--parallel.split=3,7"}), find_cluster("a100-80gb"), 4);
   EXPECT_EQ(plan.keys.split, "0-2,3-9");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/config/batch_plan.h"
 #include "trireme/config/check.h"
 #include "trireme/plan/config_job.h"
 
@@ -72,13 +73,26 @@ class Enumeration {
     return true;
   }
 
+  /// Leaves that somebody has given must divide as the trainer needs it.
+  bool has_leaves(const JobLayout& layout) const {
+    if (!is_given(config_, "train.leaves")) return true;
+    Config own = config_;
+    own.train.micro_batch = layout.micro_batch;
+    try {
+      plan_batch(own, layout.dp);
+      return true;
+    } catch (const UsageError&) {
+      return false;
+    }
+  }
+
   void batches(JobLayout& layout) {
     const int64_t of_replica = layout.global_batch / layout.dp;
     for (const int64_t samples : divisors_of(of_replica)) {
       if (is_given(config_, "train.micro_batch") ? samples != config_.train.micro_batch : samples > kMostSamples)
         continue;
       layout.micro_batch = samples;
-      recomputations(layout);
+      if (has_leaves(layout)) recomputations(layout);
     }
   }
 
