@@ -105,6 +105,18 @@ class Numbers(unittest.TestCase):
         self.assertGreaterEqual(mix["step_seconds"], numbers(*base, "--cluster", "a100-80gb")["step_seconds"])
         self.assertEqual(mix["memory_limit_bytes"], 16 * 1024**3)
 
+    def test_the_parts_add_up_to_the_step(self):
+        uneven = ["--model", "gpt2-1.5b", "--cluster", "a100-80gb", "--parallel.pp", 4, "--parallel.split",
+                  "10,10,10,20", "--train.micro_batch", 1, "--train.global_batch", 256]
+        mix = [*SMALL, "--cluster", "a100-80gb+v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64,
+               "--gpus", 16, "--parallel.zero", 3]
+        for arguments in (uneven, mix):
+            found = numbers(*arguments)
+            self.assertAlmostEqual(sum(found["seconds"].values()) / found["step_seconds"], 1)
+            # One bubble in all of the output.
+            self.assertLess(found["seconds"]["bubble"] / found["step_seconds"], found["bubble_fraction"] + 0.001)
+            self.assertEqual(found["exposed_communication_seconds"], found["seconds"]["communication"])
+
     def test_compression_helps_where_links_are_slow(self):
         base = [*SMALL, "--cluster", "v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64, "--gpus", 64]
         plain, sparse = numbers(*base), numbers(*base, "--compression.method", "topk")

@@ -29,21 +29,6 @@ std::string stages_of(const Simulation& s, size_t rank) {
   return join(names, ", ");
 }
 
-struct Shares {
-  double computing = 0, communication = 0, bubble = 0, update = 0;  ///< seconds of the slowest rank
-};
-
-Shares shares_of(const Simulation& s) {
-  const PlayedRank& rank = s.ranks[static_cast<size_t>(s.slowest)].played;
-  Shares shares;
-  const double inside = s.exposed_seconds - rank.waited;
-  shares.computing = rank.busy - inside;
-  shares.communication = s.exposed_seconds;
-  shares.bubble = rank.idle;
-  shares.update = rank.update;
-  return shares;
-}
-
 Json layout_json(const JobLayout& l) {
   return {{"stages", l.shapes_text()},
           {"dp", l.dp},
@@ -112,11 +97,10 @@ Json layers_json(const Simulation& s) {
 
 /// What takes the time: "computing 81 %, communication 12 %, bubble 5 %, update 2 %".
 std::string what_binds(const Simulation& s) {
-  const Shares shares = shares_of(s);
-  std::vector<std::pair<double, std::string>> parts = {{shares.computing, "computing"},
-                                                       {shares.communication, "communication that nothing hides"},
-                                                       {shares.bubble, "bubble"},
-                                                       {shares.update, "update"}};
+  std::vector<std::pair<double, std::string>> parts = {{s.parts.computing, "computing"},
+                                                       {s.parts.communication, "communication that nothing hides"},
+                                                       {s.parts.bubble, "bubble"},
+                                                       {s.parts.update, "update"}};
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> words;
   for (const auto& [seconds, name] : parts) {
@@ -243,7 +227,6 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
 }
 
 std::string simulation_json(const Simulation& s, const SimulateReportOptions& options) {
-  const Shares shares = shares_of(s);
   const double limit = s.cluster.device.memory_bytes;
   Json json = {{"step_seconds", s.step_seconds},
                {"tokens_per_second_per_gpu", s.tokens_per_second_per_device()},
@@ -255,12 +238,12 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
                {"gpus", s.job.layout.num_devices()},
                {"parameters", s.parameters},
                {"tokens_per_second", s.tokens_per_second_per_device() * s.devices()},
-               {"exposed_communication_seconds", s.exposed_seconds},
+               {"exposed_communication_seconds", s.parts.communication},
                {"seconds",
-                {{"computing", shares.computing},
-                 {"communication", shares.communication},
-                 {"bubble", shares.bubble},
-                 {"update", shares.update}}},
+                {{"computing", s.parts.computing},
+                 {"communication", s.parts.communication},
+                 {"bubble", s.parts.bubble},
+                 {"update", s.parts.update}}},
                {"binds", what_binds(s)},
                {"memory", memory_json(s.ranks[static_cast<size_t>(s.fullest)].memory)},
                {"memory_limit_bytes", limit},
