@@ -141,6 +141,14 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(found["total_seconds"], found["gpu_hours"] * 3600, delta=1)
         self.assertIn("300B tokens", trireme(*gpt3))
 
+    def test_fp8_is_compared_with_its_own_peak(self):
+        arguments = [*LLAMA_405B[:-2], "--gpus", 128, "--parallel.sequence", "--precision.compute", "bf16"]
+        for extra, peak, words in (([], 989e12, "of its peak\n"),
+                                   (["--precision.matmul", "fp8"], 1979e12, "of its peak in fp8\n")):
+            share = 100 * 1e12 * numbers(*arguments, *extra)["model_tflops_per_gpu"] / peak
+            text = trireme(*arguments, *extra)
+            self.assertIn(f"a device, {share:.1f} % {words}", text)
+
     def test_many_devices(self):
         found = numbers(*LLAMA_405B, "--gpus", 16384)
         self.assertEqual(found["layout"]["dp"], 128)

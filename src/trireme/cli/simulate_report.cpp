@@ -193,9 +193,9 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   table.add_row(
       {"speed", format_rate(s.tokens_per_second_per_device(), unit),
        fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
-  const double peak = s.cluster.device.peak(l.compute);
   table.add_row({"model", fmt::format("{:.1f} TFLOP/s", s.model_flops_per_device() / 1e12),
-                 fmt::format("a device, {:.1f} % of its peak", 100 * s.model_flops_per_device() / peak)});
+                 fmt::format("a device, {:.1f} % of its peak{}", 100 * s.model_flops_per_device() / s.peak_flops(),
+                             l.fp8_products ? " in fp8" : "")});
   table.add_row(
       {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
   table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});

@@ -49,6 +49,8 @@ struct Simulation {
   bool fits() const { return memory_bytes() <= cluster.device.memory_bytes; }
   double devices() const { return static_cast<double>(job.layout.num_devices()); }
   double tokens_per_second_per_device() const { return tokens_per_step / step_seconds / devices(); }
+  /// Of a device, in the type of the job's products.
+  double peak_flops() const { return cluster.device.peak(job.layout.product_type()); }
   double model_flops_per_device() const { return model_flops / step_seconds / devices(); }
   double hardware_flops_per_device() const { return hardware_flops / step_seconds / devices(); }
 };
