@@ -174,6 +174,25 @@ class Memory(unittest.TestCase):
         twenty = numbers(*arguments, "--precision.gradients", "float32", "--memory")
         self.assertEqual(twenty["memory_accounting"]["bytes_per_parameter"], 20)
 
+    def test_zero_table_is_what_a_rank_holds(self):
+        experts = [*SMALL, "--cluster", "h100-80gb", "--gpus", 32, "--parallel.ep", 8, "--experts", 16,
+                   "--parallel.pp", 2, "--train.micro_batch", 1, "--train.global_batch", 64]
+        stages = [*SMALL, "--cluster", "a100-80gb", "--gpus", 16, "--parallel.pp", 4, "--train.micro_batch", 1,
+                  "--train.global_batch", 64]
+        for arguments in (experts, stages):
+            for zero in range(4):
+                for gradients, key in (("compute", "bytes"), ("float32", "bytes_with_float32_gradients")):
+                    found = numbers(*arguments, "--memory", "--parallel.zero", zero, "--precision.gradients", gradients)
+                    memory = found["memory"]
+                    states = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+                    self.assertAlmostEqual(found["memory_accounting"]["zero"][zero][key] / states, 1)
+                    rows = found["memory_accounting"]["layers"]
+                    # Of two ranks, each has one of the ends and half of the blocks between them.
+                    if arguments is experts:
+                        end = rows[-1 if found["memory_rank"] else 0]["state_bytes"]
+                        self.assertAlmostEqual((end + 4 * rows[1]["state_bytes"]) / states, 1)
+        self.assertIn("16 replicas, 2 of experts", trireme(*experts, "--memory"))
+
     def test_kinds_add_up(self):
         found = numbers(*LLAMA_405B, "--gpus", 16384, "--memory")
         self.assertAlmostEqual(found["memory"]["total"], found["memory_bytes_per_gpu"])

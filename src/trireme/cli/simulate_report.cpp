@@ -50,22 +50,20 @@ Json memory_json(const RankMemory& m) {
           {"activations", m.activations}, {"buffers", m.buffers},     {"total", m.sum()}};
 }
 
-/// Bytes of model states a rank at each ZeRO stage, counted with 16 and with 20 bytes a parameter.
+/// Bytes of model states that the fullest rank has at each ZeRO stage, without and with float32 gradients.
 Json zero_json(const Simulation& s) {
+  const std::vector<int> stages = s.programs[static_cast<size_t>(s.fullest)].own_stages();
+  std::vector<const StageCost*> own;
+  for (const int stage : stages) own.push_back(&s.stages[static_cast<size_t>(stage)]);
+  Job job{s.job.model, s.job.layout.of_stage(static_cast<size_t>(stages.front()))};
   Json list = Json::array();
-  JobLayout layout = s.job.layout;
-  double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
-  if (layout.has_uneven_stages()) {  // of the fullest rank
-    parameters = s.stages[static_cast<size_t>(s.fullest)].sum.parameters;
-    layout = layout.of_stage(static_cast<size_t>(s.fullest));
-  }
-  const double replicas = static_cast<double>(layout.num_replicas());
   for (int zero = 0; zero <= 3; ++zero) {
+    job.layout.zero = zero;
     Json row = {{"zero", zero}};
     for (const bool float32 : {false, true}) {
-      layout.float32_gradients = float32;
+      job.layout.float32_gradients = float32;
       row[float32 ? "bytes_with_float32_gradients" : "bytes"] =
-          sharded(state_bytes(layout), zero, replicas).sum() * parameters;
+          static_memory(job, own, s.cluster.stack.sums_in_tree).states();
     }
     list.push_back(row);
   }
@@ -74,8 +72,11 @@ Json zero_json(const Simulation& s) {
 
 Json layers_json(const Simulation& s) {
   Json list = Json::array();
-  const StateBytes bytes =
-      sharded(state_bytes(s.job.layout), s.job.layout.zero, static_cast<double>(s.job.layout.num_replicas()));
+  const JobLayout& layout = s.job.layout;
+  const auto replicas = static_cast<double>(layout.num_replicas());
+  const double bytes = sharded(state_bytes(layout), layout.zero, replicas).sum();
+  const double expert_bytes =
+      sharded(state_bytes(layout), layout.zero, replicas / static_cast<double>(layout.ep)).sum();
   for (size_t first = 0; first < s.blocks.size();) {
     size_t last = first;
     const auto alike = [&](const BlockCost& a, const BlockCost& b) {
@@ -83,13 +84,14 @@ Json layers_json(const Simulation& s) {
     };
     while (last + 1 < s.blocks.size() && alike(s.blocks[first], s.blocks[last + 1])) ++last;
     const BlockCost& block = s.blocks[first];
-    list.push_back({{"layer", block.name},
-                    {"first", first},
-                    {"last", last},
-                    {"parameters", block.parameters},
-                    {"state_bytes", block.parameters * bytes.sum()},
-                    {"activation_bytes", block.activation_bytes},
-                    {"working_bytes", block.working_bytes}});
+    list.push_back(
+        {{"layer", block.name},
+         {"first", first},
+         {"last", last},
+         {"parameters", block.parameters},
+         {"state_bytes", (block.parameters - block.expert_parameters) * bytes + block.expert_parameters * expert_bytes},
+         {"activation_bytes", block.activation_bytes},
+         {"working_bytes", block.working_bytes}});
     first = last + 1;
   }
   return list;
@@ -130,7 +132,7 @@ std::string memory_text(const Simulation& s) {
                     fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
   }
   const Json zero = zero_json(s);
-  Table stages({"ZeRO", "GB a rank", "with float32 gradients", "saving"});
+  Table stages({"ZeRO", fmt::format("GB on rank {}", s.fullest), "with float32 gradients", "saving"});
   for (const Json& row : zero) {
     const double bytes = row["bytes"].get<double>();
     stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
@@ -142,11 +144,13 @@ std::string memory_text(const Simulation& s) {
   const JobLayout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
   return fmt::format(
       "Memory of each rank of the pipeline, GB\n{}\nEach layer, {} of one micro-batch\n{}\n"
-      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas{}\n{}",
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} "
+      "replicas{}{}\n{}",
       ranks.to_text({.bold_header = colour, .indent = 2}),
       uneven ? "before the ranks of its stage share it," : "a rank's share",
       layers.to_text({.bold_header = colour, .indent = 2}), bytes.sum(), bytes.weights, bytes.gradients,
       bytes.optimizer, fullest.num_replicas(), uneven ? " of the fullest stage" : "",
+      fullest.ep > 1 ? fmt::format(", {} of experts", fullest.num_replicas() / fullest.ep) : "",
       stages.to_text({.bold_header = colour, .indent = 2}));
 }
 
