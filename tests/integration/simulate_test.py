@@ -270,6 +270,12 @@ class BadInput(unittest.TestCase):
                 self.assertTrue(text.startswith("error: "), text)
                 self.assertIn(words, text)
 
+    def test_tokens(self):
+        for tokens in ("-5", "0", "inf", "nan", "300e", "1e999", "many", "", "3e9x"):
+            with self.subTest(tokens):
+                first = trireme(*MEGATRON, f"--tokens={tokens}", code=2).splitlines()[0]
+                self.assertEqual(first, f"error: --tokens: {tokens} is not a number of tokens: 1 or more, as 300e9")
+
 
 if __name__ == "__main__":
     unittest.main()
