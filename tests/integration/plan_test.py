@@ -53,6 +53,10 @@ class Numbers(unittest.TestCase):
             again = json.loads(trireme("simulate", *MODEL, *V100, "--gpus", gpus, *keys, "--json"))
             for field in ("step_seconds", "memory_bytes_per_gpu", "bubble_fraction"):
                 self.assertAlmostEqual(found[field], again[field], delta=1e-9 * abs(again[field]), msg=(gpus, field))
+            name, share = found["binding"].split(": ")
+            if name != "memory":
+                self.assertTrue(again["binds"].split(",")[0].endswith(share.removesuffix(" of the step")),
+                                (found["binding"], again["binds"]))
 
     def test_simulate_plays_plan_files(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -105,6 +105,18 @@ class Numbers(unittest.TestCase):
         self.assertGreaterEqual(mix["step_seconds"], numbers(*base, "--cluster", "a100-80gb")["step_seconds"])
         self.assertEqual(mix["memory_limit_bytes"], 16 * 1024**3)
 
+    def test_the_parts_add_up_to_the_step(self):
+        uneven = ["--model", "gpt2-1.5b", "--cluster", "a100-80gb", "--parallel.pp", 4, "--parallel.split",
+                  "10,10,10,20", "--train.micro_batch", 1, "--train.global_batch", 256]
+        mix = [*SMALL, "--cluster", "a100-80gb+v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64,
+               "--gpus", 16, "--parallel.zero", 3]
+        for arguments in (uneven, mix):
+            found = numbers(*arguments)
+            self.assertAlmostEqual(sum(found["seconds"].values()) / found["step_seconds"], 1)
+            # One bubble in all of the output.
+            self.assertLess(found["seconds"]["bubble"] / found["step_seconds"], found["bubble_fraction"] + 0.001)
+            self.assertEqual(found["exposed_communication_seconds"], found["seconds"]["communication"])
+
     def test_compression_helps_where_links_are_slow(self):
         base = [*SMALL, "--cluster", "v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64, "--gpus", 64]
         plain, sparse, dense = (numbers(*base), *(numbers(*base, "--compression.method", "topk", *more)
@@ -132,6 +144,14 @@ class Numbers(unittest.TestCase):
         self.assertAlmostEqual(found["total_seconds"], found["gpu_hours"] * 3600, delta=1)
         self.assertIn("300B tokens", trireme(*gpt3))
 
+    def test_fp8_is_compared_with_its_own_peak(self):
+        arguments = [*LLAMA_405B[:-2], "--gpus", 128, "--parallel.sequence", "--precision.compute", "bf16"]
+        for extra, peak, words in (([], 989e12, "of its peak\n"),
+                                   (["--precision.matmul", "fp8"], 1979e12, "of its peak in fp8\n")):
+            share = 100 * 1e12 * numbers(*arguments, *extra)["model_tflops_per_gpu"] / peak
+            text = trireme(*arguments, *extra)
+            self.assertIn(f"a device, {share:.1f} % {words}", text)
+
     def test_many_devices(self):
         found = numbers(*LLAMA_405B, "--gpus", 16384)
         self.assertEqual(found["layout"]["dp"], 128)
@@ -156,6 +176,25 @@ class Memory(unittest.TestCase):
             self.assertAlmostEqual(states / psi, [16, 4 + 12 / 64, 2 + 14 / 64, 16 / 64][zero], places=6)
         twenty = numbers(*arguments, "--precision.gradients", "float32", "--memory")
         self.assertEqual(twenty["memory_accounting"]["bytes_per_parameter"], 20)
+
+    def test_zero_table_is_what_a_rank_holds(self):
+        experts = [*SMALL, "--cluster", "h100-80gb", "--gpus", 32, "--parallel.ep", 8, "--experts", 16,
+                   "--parallel.pp", 2, "--train.micro_batch", 1, "--train.global_batch", 64]
+        stages = [*SMALL, "--cluster", "a100-80gb", "--gpus", 16, "--parallel.pp", 4, "--train.micro_batch", 1,
+                  "--train.global_batch", 64]
+        for arguments in (experts, stages):
+            for zero in range(4):
+                for gradients, key in (("compute", "bytes"), ("float32", "bytes_with_float32_gradients")):
+                    found = numbers(*arguments, "--memory", "--parallel.zero", zero, "--precision.gradients", gradients)
+                    memory = found["memory"]
+                    states = memory["parameters"] + memory["gradients"] + memory["optimizer"]
+                    self.assertAlmostEqual(found["memory_accounting"]["zero"][zero][key] / states, 1)
+                    rows = found["memory_accounting"]["layers"]
+                    # Of two ranks, each has one of the ends and half of the blocks between them.
+                    if arguments is experts:
+                        end = rows[-1 if found["memory_rank"] else 0]["state_bytes"]
+                        self.assertAlmostEqual((end + 4 * rows[1]["state_bytes"]) / states, 1)
+        self.assertIn("16 replicas, 2 of experts", trireme(*experts, "--memory"))
 
     def test_kinds_add_up(self):
         found = numbers(*LLAMA_405B, "--gpus", 16384, "--memory")
@@ -189,6 +228,52 @@ class Files(unittest.TestCase):
             self.assertEqual({event["pid"] for event in spans}, {0, 1, 2, 3})
             self.assertTrue(any(event["name"].startswith("AllReduce") for event in spans))
             self.assertTrue(all(event["dur"] >= 0 for event in spans))
+
+    def test_pictures_have_the_whole_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            svg, trace = (Path(folder) / name for name in ["a.svg", "a.json"])
+            arguments = [*SMALL, "--cluster", "v100-16gb", "--gpus", 16, "--train.micro_batch", 1,
+                         "--train.global_batch", 32, "--svg", svg, "--trace", trace]
+            step = numbers(*arguments)["step_seconds"]
+            boxes = [(title.text, float(box.get("x")) + float(box.get("width")))
+                     for box in xml.etree.ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}rect")
+                     for title in box]
+            self.assertTrue(any(text.startswith("AllReduce") for text, _ in boxes))
+            last, right = max(boxes, key=lambda box: box[1])
+            self.assertTrue(last.startswith("OptimizerStep"), last)
+            self.assertAlmostEqual(float(last.split()[-2]) / 1e3, step, delta=1e-5 * step)
+            self.assertAlmostEqual(right, 64 + 960, delta=1)  # the width of the picture
+            self.assertIn(f"step {1e3 * step:.4g} ms", svg.read_text())
+            events = json.loads(trace.read_text())["traceEvents"]
+            end = max(event["ts"] + event["dur"] for event in events if event["ph"] == "X")
+            self.assertAlmostEqual(end / 1e6, step, delta=1e-9)
+
+    def test_memory_over_time(self):
+        kinds = {"weights", "gradients", "optimizer", "activations", "buffers"}
+        with tempfile.TemporaryDirectory() as folder:
+            html, trace = (Path(folder) / name for name in ["a.html", "a.json"])
+            base = [*SMALL, "--cluster", "v100-16gb", "--gpus", 8, "--parallel.pp", 4, "--train.micro_batch", 8,
+                    "--train.global_batch", 128, "--memory", "--html", html, "--trace", trace]
+            for recompute in ("none", "full"):
+                ranks = numbers(*base, "--train.recompute", recompute)["memory_accounting"]["ranks"]
+                counters = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "C"]
+                self.assertTrue(all(set(event["args"]) == kinds for event in counters))
+                for rank, memory in enumerate(ranks):
+                    most = max(sum(event["args"].values()) for event in counters if event["pid"] == rank)
+                    self.assertAlmostEqual(most / memory["total"], 1)
+                    self.assertEqual(html.read_text().count(f"peak {memory['total'] / 1e9:.2f} GB"),
+                                     sum(f"{other['total'] / 1e9:.2f}" == f"{memory['total'] / 1e9:.2f}"
+                                         for other in ranks))
+            for kind in kinds:
+                self.assertIn(f">{kind}</text>", html.read_text())
+            self.assertIn("limit 17.18 GB", html.read_text())
+
+    def test_the_peak_of_recomputation_is_in_the_backward_pass(self):
+        base = [*SMALL, "--cluster", "a100-80gb", "--parallel.pp", 2, "--train.micro_batch", 1,
+                "--train.global_batch", 16]
+        self.assertEqual(numbers(*base)["memory_peak_at"].split()[0], "Forward")
+        self.assertEqual(numbers(*base, "--train.recompute", "full", "--parallel.split", "7,3")["memory_peak_at"].split()[0],
+                         "Backward")
 
     def test_cluster_files(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -233,6 +318,12 @@ class BadInput(unittest.TestCase):
                 text = trireme(*arguments, code=2)
                 self.assertTrue(text.startswith("error: "), text)
                 self.assertIn(words, text)
+
+    def test_tokens(self):
+        for tokens in ("-5", "0", "inf", "nan", "300e", "1e999", "many", "3e9x"):
+            with self.subTest(tokens):
+                first = trireme(*MEGATRON, f"--tokens={tokens}", code=2).splitlines()[0]
+                self.assertEqual(first, f"error: --tokens: {tokens} is not a number of tokens: 1 or more, as 300e9")
 
 
 if __name__ == "__main__":

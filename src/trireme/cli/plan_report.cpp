@@ -101,10 +101,11 @@ std::string plan_text(const PlanReport& report) {
                                 Emphasis::kBold, colour);
   text += "\n\n" + drawing(report) + "\n";
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
-  table.add_row({"step", format_duration(s.step_seconds),
-                 fmt::format("{} a device, {:.1f} model TFLOP/s, {:.1f} % of the peak",
-                             format_rate(s.tokens_per_second_per_device(), unit), s.model_flops_per_device() / 1e12,
-                             100 * s.model_flops_per_device() / s.cluster.device.peak(s.job.layout.compute))});
+  table.add_row(
+      {"step", format_duration(s.step_seconds),
+       fmt::format("{} a device, {:.1f} model TFLOP/s, {:.1f} % of the peak{}",
+                   format_rate(s.tokens_per_second_per_device(), unit), s.model_flops_per_device() / 1e12,
+                   100 * s.model_flops_per_device() / s.peak_flops(), s.job.layout.fp8_products ? " in fp8" : "")});
   table.add_row({"memory", gigabytes(s.memory_bytes()),
                  fmt::format("of {}, on the fullest device", gigabytes(s.cluster.device.memory_bytes))});
   table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});

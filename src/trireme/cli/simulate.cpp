@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -24,6 +26,14 @@ std::string home_cluster() {
   if (std::filesystem::is_regular_file(path, ignored)) return path;
   throw UsageError("--run: no cluster is named, and this machine is not measured",
                    "give --cluster NAME, or measure it: trireme bench train --write-cluster");
+}
+
+/// What is wrong with a number of tokens; empty where nothing is.
+std::string wrong_tokens(const std::string& text) {
+  char* end = nullptr;
+  const double tokens = std::strtod(text.c_str(), &end);
+  const bool is_number = !text.empty() && *end == '\0' && std::isfinite(tokens);
+  return is_number && tokens >= 1 ? "" : fmt::format("{} is not a number of tokens: 1 or more, as 300e9", text);
 }
 
 int compare(const SimulateFlags& flags) {
@@ -69,7 +79,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 10'000'000));
   command->add_option("--tokens", flags->tokens, "of a whole training, 300e9: total time and device-hours")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(wrong_tokens);
   command->add_flag("--memory", flags->memory, "where memory goes: by kind, rank, layer and ZeRO stage");
   command->add_option("--attention", flags->attention, "flash, unfused; auto: what the cluster's software does")
       ->type_name("KIND")

@@ -29,21 +29,6 @@ std::string stages_of(const Simulation& s, size_t rank) {
   return join(names, ", ");
 }
 
-struct Shares {
-  double computing = 0, communication = 0, bubble = 0, update = 0;  ///< seconds of the slowest rank
-};
-
-Shares shares_of(const Simulation& s) {
-  const PlayedRank& rank = s.ranks[static_cast<size_t>(s.slowest)].played;
-  Shares shares;
-  const double inside = s.exposed_seconds - rank.waited;
-  shares.computing = rank.busy - inside;
-  shares.communication = s.exposed_seconds;
-  shares.bubble = rank.idle;
-  shares.update = rank.update;
-  return shares;
-}
-
 Json layout_json(const JobLayout& l) {
   return {{"stages", l.shapes_text()},
           {"dp", l.dp},
@@ -65,22 +50,20 @@ Json memory_json(const RankMemory& m) {
           {"activations", m.activations}, {"buffers", m.buffers},     {"total", m.sum()}};
 }
 
-/// Bytes of model states a rank at each ZeRO stage, counted with 16 and with 20 bytes a parameter.
+/// Bytes of model states that the fullest rank has at each ZeRO stage, without and with float32 gradients.
 Json zero_json(const Simulation& s) {
+  const std::vector<int> stages = s.programs[static_cast<size_t>(s.fullest)].own_stages();
+  std::vector<const StageCost*> own;
+  for (const int stage : stages) own.push_back(&s.stages[static_cast<size_t>(stage)]);
+  Job job{s.job.model, s.job.layout.of_stage(static_cast<size_t>(stages.front()))};
   Json list = Json::array();
-  JobLayout layout = s.job.layout;
-  double parameters = s.parameters / static_cast<double>(layout.tp * layout.pp);
-  if (layout.has_uneven_stages()) {  // of the fullest rank
-    parameters = s.stages[static_cast<size_t>(s.fullest)].sum.parameters;
-    layout = layout.of_stage(static_cast<size_t>(s.fullest));
-  }
-  const double replicas = static_cast<double>(layout.num_replicas());
   for (int zero = 0; zero <= 3; ++zero) {
+    job.layout.zero = zero;
     Json row = {{"zero", zero}};
     for (const bool float32 : {false, true}) {
-      layout.float32_gradients = float32;
+      job.layout.float32_gradients = float32;
       row[float32 ? "bytes_with_float32_gradients" : "bytes"] =
-          sharded(state_bytes(layout), zero, replicas).sum() * parameters;
+          static_memory(job, own, s.cluster.stack.sums_in_tree).states();
     }
     list.push_back(row);
   }
@@ -89,8 +72,11 @@ Json zero_json(const Simulation& s) {
 
 Json layers_json(const Simulation& s) {
   Json list = Json::array();
-  const StateBytes bytes =
-      sharded(state_bytes(s.job.layout), s.job.layout.zero, static_cast<double>(s.job.layout.num_replicas()));
+  const JobLayout& layout = s.job.layout;
+  const auto replicas = static_cast<double>(layout.num_replicas());
+  const double bytes = sharded(state_bytes(layout), layout.zero, replicas).sum();
+  const double expert_bytes =
+      sharded(state_bytes(layout), layout.zero, replicas / static_cast<double>(layout.ep)).sum();
   for (size_t first = 0; first < s.blocks.size();) {
     size_t last = first;
     const auto alike = [&](const BlockCost& a, const BlockCost& b) {
@@ -98,13 +84,14 @@ Json layers_json(const Simulation& s) {
     };
     while (last + 1 < s.blocks.size() && alike(s.blocks[first], s.blocks[last + 1])) ++last;
     const BlockCost& block = s.blocks[first];
-    list.push_back({{"layer", block.name},
-                    {"first", first},
-                    {"last", last},
-                    {"parameters", block.parameters},
-                    {"state_bytes", block.parameters * bytes.sum()},
-                    {"activation_bytes", block.activation_bytes},
-                    {"working_bytes", block.working_bytes}});
+    list.push_back(
+        {{"layer", block.name},
+         {"first", first},
+         {"last", last},
+         {"parameters", block.parameters},
+         {"state_bytes", (block.parameters - block.expert_parameters) * bytes + block.expert_parameters * expert_bytes},
+         {"activation_bytes", block.activation_bytes},
+         {"working_bytes", block.working_bytes}});
     first = last + 1;
   }
   return list;
@@ -112,11 +99,10 @@ Json layers_json(const Simulation& s) {
 
 /// What takes the time: "computing 81 %, communication 12 %, bubble 5 %, update 2 %".
 std::string what_binds(const Simulation& s) {
-  const Shares shares = shares_of(s);
-  std::vector<std::pair<double, std::string>> parts = {{shares.computing, "computing"},
-                                                       {shares.communication, "communication that nothing hides"},
-                                                       {shares.bubble, "bubble"},
-                                                       {shares.update, "update"}};
+  std::vector<std::pair<double, std::string>> parts = {{s.parts.computing, "computing"},
+                                                       {s.parts.communication, "communication that nothing hides"},
+                                                       {s.parts.bubble, "bubble"},
+                                                       {s.parts.update, "update"}};
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> words;
   for (const auto& [seconds, name] : parts) {
@@ -146,7 +132,7 @@ std::string memory_text(const Simulation& s) {
                     fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
   }
   const Json zero = zero_json(s);
-  Table stages({"ZeRO", "GB a rank", "with float32 gradients", "saving"});
+  Table stages({"ZeRO", fmt::format("GB on rank {}", s.fullest), "with float32 gradients", "saving"});
   for (const Json& row : zero) {
     const double bytes = row["bytes"].get<double>();
     stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
@@ -158,11 +144,13 @@ std::string memory_text(const Simulation& s) {
   const JobLayout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
   return fmt::format(
       "Memory of each rank of the pipeline, GB\n{}\nEach layer, {} of one micro-batch\n{}\n"
-      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} replicas{}\n{}",
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} "
+      "replicas{}{}\n{}",
       ranks.to_text({.bold_header = colour, .indent = 2}),
       uneven ? "before the ranks of its stage share it," : "a rank's share",
       layers.to_text({.bold_header = colour, .indent = 2}), bytes.sum(), bytes.weights, bytes.gradients,
       bytes.optimizer, fullest.num_replicas(), uneven ? " of the fullest stage" : "",
+      fullest.ep > 1 ? fmt::format(", {} of experts", fullest.num_replicas() / fullest.ep) : "",
       stages.to_text({.bold_header = colour, .indent = 2}));
 }
 
@@ -209,9 +197,9 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   table.add_row(
       {"speed", format_rate(s.tokens_per_second_per_device(), unit),
        fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
-  const double peak = s.cluster.device.peak(l.compute);
   table.add_row({"model", fmt::format("{:.1f} TFLOP/s", s.model_flops_per_device() / 1e12),
-                 fmt::format("a device, {:.1f} % of its peak", 100 * s.model_flops_per_device() / peak)});
+                 fmt::format("a device, {:.1f} % of its peak{}", 100 * s.model_flops_per_device() / s.peak_flops(),
+                             l.fp8_products ? " in fp8" : "")});
   table.add_row(
       {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
   table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});
@@ -243,7 +231,6 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
 }
 
 std::string simulation_json(const Simulation& s, const SimulateReportOptions& options) {
-  const Shares shares = shares_of(s);
   const double limit = s.cluster.device.memory_bytes;
   Json json = {{"step_seconds", s.step_seconds},
                {"tokens_per_second_per_gpu", s.tokens_per_second_per_device()},
@@ -255,12 +242,12 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
                {"gpus", s.job.layout.num_devices()},
                {"parameters", s.parameters},
                {"tokens_per_second", s.tokens_per_second_per_device() * s.devices()},
-               {"exposed_communication_seconds", s.exposed_seconds},
+               {"exposed_communication_seconds", s.parts.communication},
                {"seconds",
-                {{"computing", shares.computing},
-                 {"communication", shares.communication},
-                 {"bubble", shares.bubble},
-                 {"update", shares.update}}},
+                {{"computing", s.parts.computing},
+                 {"communication", s.parts.communication},
+                 {"bubble", s.parts.bubble},
+                 {"update", s.parts.update}}},
                {"binds", what_binds(s)},
                {"memory", memory_json(s.ranks[static_cast<size_t>(s.fullest)].memory)},
                {"memory_limit_bytes", limit},

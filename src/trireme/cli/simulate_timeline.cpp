@@ -1,11 +1,14 @@
 // The timeline of a simulation: as a picture, as a page, and for trace viewers.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "trireme/cli/simulate_memory_chart.h"
 #include "trireme/cli/simulate_report.h"
 #include "trireme/observe/table.h"
 #include "trireme/program/draw.h"
+#include "trireme/simulate/memory_over_time.h"
 
 namespace trireme::cli {
 namespace {
@@ -20,16 +23,11 @@ std::string headline(const Simulation& s) {
 Timeline timeline_of(const Simulation& s) {
   Timeline timeline;
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
-    double whole = 0;  // activations are drawn in micro-batches
-    for (const int stage : s.programs[rank].own_stages())
-      whole += s.stages[static_cast<size_t>(stage)].activation_bytes;
     const PlayedRank& played = s.ranks[rank].played;
     RankTimeline own;
     own.spans = played.spans;
-    for (Span& span : own.spans) span.activations = whole > 0 ? span.activations / whole : 0;
     own.busy_ms = played.busy * 1e3;
-    own.peak = peak_memory(s.programs[rank]);
-    timeline.makespan_ms = std::max(timeline.makespan_ms, played.last * 1e3);
+    timeline.makespan_ms = std::max(timeline.makespan_ms, played.end * 1e3);
     timeline.cost_ms = std::max(timeline.cost_ms, (played.last - played.first) * 1e3);
     timeline.ideal_ms = std::max(timeline.ideal_ms, played.busy * 1e3);
     timeline.ranks.push_back(std::move(own));
@@ -38,19 +36,40 @@ Timeline timeline_of(const Simulation& s) {
   return timeline;
 }
 
+/// Collectives, updates and memory; and which part of the picture is the step: that of the rank that takes longest.
+SvgExtras extras_of(const Simulation& s) {
+  SvgExtras extras;
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    const PlayedRank& played = s.ranks[rank].played;
+    if (played.end - played.first > (extras.step_to_ms - extras.step_from_ms) / 1e3) {
+      extras.step_from_ms = played.first * 1e3;
+      extras.step_to_ms = played.end * 1e3;
+    }
+    RankExtras own;
+    for (const CommSpan& span : played.comms) {
+      own.beside.push_back({span.instruction, span.start * 1e3, span.end * 1e3, 0});
+    }
+    for (const MemoryPoint& point : memory_over_time(s, rank)) {
+      own.held.push_back({point.seconds * 1e3, point.memory.activations / 1e9});
+    }
+    extras.ranks.push_back(std::move(own));
+  }
+  return extras;
+}
+
 }  // namespace
 
 std::string simulation_svg(const Simulation& simulation) {
-  return draw_svg(timeline_of(simulation), simulation.programs, headline(simulation));
+  return draw_svg(timeline_of(simulation), simulation.programs, headline(simulation), extras_of(simulation));
 }
 
 std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options) {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
       "<style>:root{{color-scheme:light dark}}body{{font:15px system-ui,sans-serif;margin:2em auto;max-width:1160px;"
-      "padding:0 1em}}svg{{max-width:100%;height:auto}}pre{{overflow-x:auto}}</style></head>\n<body>\n{1}\n"
-      "<pre>{2}</pre>\n</body></html>\n",
-      escape_html(headline(simulation)), simulation_svg(simulation),
+      "padding:0 1em}}svg{{max-width:100%;height:auto}}pre{{overflow-x:auto}}</style></head>\n<body>\n{1}\n{2}\n"
+      "<pre>{3}</pre>\n</body></html>\n",
+      escape_html(headline(simulation)), simulation_svg(simulation), memory_chart(simulation),
       escape_html(simulation_text(simulation, {.tokens = options.tokens, .memory = true})));
 }
 
@@ -79,11 +98,19 @@ std::string simulation_trace(const Simulation& simulation) {
     const PlayedRank& played = simulation.ranks[rank].played;
     for (const Span& span : played.spans) {
       add(rank, 0, span.instruction, span.start_ms / 1e3, (span.end_ms - span.start_ms) / 1e3);
-      events.push_back({{"name", "activations"},
+    }
+    for (const MemoryPoint& point : memory_over_time(simulation, rank)) {
+      const RankMemory& m = point.memory;
+      events.push_back({{"name", "memory"},
                         {"ph", "C"},
                         {"pid", rank},
-                        {"ts", span.start_ms * 1e3},
-                        {"args", {{"bytes", span.activations}}}});
+                        {"ts", point.seconds * 1e6},
+                        {"args",
+                         {{"weights", m.weights},
+                          {"gradients", m.gradients},
+                          {"optimizer", m.optimizer},
+                          {"buffers", m.buffers},
+                          {"activations", m.activations}}}});
     }
     for (const CommSpan& span : played.comms) add(rank, 1, span.instruction, span.start, span.end - span.start);
   }

@@ -314,12 +314,10 @@ class Searcher {
       return fmt::format("memory: without the limit of {:.1f} GB a step would take {} ({:.0f} % less)", limit() / 1e9,
                          format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
     }
-    const PlayedRank& rank = s.ranks[static_cast<size_t>(s.slowest)].played;
-    const double inside = s.exposed_seconds - rank.waited;
-    const std::pair<double, const char*> parts[] = {{rank.busy - inside, "computing"},
-                                                    {s.exposed_seconds, "communication that nothing hides"},
-                                                    {rank.idle, "the bubble of the pipeline"},
-                                                    {rank.update, "the update"}};
+    const std::pair<double, const char*> parts[] = {{s.parts.computing, "computing"},
+                                                    {s.parts.communication, "communication that nothing hides"},
+                                                    {s.parts.bubble, "the bubble of the pipeline"},
+                                                    {s.parts.update, "the update"}};
     const auto largest = std::max_element(std::begin(parts), std::end(parts));
     return fmt::format("{}: {:.0f} % of the step", largest->second, 100 * largest->first / now);
   }

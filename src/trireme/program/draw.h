@@ -20,8 +20,27 @@ struct DrawOptions {
 /// each other: labels are cut then.
 std::string draw_text(const Timeline& timeline, const std::vector<Program>& programs, const DrawOptions& options);
 
+/// What somebody holds from an instant on.
+struct Held {
+  double from_ms = 0;
+  double amount = 0;
+};
+
+/// What is known of a rank beside its computations.
+struct RankExtras {
+  std::vector<Span> beside;  ///< collectives, for a thin lane below computations; updates, which are boxes among them
+  std::vector<Held> held;    ///< gigabytes, instead of activations in micro-batches
+};
+
+/// Of a whole step; empty where computations alone were timed.
+struct SvgExtras {
+  std::vector<RankExtras> ranks;
+  double step_from_ms = 0, step_to_ms = 0;  ///< what is called the step: marked below the axis
+};
+
 /// An <svg> element, also good as a file of its own: computations with their times under the mouse, and below each
 /// rank's line the activations that it holds. Follows the reader's light or dark setting.
-std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title);
+std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title,
+                     const SvgExtras& extras = {});
 
 }  // namespace trireme

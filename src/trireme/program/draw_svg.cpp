@@ -8,7 +8,8 @@
 namespace trireme {
 namespace {
 
-constexpr double kLeft = 64, kWidth = 960, kRight = 96, kTop = 56, kLane = 26, kMemory = 18, kGap = 8;
+constexpr double kLeft = 64, kWidth = 960, kRight = 96, kUnit = 20, kTop = 56, kLane = 26, kThin = 9, kMemory = 18,
+                 kGap = 8;
 
 struct Look {
   OpCode op;
@@ -22,7 +23,15 @@ constexpr Look kLooks[] = {
     {OpCode::kBackwardInput, "backward, inputs", "#f3c84b"},
     {OpCode::kWeightGrad, "backward, weights", "#7fbf7b"},
     {OpCode::kRecompute, "recompute", "#b79bd1"},
+    {OpCode::kOptimizerStep, "update", "#a0785a"},
+    {OpCode::kAllGather, "all-gather", "#3fa7a0"},
+    {OpCode::kReduceScatter, "reduce-scatter", "#d0708f"},
+    {OpCode::kAllReduce, "all-reduce", "#c8553d"},
 };
+
+const Look& look_of(OpCode op) {
+  return *std::find_if(std::begin(kLooks), std::end(kLooks), [&](const Look& look) { return look.op == op; });
+}
 
 /// The rank's other stages are paler.
 double opacity_of(const Instruction& instruction, const Program& program) {
@@ -40,14 +49,17 @@ double tick_step(double end) {
   return 10 * power;
 }
 
-std::string legend(const Timeline& timeline) {
+std::string legend(const Timeline& timeline, const SvgExtras& extras) {
+  const auto uses = [](const std::vector<Span>& spans, OpCode op) {
+    return std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.instruction.op == op; });
+  };
   std::string svg;
   double x = kLeft;
   for (const Look& look : kLooks) {
-    const bool used = std::any_of(timeline.ranks.begin(), timeline.ranks.end(), [&](const RankTimeline& rank) {
-      return std::any_of(rank.spans.begin(), rank.spans.end(),
-                         [&](const Span& s) { return s.instruction.op == look.op; });
-    });
+    const bool used = std::any_of(timeline.ranks.begin(), timeline.ranks.end(),
+                                  [&](const RankTimeline& rank) { return uses(rank.spans, look.op); }) ||
+                      std::any_of(extras.ranks.begin(), extras.ranks.end(),
+                                  [&](const RankExtras& rank) { return uses(rank.beside, look.op); });
     if (!used) continue;
     svg += fmt::format(
         "<rect x=\"{:.0f}\" y=\"34\" width=\"12\" height=\"12\" fill=\"{}\"/>"
@@ -61,39 +73,80 @@ std::string legend(const Timeline& timeline) {
                    x, x + 16);
 }
 
+std::string box(const Span& span, double y, double height, double scale, double opacity) {
+  const double width = (span.end_ms - span.start_ms) * scale;
+  return fmt::format(
+      "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\" opacity=\"{:.2f}\">"
+      "<title>{}: {:.6g} to {:.6g} ms</title></rect>",
+      kLeft + span.start_ms * scale, y, std::max(width - 0.6, 0.4), height, look_of(span.instruction.op).colour,
+      opacity, span.instruction.to_string(), span.start_ms, span.end_ms);
+}
+
 std::string lane(const RankTimeline& rank, const Program& program, double y, double scale) {
   std::string svg;
   for (const Span& span : rank.spans) {
-    const Look* const look =
-        std::find_if(std::begin(kLooks), std::end(kLooks), [&](const Look& l) { return l.op == span.instruction.op; });
-    const double x = kLeft + span.start_ms * scale, width = (span.end_ms - span.start_ms) * scale;
-    svg += fmt::format(
-        "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\" opacity=\"{:.2f}\">"
-        "<title>{}: {:.6g} to {:.6g} ms</title></rect>",
-        x, y, std::max(width - 0.6, 0.4), kLane, look->colour, opacity_of(span.instruction, program),
-        span.instruction.to_string(), span.start_ms, span.end_ms);
+    const double width = (span.end_ms - span.start_ms) * scale;
+    svg += box(span, y, kLane, scale, opacity_of(span.instruction, program));
     if (width >= 13) {
-      svg += fmt::format("<text class=\"number\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>", x + width / 2, y + kLane / 2 + 4,
-                         span.instruction.micro_batch);
+      svg += fmt::format("<text class=\"number\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>",
+                         kLeft + span.start_ms * scale + width / 2, y + kLane / 2 + 4, span.instruction.micro_batch);
     }
     svg += "\n";
   }
   return svg;
 }
 
+/// Collectives below computations, updates among them.
+std::string beside(const std::vector<Span>& spans, double y, double scale) {
+  std::string svg;
+  for (const Span& span : spans) {
+    const bool is_update = span.instruction.op == OpCode::kOptimizerStep;
+    svg += box(span, is_update ? y : y + kLane + 1, is_update ? kLane : kThin - 2, scale, 1) + "\n";
+  }
+  return svg;
+}
+
+/// As long as they are held: until the next computation begins.
+std::vector<Held> held_activations(const RankTimeline& rank) {
+  std::vector<Held> held;
+  for (const Span& span : rank.spans) held.push_back({span.start_ms, span.activations});
+  if (!held.empty()) held.push_back({rank.spans.back().end_ms, 0});
+  return held;
+}
+
 /// Steps, as high as the lane at `most`.
-std::string memory(const RankTimeline& rank, double y, double scale, double most, double end) {
-  if (rank.spans.empty()) return "";
+std::string memory(const std::vector<Held>& held, double y, double scale, double most, double end) {
+  if (held.empty()) return "";
   const double bottom = y + kMemory;
-  std::string path = fmt::format("M{:.2f} {:.1f}", kLeft + rank.spans.front().start_ms * scale, bottom);
-  for (size_t i = 0; i < rank.spans.size(); ++i) {
-    const double height = rank.spans[i].activations / most * (kMemory - 2);
-    const double next = i + 1 < rank.spans.size() ? rank.spans[i + 1].start_ms : rank.spans[i].end_ms;
-    path += fmt::format("L{:.2f} {:.2f}L{:.2f} {:.2f}", kLeft + rank.spans[i].start_ms * scale, bottom - height,
+  std::string path = fmt::format("M{:.2f} {:.1f}", kLeft + held.front().from_ms * scale, bottom);
+  for (size_t i = 0; i < held.size(); ++i) {
+    if (i + 1 == held.size() && held[i].amount == 0) {
+      path += fmt::format("L{:.2f} {:.1f}", kLeft + held[i].from_ms * scale, bottom);
+      break;
+    }
+    const double height = held[i].amount / most * (kMemory - 2);
+    const double next = i + 1 < held.size() ? held[i + 1].from_ms : end;
+    path += fmt::format("L{:.2f} {:.2f}L{:.2f} {:.2f}", kLeft + held[i].from_ms * scale, bottom - height,
                         kLeft + next * scale, bottom - height);
-    if (i + 1 == rank.spans.size()) path += fmt::format("L{:.2f} {:.1f}", kLeft + next * scale, bottom);
   }
   return fmt::format("<path class=\"memory\" d=\"{}L{:.2f} {:.1f}Z\"/>\n", path, kLeft + end * scale, bottom);
+}
+
+/// A line with its ends marked, as long as the step.
+std::string step_mark(const SvgExtras& extras, double y, double scale) {
+  const double from = kLeft + extras.step_from_ms * scale, to = kLeft + extras.step_to_ms * scale;
+  const double middle = (from + to) / 2, half = 60;
+  std::string svg = "<style>.step{stroke:#222}@media(prefers-color-scheme:dark){.step{stroke:#ddd}}</style>\n";
+  for (const auto& [left, right] : {std::pair{from, middle - half}, {middle + half, to}}) {
+    svg += fmt::format("<line class=\"step\" x1=\"{:.2f}\" x2=\"{:.2f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", left, right,
+                       y - 4, y - 4);
+  }
+  for (const double x : {from, to}) {
+    svg += fmt::format("<line class=\"step\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", x, y - 9,
+                       y + 1);
+  }
+  return svg + fmt::format("<text class=\"tick\" x=\"{:.2f}\" y=\"{:.1f}\">step {:.4g} ms</text>\n", middle, y,
+                           extras.step_to_ms - extras.step_from_ms);
 }
 
 std::string escape(std::string_view text) {
@@ -106,12 +159,21 @@ std::string escape(std::string_view text) {
 
 }  // namespace
 
-std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title) {
+std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title,
+                     const SvgExtras& extras) {
   const double end = timeline.makespan_ms > 0 ? timeline.makespan_ms : 1, scale = kWidth / end;
-  const double row = kLane + kMemory + kGap;
+  const bool has_extras = !extras.ranks.empty();
+  const double lanes = kLane + (has_extras ? kThin : 0), row = lanes + kMemory + kGap;
   const double bottom = kTop + row * static_cast<double>(programs.size());
-  double most = 1;
-  for (const RankTimeline& rank : timeline.ranks) most = std::max(most, rank.peak.activations);
+  std::vector<std::vector<Held>> held;
+  std::vector<double> peaks;
+  for (size_t rank = 0; rank < programs.size(); ++rank) {
+    held.push_back(has_extras ? extras.ranks[rank].held : held_activations(timeline.ranks[rank]));
+    peaks.push_back(has_extras ? 0 : timeline.ranks[rank].peak.activations);
+    for (const Held& point : held.back()) peaks.back() = std::max(peaks.back(), point.amount);
+  }
+  double most = has_extras ? 1e-9 : 1;
+  for (const double peak : peaks) most = std::max(most, peak);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
@@ -119,8 +181,8 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
       ".memory{{fill:#9aa5b1}}.title{{font-size:15px;font-weight:600}}.tick{{text-anchor:middle}}"
       "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}.axis{{stroke:#555}}.memory{{fill:#5d6772}}}}</style>\n"
       "<text class=\"title\" x=\"{2:.0f}\" y=\"20\">{3}</text>\n",
-      kLeft + kWidth + kRight, bottom + 34, kLeft, escape(title));
-  svg += legend(timeline);
+      kLeft + kWidth + kRight + (has_extras ? kUnit : 0), bottom + (has_extras ? 50 : 34), kLeft, escape(title));
+  svg += legend(timeline, extras);
   const double step = tick_step(end);
   for (int i = 0; i * step <= end * 1.0001; ++i) {
     const double x = kLeft + i * step * scale;
@@ -133,10 +195,12 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
     const double y = kTop + row * static_cast<double>(rank);
     svg += fmt::format("<text x=\"8\" y=\"{:.1f}\">rank {}</text>\n", y + kLane / 2 + 4, rank);
     svg += lane(timeline.ranks[rank], programs[rank], y, scale);
-    svg += memory(timeline.ranks[rank], y + kLane + 1, scale, most, end);
-    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">peak {:.3g}</text>\n", kLeft + kWidth + 8,
-                       y + kLane + kMemory - 2, timeline.ranks[rank].peak.activations);
+    if (has_extras) svg += beside(extras.ranks[rank].beside, y, scale);
+    svg += memory(held[rank], y + lanes + 1, scale, most, end);
+    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">peak {:.3g}{}</text>\n", kLeft + kWidth + 8,
+                       y + lanes + kMemory - 2, peaks[rank], has_extras ? " GB" : "");
   }
+  if (has_extras) svg += step_mark(extras, bottom + 36, scale);
   return svg + "</svg>\n";
 }
 

@@ -248,6 +248,7 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   const double of_logit = cluster.stack.logit_bytes;
   cost.working_bytes = logits * (of_logit > 0 ? of_logit : 4 + z.e);
   if (cluster.stack.loss_bytes > 0) cost.working_bytes = std::min(cost.working_bytes, cluster.stack.loss_bytes);
+  cost.forward_working_bytes = cost.working_bytes;
   cost.working_bytes += vocab * z.h * cluster.stack.embedding_bytes;
   return cost;
 }

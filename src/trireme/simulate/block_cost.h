@@ -16,13 +16,14 @@ struct BlockCost {
   double forward = 0;         ///< seconds, with the communication inside it that nothing hides
   double backward_input = 0;  ///< the same; recomputation included
   double backward_weight = 0;
-  double exposed = 0;            ///< of these three: communication
-  double parameters = 0;         ///< on this rank, before ZeRO
-  double expert_parameters = 0;  ///< of those, experts: their replicas are dp/ep
-  double activation_bytes = 0;   ///< kept from the forward to the backward pass
-  double working_bytes = 0;      ///< needed beside that while the block computes
-  double model_flops = 0;        ///< of all ranks that share the micro-batch, forward and backward
-  double repeated_flops = 0;     ///< the same, by recomputation
+  double exposed = 0;                ///< of these three: communication
+  double parameters = 0;             ///< on this rank, before ZeRO
+  double expert_parameters = 0;      ///< of those, experts: their replicas are dp/ep
+  double activation_bytes = 0;       ///< kept from the forward to the backward pass
+  double working_bytes = 0;          ///< needed beside that while the block computes
+  double forward_working_bytes = 0;  ///< of those, in the forward pass: what is computed again is there in the other
+  double model_flops = 0;            ///< of all ranks that share the micro-batch, forward and backward
+  double repeated_flops = 0;         ///< the same, by recomputation
 };
 
 /// Of the whole model, in order.

@@ -76,6 +76,8 @@ struct JobLayout {
   int64_t num_sharers() const { return zero_shards > 0 ? zero_shards : num_replicas(); }
   /// Bytes of a gradient as it is summed, without compression.
   double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }
+  /// Of most products of a step: the peak of this type is what a device could reach.
+  NumberType product_type() const { return fp8_products ? NumberType::kFp8 : compute; }
   int64_t num_micro_batches() const { return global_batch / micro_batch / dp; }
   std::string_view schedule_name() const { return own_schedule ? "own schedule" : name_of(schedule); }
   bool operator==(const JobLayout&) const = default;

@@ -227,8 +227,9 @@ class Player {
     if (event.first) {
       if (i.op == OpCode::kForward) state.activations += stage.activation_bytes;
       if (played.spans.empty()) played.first = start;
-      if (state.activations + stage.working_bytes > played.peak_activation_bytes) {
-        played.peak_activation_bytes = state.activations + stage.working_bytes;
+      const double bytes = state.activations + stage.working_bytes_of(i.op);
+      if (bytes > played.peak_activation_bytes) {
+        played.peak_activation_bytes = bytes;
         played.peak_at = i;
       }
       played.spans.push_back({i, start * 1e3, 0, state.activations});

@@ -204,28 +204,45 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
   return seconds;
 }
 
+/// Communication inside the passes of a rank that nothing hides.
+double exposed_inside(const Simulation& s, int rank) {
+  double seconds = 0;
+  for (size_t stage = 0; stage < s.stages.size(); ++stage) {
+    if (s.schedule.rank_of_stage[stage] == rank % s.schedule.num_ranks) seconds += s.stages[stage].exposed;
+  }
+  return seconds * static_cast<double>(s.job.layout.num_micro_batches());
+}
+
+/// `bubble`: seconds that the pipeline takes longer than its busiest rank computes. What is neither that, nor
+/// computing, nor the update, the rank waits for collectives: its own, or those of others that come to their end after
+/// it.
+StepParts parts_of_step(const Simulation& s, double bubble) {
+  const PlayedRank& rank = s.ranks[at(s.busiest)].played;
+  const double inside = exposed_inside(s, s.busiest), rest = s.step_seconds - rank.busy - rank.update;
+  StepParts parts;
+  parts.computing = rank.busy - inside;
+  parts.bubble = std::clamp(rest, 0.0, bubble);
+  parts.communication = inside + std::max(0.0, rest - parts.bubble);
+  parts.update = rank.update;
+  return parts;
+}
+
 void summarise(Simulation& s) {
-  double pipeline = 0, ideal = 0, fullest = 0;
+  double pipeline = 0, fullest = 0;
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
     const PlayedRank& played = s.ranks[rank].played;
-    if (played.end - played.first > s.step_seconds) {
-      s.step_seconds = played.end - played.first;
-      s.slowest = static_cast<int>(rank);
-    }
+    s.step_seconds = std::max(s.step_seconds, played.end - played.first);
     pipeline = std::max(pipeline, played.busy + played.idle);
-    ideal = std::max(ideal, played.busy);
+    if (played.busy > s.ranks[at(s.busiest)].played.busy) s.busiest = static_cast<int>(rank);
     if (s.ranks[rank].memory.sum() > fullest) {
       fullest = s.ranks[rank].memory.sum();
       s.fullest = static_cast<int>(rank);
     }
   }
-  if (pipeline > 0) s.bubble_fraction = std::max(0.0, (pipeline - ideal) / pipeline);
-  const PlayedRank& slowest = s.ranks[at(s.slowest)].played;
-  s.exposed_seconds = slowest.waited;
+  const double bubble = std::max(0.0, pipeline - s.ranks[at(s.busiest)].played.busy);
+  if (pipeline > 0) s.bubble_fraction = bubble / pipeline;
+  s.parts = parts_of_step(s, bubble);
   const auto micro_batches = static_cast<double>(s.job.layout.num_micro_batches());
-  for (size_t stage = 0; stage < s.stages.size(); ++stage) {
-    if (s.schedule.rank_of_stage[stage] == s.slowest) s.exposed_seconds += s.stages[stage].exposed * micro_batches;
-  }
   const double batches = micro_batches * static_cast<double>(s.job.layout.dp);
   for (const BlockCost& block : s.blocks) {
     s.model_flops += block.model_flops * batches;

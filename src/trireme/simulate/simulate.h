@@ -19,6 +19,15 @@ struct SimulatedRank {
   PlayedRank played;
 };
 
+/// Where the time of a step goes, as the rank that computes longest has it; the parts add up to the step. Ranks with
+/// less to do wait for that one, so their waiting is no part of it.
+struct StepParts {
+  double computing = 0;
+  double communication = 0;  ///< that nothing hides
+  double bubble = 0;         ///< of the pipeline: what `Simulation::bubble_fraction` is the share of
+  double update = 0;
+};
+
 struct Simulation {
   Job job;
   Cluster cluster;
@@ -33,13 +42,15 @@ struct Simulation {
   double tokens_per_step = 0;                  ///< samples, for image models
   double model_flops = 0, hardware_flops = 0;  ///< of a step, all devices
   double bubble_fraction = 0;
-  double exposed_seconds = 0;  ///< communication that the slowest rank waits for
+  StepParts parts;  ///< of step_seconds
 
-  int slowest = 0, fullest = 0;  ///< ranks of the pipeline
+  int busiest = 0, fullest = 0;  ///< ranks of the pipeline
   double memory_bytes() const { return ranks[static_cast<size_t>(fullest)].memory.sum(); }
   bool fits() const { return memory_bytes() <= cluster.device.memory_bytes; }
   double devices() const { return static_cast<double>(job.layout.num_devices()); }
   double tokens_per_second_per_device() const { return tokens_per_step / step_seconds / devices(); }
+  /// Of a device, in the type of the job's products.
+  double peak_flops() const { return cluster.device.peak(job.layout.product_type()); }
   double model_flops_per_device() const { return model_flops / step_seconds / devices(); }
   double hardware_flops_per_device() const { return hardware_flops / step_seconds / devices(); }
 };

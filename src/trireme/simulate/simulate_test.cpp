@@ -308,6 +308,31 @@ TEST(Simulate, PlaysEverySchedule) {
   }
 }
 
+TEST(Simulate, PartsAddUpToTheStep) {
+  std::mt19937 random(11);
+  for (int n = 0; n < 120; ++n) {
+    const Job job = random_job(random);
+    SCOPED_TRACE(testing::Message() << "case " << n << ", pp " << job.layout.pp << ", zero " << job.layout.zero);
+    const Simulation s = simulate(job, find_cluster(n % 2 == 0 ? "a100-80gb" : "v100-16gb"));
+    const StepParts& parts = s.parts;
+    for (const double part : {parts.computing, parts.communication, parts.bubble, parts.update}) EXPECT_GE(part, 0);
+    EXPECT_NEAR((parts.computing + parts.communication + parts.bubble + parts.update) / s.step_seconds, 1, 1e-9);
+    EXPECT_LE(parts.bubble, s.bubble_fraction * s.step_seconds * (1 + 1e-9));
+  }
+}
+
+TEST(Simulate, UnequalStagesAreNoBubble) {
+  Job job = gpt_job(48);
+  job.layout.pp = 4;
+  job.layout.global_batch = 512;
+  job.layout.stages = {{{0, 10}}, {{10, 20}}, {{20, 30}}, {{30, 50}}};
+  const Simulation s = simulate(job, find_cluster("a100-80gb"));
+  EXPECT_EQ(s.busiest, 3);
+  EXPECT_GT(s.ranks[0].played.idle, 0.3 * s.step_seconds) << "the first stage waits for the last";
+  EXPECT_LT(s.parts.bubble, 0.05 * s.step_seconds);
+  EXPECT_GT(s.parts.computing, 0.9 * s.step_seconds);
+}
+
 TEST(Simulate, KnowsExpertsContextAndImages) {
   const Cluster cluster = find_cluster("h100-80gb");
   Job job = gpt_job();
@@ -320,7 +345,7 @@ TEST(Simulate, KnowsExpertsContextAndImages) {
   job.layout.ep = 8;
   const Simulation shared = simulate(job, cluster);
   EXPECT_LT(shared.memory_bytes(), moe.memory_bytes());
-  EXPECT_GT(shared.exposed_seconds, 0);
+  EXPECT_GT(shared.parts.communication, 0);
   Job longer = gpt_job(8, 1024, 16, 65536);
   longer.layout.micro_batch = longer.layout.global_batch = 1;
   const Simulation alone = simulate(longer, cluster);

@@ -63,6 +63,7 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
       cost.exposed += block.exposed;
       cost.activation_bytes += block.activation_bytes;
       cost.working_bytes = std::max(cost.working_bytes, block.working_bytes);
+      cost.forward_working_bytes = std::max(cost.forward_working_bytes, block.forward_working_bytes);
     }
     costs.push_back(std::move(cost));
   }

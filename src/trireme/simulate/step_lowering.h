@@ -20,7 +20,9 @@ struct StageCost {
   std::vector<StagePart> parts;  ///< in the order of the forward pass; group g is part n-1-g
   StagePart sum;
   double exposed = 0;  ///< seconds of communication in a forward and a backward pass that nothing hides
-  double activation_bytes = 0, working_bytes = 0;
+  double activation_bytes = 0, working_bytes = 0, forward_working_bytes = 0;
+  /// What a computation of the stage needs beside the activations that are kept.
+  double working_bytes_of(OpCode op) const { return op == OpCode::kForward ? forward_working_bytes : working_bytes; }
 };
 
 /// Blocks of each stage: equal numbers of transformer blocks where they divide, else embedding and output layer count
