@@ -73,10 +73,9 @@ Json zero_json(const Simulation& s) {
 Json layers_json(const Simulation& s) {
   Json list = Json::array();
   const JobLayout& layout = s.job.layout;
-  const auto replicas = static_cast<double>(layout.num_replicas());
-  const double bytes = sharded(state_bytes(layout), layout.zero, replicas).sum();
-  const double expert_bytes =
-      sharded(state_bytes(layout), layout.zero, replicas / static_cast<double>(layout.ep)).sum();
+  const auto sharers = static_cast<double>(layout.num_sharers());
+  const double bytes = sharded(state_bytes(layout), layout.zero, sharers).sum();
+  const double expert_bytes = sharded(state_bytes(layout), layout.zero, sharers / static_cast<double>(layout.ep)).sum();
   for (size_t first = 0; first < s.blocks.size();) {
     size_t last = first;
     const auto alike = [&](const BlockCost& a, const BlockCost& b) {
