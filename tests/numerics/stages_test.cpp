@@ -185,7 +185,7 @@ TEST(Stages, MistakesAreFoundBeforeAnythingRuns) {
   fails("2x1,1x1", 3, {"--parallel.schedule=interleaved"}, "interleaved");
   fails("2x1,1x1", 3, {"--parallel.aggregation=server"}, "server");
   fails("2x1,1x1", 3, {"--compression.method=topk"}, "topk");
-  fails("1x3,1x1", 4, {}, "model.heads = 2 cannot be split over parallel.tp = 3");
+  fails("1x3,1x1", 4, {}, "model.heads = 2 cannot be split over tp of stage 0 (parallel.stages) = 3");
   fails("5x1,1x1", 6, {}, "5 lanes");
 }
 
