@@ -59,7 +59,9 @@ double measured_peak_tflops(const Config& config) {
   const int64_t workers =
       p.stages.empty() ? std::max<int64_t>(1, p.dp) * p.tp * p.pp : num_workers(stage_degrees(config));
   const int64_t gpus = std::min<int64_t>(workers, cluster->devices_per_host);
-  return cluster->device.peak(number_type(config.precision.compute)) / 1e12 * static_cast<double>(gpus);
+  const bool in_fp8 = config.precision.matmul == "fp8";
+  const NumberType type = in_fp8 ? NumberType::kFp8 : number_type(config.precision.compute);
+  return cluster->device.peak(type) / 1e12 * static_cast<double>(gpus);
 }
 
 void write_cluster(const BenchTrainFlags& flags) {
