@@ -191,12 +191,18 @@ TEST(Simulate, ServersAreABottleneckUntilThereAreAsMany) {
   EXPECT_THROW(simulate(job, cluster), UsageError);
 }
 
-TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
+/// Each with some micro-batches of one sample.
+Job job_of_replicas(int64_t replicas) {
   Job job = gpt_job(12, 1024, 16, 512);
-  const Cluster cluster = find_cluster("v100-16gb");
-  job.layout.dp = 16;
+  job.layout.dp = replicas;
   job.layout.micro_batch = 1;
   job.layout.global_batch = 64;
+  return job;
+}
+
+TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
+  Job job = job_of_replicas(16);
+  const Cluster cluster = find_cluster("v100-16gb");
   job.layout.servers = 1;
   job.layout.overlap = false;
   const double bytes = 2 * total_parameters(job.model) * 16, seconds = bytes / cluster.between.effective();
@@ -209,11 +215,8 @@ TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
 }
 
 TEST(Simulate, ReplicasMayShareInGroups) {
-  Job job = gpt_job(12, 1024, 16, 512);
+  Job job = job_of_replicas(32);
   const Cluster cluster = find_cluster("a100-80gb");
-  job.layout.dp = 32;
-  job.layout.micro_batch = 1;
-  job.layout.global_batch = 64;
   job.layout.zero = 3;
   const Simulation all = simulate(job, cluster);
   job.layout.zero_shards = 32;
