@@ -92,7 +92,8 @@ def measure(name, keys, count, arguments):
     best = min(times, key=times.get)
     row = {"model": name, "processes": count, "layouts": len(layouts), "best": best, "chosen": chosen,
            "best_ms": times[best], "predicted_ms": plan["step_seconds"] * 1e3,
-           "times": {text_of(layout): round(ms, 2) for layout, ms in times.items()}}
+           "times": {text_of(layout): round(ms, 2) for layout, ms in times.items()},
+           "memories": {text_of(layout): bytes for layout, bytes in memory.items()}}
     if chosen in times:
         row |= {"chosen_ms": times[chosen], "loss": times[chosen] / times[best] - 1,
                 "time_error": plan["step_seconds"] * 1e3 / times[chosen] - 1, "memory": memory[chosen]}

@@ -3,11 +3,13 @@
 add_custom_target(programs)
 
 trireme_sources(trireme_cli_sources src/trireme/cli/*.cpp)
-list(FILTER trireme_cli_sources EXCLUDE REGEX "/cli/tensor/")
+list(FILTER trireme_cli_sources EXCLUDE REGEX "/cli/(tensor/|main\\.cpp$)")
 if(trireme_cli_sources)
-  add_executable(trireme-program ${trireme_cli_sources})
+  add_library(trireme_cli OBJECT ${trireme_cli_sources})  # for the program and for its unit tests
+  target_link_libraries(trireme_cli PUBLIC trireme trireme_inside CLI11::CLI11)
+  add_executable(trireme-program src/trireme/cli/main.cpp)
   set_target_properties(trireme-program PROPERTIES OUTPUT_NAME trireme)
-  target_link_libraries(trireme-program PRIVATE trireme trireme_inside CLI11::CLI11)
+  target_link_libraries(trireme-program PRIVATE trireme_cli)
   # Not by __FILE__: ccache makes it relative, or another clone's.
   set_source_files_properties(src/trireme/cli/peer_python.cpp PROPERTIES
     COMPILE_DEFINITIONS "TRIREME_BENCH_FOLDER=\"${PROJECT_SOURCE_DIR}/bench\"")

@@ -24,8 +24,9 @@ else()
   set(trireme_support_scope INTERFACE)
 endif()
 target_include_directories(test_support ${trireme_support_scope} "${PROJECT_SOURCE_DIR}/tests")
-target_compile_definitions(test_support ${trireme_support_scope}
-  TRIREME_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}" TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+# For this file alone: a compiler cache then has all others for every clone.
+set_source_files_properties(tests/support/paths.cpp PROPERTIES COMPILE_DEFINITIONS
+  "TRIREME_BIN_DIR=\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}\";TRIREME_SOURCE_DIR=\"${PROJECT_SOURCE_DIR}\"")
 target_link_libraries(test_support ${trireme_support_scope} trireme trireme_inside CLI11::CLI11 GTest::gtest)
 
 # A test entry that may start several processes takes both slots of -j2, so that nothing disturbs its timing.
@@ -114,12 +115,11 @@ foreach(folder IN LISTS trireme_folders)
     list(FILTER sources EXCLUDE REGEX "/mpi/")
   endif()
   if(sources)
-    if(folder STREQUAL "cli")  # a program has no library to link
-      list(APPEND sources ${trireme_cli_sources})
-      list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
-    endif()
     trireme_add_executable(${folder}_test ${sources})
     if(built)
+      if(folder STREQUAL "cli")
+        target_link_libraries(cli_test PRIVATE trireme_cli)
+      endif()
       target_link_libraries(${folder}_test PRIVATE GTest::gtest_main)
       foreach(program IN LISTS trireme_test_programs)
         cmake_path(GET program STEM name)

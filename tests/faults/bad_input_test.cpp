@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "faults/kill_trial.h"
+#include "support/paths.h"
 #include "trireme/comm/world.h"
 
 namespace trireme {
@@ -9,7 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::string kProgram = TRIREME_BIN_DIR "/loop_program";
+const std::string kProgram = program_path("loop_program");
 
 /// Ends of ranks with `options`; a test fails when they take longer than `patience`.
 struct Ends {

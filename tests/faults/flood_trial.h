@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "faults/kill_trial.h"
+#include "support/paths.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -74,7 +75,7 @@ inline void flood_trial(int num_steps, int num_strangers) {
   RankProcesses::Options options;
   options.size = 2;
   options.wires = Wires::kTcp;
-  RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", fmt::format("steps={}", num_steps), "pause_us=1000"}, options);
+  RankProcesses ranks({program_path("loop_program"), fmt::format("steps={}", num_steps), "pause_us=1000"}, options);
   ASSERT_TRUE(ranks.wait_for("working", 20s));
   const std::vector<uint16_t> data_ports = listening_ports(ranks[1].pid());
   ASSERT_EQ(data_ports.size(), 1u);

@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "faults/kill_trial.h"
+#include "support/paths.h"
 
 namespace trireme {
 namespace {
@@ -32,7 +33,7 @@ TEST(Kill, WhileJoiningEndsTheOthersInTime) {
     std::mt19937_64 random(seed);
     RankProcesses::Options options;
     options.size = 3;
-    RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "join_ms=1500"}, options);
+    RankProcesses ranks({program_path("loop_program"), "join_ms=1500"}, options);
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 40'000));
     const int victim = static_cast<int>(seed % 3);
     ranks[victim].signal(SIGKILL);
@@ -51,7 +52,7 @@ TEST(Kill, WhileJoiningEndsTheOthersInTime) {
 
 TEST(Kill, UnderMpirunLeavesNobody) {
   if (std::system("mpirun --version >/dev/null 2>&1") != 0 ||
-      !std::filesystem::exists(TRIREME_BIN_DIR "/../lib/libtrireme_mpi.so")) {
+      !std::filesystem::exists(program_path("../lib/libtrireme_mpi.so"))) {
     GTEST_SKIP() << "no MPI here";
   }
   for (uint64_t seed = test_seed(); seed < test_seed() + 3; ++seed) {
@@ -59,7 +60,7 @@ TEST(Kill, UnderMpirunLeavesNobody) {
     constexpr int kRanks = 3;
     ScratchFolder folder;
     ChildProcess mpirun({"mpirun", "--allow-run-as-root", "--oversubscribe", "-n", std::to_string(kRanks),
-                         TRIREME_BIN_DIR "/loop_program"},
+                         program_path("loop_program")},
                         {{"TRIREME_TRANSPORT", "mpi"},
                          {"TMPDIR", folder.path()},
                          {"XDG_RUNTIME_DIR", folder.path()},

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "support/paths.h"
 #include "support/process_group.h"
 
 namespace trireme {
@@ -59,7 +60,7 @@ inline double kill_trial(uint64_t seed, Wires wires, int num_victims = 1) {
   RankProcesses::Options options;
   options.size = num_victims > 1 ? 4 : 3 + static_cast<int>(random() % 2);
   options.wires = wires;
-  std::vector<std::string> argv{TRIREME_BIN_DIR "/loop_program"};
+  std::vector<std::string> argv{program_path("loop_program")};
   if (random() % 2 == 0) argv.push_back("split=1");
   RankProcesses ranks(argv, options);
   if (!ranks.wait_for(random() % 4 == 0 ? "joined" : "working", 30s)) return 0;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "support/mismatch_case.h"
+#include "support/paths.h"
 #include "support/process_group.h"
 
 namespace trireme {
@@ -101,7 +102,7 @@ TEST_P(MismatchOfProcesses, IsReported) {
   constexpr uint64_t kCases = 68;
   constexpr int kRanks = 5;
   const bool one_host = GetParam() == Wires::kSharedMemory;
-  std::vector<std::string> argv{TRIREME_BIN_DIR "/mismatch_program"};
+  std::vector<std::string> argv{program_path("mismatch_program")};
   std::vector<Socket> listeners;
   std::vector<MismatchCase> plans;
   for (uint64_t i = 0; i < kCases; ++i) {

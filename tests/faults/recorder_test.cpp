@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "faults/kill_trial.h"
+#include "support/paths.h"
 
 namespace trireme {
 namespace {
@@ -11,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-const std::string kProgram = TRIREME_BIN_DIR "/loop_program";
+const std::string kProgram = program_path("loop_program");
 
 struct Flight {
   ScratchFolder folder;

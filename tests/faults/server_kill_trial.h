@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "support/paths.h"
 #include "support/process_group.h"
 #include "trireme/base/crc32c.h"
 
@@ -77,7 +78,7 @@ class ServerJob {
 
  private:
   void start(const std::string& name, const std::string& role, int index) {
-    std::vector<std::string> argv = {TRIREME_BIN_DIR "/parameter_server_program",
+    std::vector<std::string> argv = {program_path("parameter_server_program"),
                                      "role=" + role,
                                      fmt::format("index={}", index),
                                      "ports=" + ports_,

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "faults/kill_trial.h"
+#include "support/paths.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -41,7 +42,7 @@ RankProcesses start(Wires wires, const std::vector<std::string>& more = {}) {
   RankProcesses::Options options;
   options.size = 3;
   options.wires = wires;
-  std::vector<std::string> argv{TRIREME_BIN_DIR "/loop_program"};
+  std::vector<std::string> argv{program_path("loop_program")};
   argv.insert(argv.end(), more.begin(), more.end());
   return RankProcesses(argv, options);
 }
@@ -94,7 +95,7 @@ TEST(Stop, BeforeTheFirstContactKeepsTheDeadline) {
   options.size = 3;
   options.wires = Wires::kTcp;
   options.environment["TRIREME_FAULT"] = "rank=1,point=comm.begin,kind=stop,count=1";
-  RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "call_ms=500"}, options);
+  RankProcesses ranks({program_path("loop_program"), "call_ms=500"}, options);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(ranks[rank].wait(Deadline::after(10s)), 3) << ranks.outputs();
     const std::string output = ranks[rank].output();
@@ -168,7 +169,7 @@ TEST(Stop, OfAConnectionIsNamed) {
       options.kept_fds = {listener.fd()};
       options.of_rank[0]["TRIREME_LISTEN_FD"] = std::to_string(listener.fd());
       options.of_rank[2]["TRIREME_MASTER"] = fmt::format("127.0.0.1:{}", proxy.port());
-      RankProcesses ranks({TRIREME_BIN_DIR "/loop_program", "pause_us=5000"}, options);
+      RankProcesses ranks({program_path("loop_program"), "pause_us=5000"}, options);
       if (!ranks.wait_for("working", 30s)) return;
       const auto since = Clock::now();
       proxy.swallow();

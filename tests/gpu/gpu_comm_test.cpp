@@ -6,6 +6,7 @@
 
 #include "faults/kill_trial.h"
 #include "support/local_job.h"
+#include "support/paths.h"
 #include "trireme/gpu/device.h"
 
 namespace trireme {
@@ -13,11 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Beside this test, which may have been brought to another machine than the one it was built on.
-std::string program() {
-  const char* folder = std::getenv("TRIREME_BIN_DIR");
-  return std::string(folder ? folder : TRIREME_BIN_DIR) + "/gpu_comm_program";
-}
+std::string program() { return program_path("gpu_comm_program"); }
 
 struct Case {
   const char* backend;

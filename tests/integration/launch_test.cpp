@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/paths.h"
 #include "trireme/base/deadline.h"
 
 namespace trireme {
@@ -25,7 +26,7 @@ class Launch {
   Launch(std::vector<std::string> flags, const std::string& script) {
     char name[] = "/tmp/trireme-launch-XXXXXX";
     folder = mkdtemp(name);
-    std::vector<std::string> words = {TRIREME_BIN_DIR "/trireme", "launch"};
+    std::vector<std::string> words = {program_path("trireme"), "launch"};
     words.insert(words.end(), flags.begin(), flags.end());
     words.insert(words.end(), {"--", "sh", "-c", script});
     std::vector<char*> argv;

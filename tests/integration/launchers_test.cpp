@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "support/paths.h"
 #include "support/process_group.h"
 #include "trireme/comm/socket.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const std::vector<std::string> kProgram{TRIREME_BIN_DIR "/checksum_program"};
+const std::vector<std::string> kProgram{program_path("checksum_program")};
 
 std::string host_name() {
   char name[256] = {};

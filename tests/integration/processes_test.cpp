@@ -6,13 +6,14 @@
 
 #include "support/checksum.h"
 #include "support/local_job.h"
+#include "support/paths.h"
 #include "trireme/comm/world.h"
 
 namespace trireme {
 namespace {
 
-const std::string kCollectives = TRIREME_BIN_DIR "/collectives_program";
-const std::string kChecksum = TRIREME_BIN_DIR "/checksum_program";
+const std::string kCollectives = program_path("collectives_program");
+const std::string kChecksum = program_path("checksum_program");
 
 bool sanitized() { return std::getenv("TRIREME_SANITIZED") != nullptr; }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/local_job.h"
+#include "support/paths.h"
 #include "trireme/base/deadline.h"
 #include "trireme/comm/world.h"
 
@@ -50,7 +51,7 @@ TEST_P(Processes, JoinAllReduceAndEnd) {
   });
   LocalJob job;
   job.num_ranks = ranks;
-  job.argv = {TRIREME_BIN_DIR "/scale_program"};
+  job.argv = {program_path("scale_program")};
   job.timeout = std::chrono::minutes(2);
   const JobResult result = run_job(job);
   done = true;

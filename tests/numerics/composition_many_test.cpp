@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "numerics/composition_cases.h"
+#include "support/paths.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -56,7 +57,7 @@ TEST(Composition, EverythingTrainsOrIsRefused) {
   text += "\n";
   for (size_t i = 0; i < reasons.size(); ++i) text += fmt::format("{}. {}\n", i + 1, reasons[i]);
 
-  const std::string path = std::string(TRIREME_SOURCE_DIR) + "/docs/composition.md";
+  const std::string path = source_path("docs/composition.md");
   if (std::getenv("TRIREME_WRITE_COMPOSITION")) std::ofstream(path) << text;
   std::stringstream committed;
   committed << std::ifstream(path).rdbuf();

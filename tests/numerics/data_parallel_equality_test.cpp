@@ -12,6 +12,7 @@
 #include <string>
 
 #include "numerics/training.h"
+#include "support/paths.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -223,7 +224,7 @@ TEST(LossScaling, GrowsBack) {
 class Golden : public testing::Test {};
 
 TEST_F(Golden, FirstLosses) {
-  const std::string path = std::string(TRIREME_SOURCE_DIR) + "/tests/data/golden_losses.json";
+  const std::string path = source_path("tests/data/golden_losses.json");
   nlohmann::ordered_json found;
   for (const char* model : {"mlp", "resnet", "gpt2", "llama"}) {
     Words words = {"--train.leaves=4", "--train.global_batch=16", "--train.micro_batch=4"};

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/paths.h"
 #include "trireme/layout/operator.h"
 #include "trireme/tensor/decision.h"
 #include "trireme/tensor/proof.h"
@@ -36,7 +37,7 @@ TEST(MeshRules, CoverWhatPeopleUse) {
 }
 
 TEST(MeshRules, AreListedInTheDocuments) {
-  std::ifstream file(TRIREME_SOURCE_DIR "/docs/mesh_operators.md");
+  std::ifstream file(source_path("docs/mesh_operators.md"));
   std::ostringstream text;
   text << file.rdbuf();
   EXPECT_EQ(text.str(), operator_page(proofs()))

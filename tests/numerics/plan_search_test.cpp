@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/check.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/resolve.h"
 #include "trireme/plan/config_job.h"
@@ -220,14 +221,29 @@ TEST(Plan, OnlyStagesThatMustComputeAgain) {
 
 TEST(Plan, ImagesAndPerceptronsAreCut) {
   for (const char* kind : {"mlp", "resnet"}) {
-    const Config config =
-        config_of({std::string("--model.kind=") + kind, "--model.layers=6", "--model.hidden=2048", "--model.depth=50",
-                   "--model.image=64", "--model.channels=3", "--train.global_batch=64"});
+    std::vector<std::string> words = {std::string("--model.kind=") + kind,
+                                      "--model.layers=6",
+                                      "--model.hidden=2048",
+                                      "--model.depth=50",
+                                      "--model.image=64",
+                                      "--model.channels=3",
+                                      "--train.global_batch=64"};
+    const Config config = config_of(words);
     for (const int devices : {1, 2, 4}) {
       const Plan plan = make_plan(config, find_cluster("laptop"), devices);
       EXPECT_EQ(plan_from_json(plan_to_json(plan), "x"), plan_from_json(plan_to_json(plan), "y"));
       EXPECT_EQ(plan.keys.dp * plan.keys.tp * plan.keys.pp, devices);
     }
+    // The trainer cuts where the plan does.
+    words.push_back("--parallel.pp=4");
+    Config staged = config_of(words);
+    const Plan plan = make_plan(staged, find_cluster("laptop"), 4);
+    apply_plan(plan, staged);
+    check(staged, 4);
+    const Partition split = pipeline_split(staged, 4);
+    ASSERT_EQ(split.size(), plan.stages.size()) << kind;
+    for (size_t i = 0; i < split.size(); ++i) EXPECT_EQ(split[i], plan.stages[i].layers) << kind;
+    EXPECT_DOUBLE_EQ(simulate(job_of(staged), find_cluster("laptop")).step_seconds, plan.predicted.step_seconds);
   }
 }
 

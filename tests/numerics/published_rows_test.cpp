@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "calibrated_rows.h"
+#include "support/paths.h"
 #include "trireme/observe/table.h"
 #include "trireme/simulate/simulate_test_util.h"
 
@@ -116,7 +117,7 @@ std::string memory() {
 /// One H200 after a calibration, on trainings that the calibration has not seen.
 const DeviceFit& calibrated() {
   static const DeviceFit fit =
-      compare_with(find_cluster(std::string(TRIREME_SOURCE_DIR) + "/tests/data/h200_cluster.json"), calibrated_rows());
+      compare_with(find_cluster(source_path("tests/data/h200_cluster.json")), calibrated_rows());
   return fit;
 }
 
@@ -272,7 +273,7 @@ TEST(PublishedRows, PipelinesOfGPipe) {
 }
 
 TEST(PublishedRows, ThePageIsUpToDate) {
-  const std::string path = std::string(TRIREME_SOURCE_DIR) + "/docs/accuracy.md";
+  const std::string path = source_path("docs/accuracy.md");
   const std::string text = page();
   if (std::getenv("TRIREME_WRITE_ACCURACY") != nullptr) {
     std::ofstream file(path);

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 
+#include "support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/compress/compress_test_util.h"
 #include "trireme/compress/pairs.h"
@@ -128,7 +129,7 @@ TEST(Pairs, RefusesWithAReason) {
 }
 
 TEST(Pairs, AreInTheDocument) {
-  std::ifstream file(TRIREME_SOURCE_DIR "/docs/compression.md");
+  std::ifstream file(source_path("docs/compression.md"));
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   for (const Refusal& refusal : all_refusals()) {
     const std::string row = fmt::format("| {} | {} | {} |", refusal.one, refusal.other, refusal.reason);

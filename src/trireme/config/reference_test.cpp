@@ -5,13 +5,14 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/paths.h"
 #include "trireme/config/key.h"
 
 namespace trireme {
 namespace {
 
 TEST(Reference, PageInTheTreeIsTheOneMadeFromTheTable) {
-  std::ifstream file(TRIREME_SOURCE_DIR "/docs/config.md", std::ios::binary);
+  std::ifstream file(source_path("docs/config.md"), std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
   EXPECT_TRUE(text.str() == config_reference_markdown())

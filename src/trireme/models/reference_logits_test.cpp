@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "support/paths.h"
 #include "trireme/checkpoint/hugging_face.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/models/model.h"
@@ -13,7 +14,7 @@ namespace trireme {
 namespace {
 
 SafetensorsFile open_data(const std::string& name) {
-  return SafetensorsFile(std::filesystem::path(TRIREME_SOURCE_DIR) / "tests" / "data" / (name + ".safetensors"));
+  return SafetensorsFile(source_path("tests/data/" + name + ".safetensors"));
 }
 
 torch::Tensor to_tensor(const TensorView& view, torch::ScalarType type) {

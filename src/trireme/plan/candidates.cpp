@@ -5,6 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/check.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/plan/config_job.h"
 
 namespace trireme {
@@ -58,10 +59,7 @@ class Enumeration {
     if (!is_given(config_, key)) return divisors_of(of);
     return value >= 1 && of % value == 0 ? std::vector<int64_t>{value} : std::vector<int64_t>{};
   }
-  int64_t most_stages() const {
-    if (base_.model.is_language()) return base_.model.layers;
-    return base_.model.kind == ShapeKind::kMlp ? base_.model.layers + 1 : 10;
-  }
+  int64_t most_stages() const { return base_.model.is_language() ? base_.model.layers : num_layers(config_.model); }
   bool can_cut(int64_t tp) const {
     // Sums over tensor ranks wait for nobody: between hosts they are lost.
     if (tp > cluster_.devices_per_host && !is_given(config_, "parallel.tp")) return false;

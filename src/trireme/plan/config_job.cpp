@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/stages.h"
 #include "trireme/program/check.h"
@@ -110,9 +111,10 @@ Job job_of(const Config& config) {
   l.offload_weights = p.offload_weights;
   if (p.aggregation == "server") l.servers = config.server.count;
   set_compression(config, config.compression.method, l);
-  if (!p.split.empty() && p.pp > 1 && config.model.kind != ModelKind::kResNet) {
-    const int layers = static_cast<int>(config.model.layers) + (config.model.is_language() ? 2 : 1);
-    for (const LayerRange& range : partition_from_text(p.split, layers)) l.stages.push_back({.blocks = range});
+  if (!p.split.empty() && p.pp > 1) {
+    for (const LayerRange& range : partition_from_text(p.split, num_layers(config.model))) {
+      l.stages.push_back({.blocks = range});
+    }
   }
   if (const std::vector<StageDegrees> degrees = stage_degrees(config); !degrees.empty()) {
     check_stage_degrees(config);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/config/stages.h"
 #include "trireme/plan/graph_plan_file.h"
 #include "trireme/plan/json_reader.h"
@@ -153,12 +154,7 @@ void check_stages(const Plan& plan, const JsonReader& read) {
       read.fail(fmt::format("its stages have {} devices, and \"world_size\" is {}", next_device, plan.world_size));
     }
   }
-  const ModelConfig& m = plan.model;
-  const int64_t layers = m.is_language()             ? m.layers + 2
-                         : m.kind == ModelKind::kMlp ? m.layers + 1
-                                                     : 2 + (m.depth == 18    ? 8
-                                                            : m.depth == 101 ? 33
-                                                                             : 16);
+  const int layers = num_layers(plan.model);
   if (next_layer != layers) {
     read.fail(fmt::format("its stages end with layer {}, and the model with layer {}", next_layer - 1, layers - 1));
   }
@@ -166,7 +162,7 @@ void check_stages(const Plan& plan, const JsonReader& read) {
   if (!k.split.empty()) {
     Partition layers_of_stages;
     for (const PlanStage& stage : plan.stages) layers_of_stages.push_back(stage.layers);
-    if (partition_from_text(k.split, static_cast<int>(layers)) != layers_of_stages) {
+    if (partition_from_text(k.split, layers) != layers_of_stages) {
       read.fail(fmt::format("its stages have layers {}, and its key parallel.split is \"{}\"",
                             partition_to_text(layers_of_stages), k.split),
                 "edit both");

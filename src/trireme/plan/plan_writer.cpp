@@ -44,21 +44,6 @@ PlanKeys keys_of(const Candidate& candidate) {
 
 namespace {
 
-/// Layers of each stage, as the trainer counts them.
-Partition layers_of_stages(const Config& config, const Cluster& cluster, const Graph& graph, const Simulation& s) {
-  Partition cut;
-  for (const StageCost& stage : s.stages) cut.push_back(stage.blocks);
-  if (config.model.kind != ModelKind::kResNet) return cut;
-  // The simulator counts convolutions, the trainer blocks of them.
-  PartitionProblem problem{.num_stages = static_cast<int>(cut.size()), .costs = {}};
-  problem.costs = plan_operators({&graph, cluster, {{1}}, {.type = s.job.layout.compute}}).layer_seconds;
-  const JobLayout& layout = s.job.layout;
-  for (size_t i = 0; layout.has_uneven_stages() && i < cut.size(); ++i) {
-    problem.speeds.push_back(static_cast<double>(layout.of_stage(i).dp * layout.of_stage(i).tp));
-  }
-  return partition(problem);
-}
-
 /// The first device of each rank of the pipeline.
 std::vector<int64_t> first_devices(const Simulation& s) {
   std::vector<int64_t> first(static_cast<size_t>(s.schedule.num_ranks) + 1, 0);
@@ -107,7 +92,8 @@ Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& cand
   plan.predicted = prediction_of(s);
 
   const Graph graph = graph_for(config, candidate.job, cluster, l.micro_batch * l.dp);
-  const Partition cut = layers_of_stages(config, cluster, graph, s);
+  Partition cut;
+  for (const StageCost& stage : s.stages) cut.push_back(stage.blocks);
   const std::vector<int64_t> first = first_devices(s);
   std::map<std::pair<int64_t, int64_t>, IntraOpPlan> known;
   for (size_t i = 0; i < cut.size(); ++i) {
@@ -125,8 +111,7 @@ Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& cand
     }
     plan.stages.push_back(std::move(stage));
   }
-  const bool says_split = l.pp > 1 && config.model.kind != ModelKind::kResNet;
-  if (says_split) plan.keys.split = partition_to_text(cut);
+  if (l.pp > 1) plan.keys.split = partition_to_text(cut);
   return plan;
 }
 

@@ -182,7 +182,7 @@ class Searcher {
 
   /// Stages as equal in time as they can be, within memory: embedding and output layer weigh as much as some blocks.
   void refine_splits() {
-    if (config_.model.kind == ModelKind::kResNet || is_given(config_, "parallel.split")) return;
+    if (is_given(config_, "parallel.split")) return;
     const size_t count = std::min(kRefined, found_.size());
     for (size_t i = 0; i < count; ++i) {
       Candidate candidate = found_[i].candidate;
@@ -245,8 +245,7 @@ class Searcher {
   /// The best stages of different shapes that the two passes find.
   std::optional<Found> try_uneven() {
     std::optional<Found> best;
-    if (devices_ < 2 || options_.num_kinds > 1) return best;
-    if (config_.model.kind == ModelKind::kResNet || config_.parallel.cp > 1) return best;
+    if (devices_ < 2 || options_.num_kinds > 1 || config_.parallel.cp > 1) return best;
     for (const char* key :
          {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split", "parallel.interleave"}) {
       if (is_given(config_, key)) return best;

@@ -104,7 +104,7 @@ double add_attention(Adder& adder, const Sizes& z, const Job& job, bool flash, c
   return seconds;
 }
 
-void add_elementwise(Adder& adder, const Sizes& z, bool fused) {
+void add_elementwise(Adder& adder, const Sizes& z, bool fused, double gated_traffic) {
   const double vector = z.norm_tokens * z.h, inner = z.tokens * z.ffn / z.t * real(z.model.active_experts);
   for (int i = 0; i < 2; ++i) {
     if (fused) {
@@ -117,10 +117,11 @@ void add_elementwise(Adder& adder, const Sizes& z, bool fused) {
     if (!fused) adder.memory_backward(vector * (2 * z.e + 1));
   }
   if (z.model.kind == ShapeKind::kLlama) {
-    adder.memory_forward(z.tokens * (z.h + z.kv) / z.t * 2 * z.e);  // rotary positions
-    adder.memory_backward(z.tokens * (z.h + z.kv) / z.t * 2 * z.e);
-    adder.memory_forward(inner * 3 * z.e);
-    adder.memory_backward(inner * 5 * z.e);
+    const double rotated = z.tokens * (z.h + z.kv) / z.t;
+    adder.memory_forward(gated_traffic * rotated * 2 * z.e);
+    adder.memory_backward(gated_traffic * rotated * 2 * z.e);
+    adder.memory_forward(gated_traffic * inner * 3 * z.e);
+    adder.memory_backward(gated_traffic * inner * 5 * z.e);
   } else {
     adder.memory_forward(inner * (fused ? 1 : 2) * z.e);  // fused: the product before it writes both
     adder.memory_backward(inner * 3 * z.e);
@@ -170,7 +171,7 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   const double expert_tokens = z.tokens * used / local_experts;
   adder.linear(expert_tokens, z.gates * z.ffn / z.t, z.h, local_experts);
   adder.linear(expert_tokens, z.h, z.ffn / z.t, local_experts);
-  add_elementwise(adder, z, flash);
+  add_elementwise(adder, z, flash, cluster.stack.gated_traffic);
   const double computing = adder.cost.forward;
   add_tensor_sums(adder, z, cluster);
   add_expert_exchange(adder, z, cluster);
@@ -186,11 +187,14 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   cost.parameters =
       (2 * z.h * z.h + 2 * z.h * z.kv + bias * (z.h + 2 * z.kv)) / z.t + norms + dense_ffn + cost.expert_parameters;
 
+  cost.longest_tensor = z.h * std::max(z.h + 2 * z.kv, z.gates * z.ffn) / z.t;
+
   const double all_tokens = z.tokens * real(job.layout.cp);
   const double products = 2 * all_tokens * (2 * z.h * z.h + 2 * z.h * z.kv + (z.gates + 1) * z.h * z.ffn * used);
   const double attention_flops = 4 * all_tokens * real(job.model.seq) * z.h;
   cost.model_flops = 3 * (products + attention_flops);
-  const double share = cluster.stack.activation_share;
+  const bool own_share = llama && cluster.stack.gated_share > 0;
+  const double share = own_share ? cluster.stack.gated_share : cluster.stack.activation_share;
   cost.activation_bytes = activation_bytes(job, flash) * share;
   if (job.layout.recompute == RecomputeKind::kFull) {
     cost.backward_input += adder.cost.forward;
@@ -215,7 +219,7 @@ BlockCost embedding(const Job& job, const Cluster& cluster) {
   const Device device = device_of(job, cluster);
   cost.forward = memory_seconds(z.tokens * z.h * 2 * z.e, device);
   cost.backward_weight = memory_seconds(z.tokens * z.h * 3 * z.e, device);
-  cost.parameters = real(job.model.vocab) * z.h / z.t;
+  cost.parameters = cost.longest_tensor = real(job.model.vocab) * z.h / z.t;
   if (job.model.kind == ShapeKind::kGpt) cost.parameters += real(job.model.seq) * z.h;
   return cost;
 }
@@ -243,13 +247,14 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   const double norm = job.model.kind == ShapeKind::kLlama ? z.h : 2 * z.h;
   const bool own_weights = !job.model.tied || job.layout.pp > 1;
   cost.parameters = norm + (own_weights ? vocab * z.h : 0);
+  cost.longest_tensor = vocab * z.h;
   cost.model_flops = 3 * 2 * z.tokens * real(job.layout.cp) * z.h * real(job.model.vocab);
   cost.activation_bytes = 2 * z.norm_tokens * z.h * z.e;
   const double of_logit = cluster.stack.logit_bytes;
   cost.working_bytes = logits * (of_logit > 0 ? of_logit : 4 + z.e);
   if (cluster.stack.loss_bytes > 0) cost.working_bytes = std::min(cost.working_bytes, cluster.stack.loss_bytes);
   cost.forward_working_bytes = cost.working_bytes;
-  cost.working_bytes += vocab * z.h * cluster.stack.embedding_bytes;
+  cost.working_bytes += vocab * z.h * cluster.stack.embedding_bytes / (own_weights ? 2 : 1);
   return cost;
 }
 
@@ -323,8 +328,7 @@ std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster) {
       job.model.is_language() ? language_block_costs(job, cluster) : image_block_costs(job, cluster);
   for (BlockCost& block : blocks) {
     const double bytes = block.parameters * cluster.stack.accumulation_bytes;
-    if (bytes > 0)
-      block.backward_weight += bytes / (cluster.device.memory_bandwidth * cluster.device.update_efficiency);
+    if (bytes > 0) block.backward_weight += bytes / cluster.device.memory_bandwidth;
   }
   return blocks;
 }

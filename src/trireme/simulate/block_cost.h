@@ -1,6 +1,7 @@
 // What a block of a model costs on one rank of a layout: seconds, parameters, bytes, FLOPs; all of one micro-batch.
 //
-// A model is a sequence of blocks: embedding, transformer blocks, output layer; or the layers of an image model.
+// A model is a sequence of blocks: embedding, transformer blocks, output layer; or the layers of an image model, as the
+// trainer counts them.
 // docs/cost_model.md lists every operator that is counted.
 #pragma once
 
@@ -12,13 +13,14 @@
 namespace trireme {
 
 struct BlockCost {
-  std::string name;           ///< "embedding", "block", "output", "convolution", …
+  std::string name;           ///< "embedding", "block", "output", "linear", …
   double forward = 0;         ///< seconds, with the communication inside it that nothing hides
   double backward_input = 0;  ///< the same; recomputation included
   double backward_weight = 0;
   double exposed = 0;                ///< of these three: communication
   double parameters = 0;             ///< on this rank, before ZeRO
   double expert_parameters = 0;      ///< of those, experts: their replicas are dp/ep
+  double longest_tensor = 0;         ///< numbers of the longest parameter
   double activation_bytes = 0;       ///< kept from the forward to the backward pass
   double working_bytes = 0;          ///< needed beside that while the block computes
   double forward_working_bytes = 0;  ///< of those, in the forward pass: what is computed again is there in the other

@@ -63,11 +63,15 @@ struct Stack {
   bool overlaps_tensor = false;    ///< sums over tensor ranks run beside the products, with sequence parallelism
   bool overlaps_messages = true;   ///< a stage computes while its output is under way
   double activation_share = 1;     ///< of the activations that the formulas count, what it keeps
+  double gated_share = 0;          ///< the same of blocks with gates and rotary positions (Llama); 0: as the others
+  double gated_traffic = 1;        ///< of the bytes that gates and rotary positions move by the formulas
   double logit_bytes = 0;          ///< a logit, while the loss is computed; 0: one of the compute type and a float32
   double loss_bytes = 0;           ///< the most that it takes for logits, a part of them at a time; 0: all at once
   double embedding_bytes = 0;      ///< of each weight of the vocabulary, while the gradients of its two uses are made
+  double tensor_bytes = 0;         ///< of each number of the longest tensor: what its gradients leave in the allocator
   double parameter_bytes = 0;      ///< of each parameter, beside weights, gradients and optimizer: buffers of gradients
   double fixed_bytes = 0;          ///< of each process: libraries, workspaces
+  double tensor_rank_bytes = 0;    ///< of each process, for each rank of its tensor group: threads, shared windows
   bool sums_in_tree = false;       ///< gradients of micro-batches, with copies for partial sums ([Note: Leaves])
   double loss_traffic = 1;         ///< of the bytes that the loss moves by the formulas, what it moves
   double accumulation_bytes = 0;   ///< of each parameter, moved to add up the gradient of a micro-batch

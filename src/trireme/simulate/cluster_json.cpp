@@ -140,14 +140,18 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
                  {"overlaps_messages", &stack.overlaps_messages},
                  {"sums_in_tree", &stack.sums_in_tree}});
   reader.numbers({{"activation_share", &stack.activation_share},
+                  {"gated_share", &stack.gated_share},
+                  {"gated_traffic", &stack.gated_traffic},
                   {"logit_bytes", &stack.logit_bytes},
                   {"embedding_bytes", &stack.embedding_bytes},
+                  {"tensor_bytes", &stack.tensor_bytes},
                   {"parameter_bytes", &stack.parameter_bytes},
                   {"loss_traffic", &stack.loss_traffic},
                   {"accumulation_bytes", &stack.accumulation_bytes},
                   {"tensor_us", &stack.tensor_us}});
   reader.number("loss_gb", stack.loss_bytes, kGiga);
   reader.number("fixed_gb", stack.fixed_bytes, kGiga);
+  reader.number("tensor_rank_gb", stack.tensor_rank_bytes, kGiga);
   reader.finish();
 }
 
@@ -256,15 +260,19 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                            {"overlaps_tensor", stack.overlaps_tensor},
                            {"overlaps_messages", stack.overlaps_messages},
                            {"activation_share", rounded(stack.activation_share)},
+                           {"gated_share", rounded(stack.gated_share)},
+                           {"gated_traffic", rounded(stack.gated_traffic)},
                            {"logit_bytes", rounded(stack.logit_bytes)},
                            {"embedding_bytes", rounded(stack.embedding_bytes)},
+                           {"tensor_bytes", rounded(stack.tensor_bytes)},
                            {"parameter_bytes", rounded(stack.parameter_bytes)},
                            {"sums_in_tree", stack.sums_in_tree},
                            {"loss_traffic", rounded(stack.loss_traffic)},
                            {"accumulation_bytes", rounded(stack.accumulation_bytes)},
                            {"tensor_us", rounded(stack.tensor_us)},
                            {"loss_gb", rounded(stack.loss_bytes / kGiga)},
-                           {"fixed_gb", rounded(stack.fixed_bytes / kGiga)}};
+                           {"fixed_gb", rounded(stack.fixed_bytes / kGiga)},
+                           {"tensor_rank_gb", rounded(stack.tensor_rank_bytes / kGiga)}};
   std::map<std::string, std::string> keys = {{"device", device_json.dump()},
                                              {"stack", stack_json.dump()},
                                              {"devices_per_host", std::to_string(cluster.devices_per_host)},
@@ -274,6 +282,7 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
   const Evidence& e = cluster.evidence;
   keys["evidence"] =
       Json{{"runs", e.runs}, {"mean_error", rounded(e.mean_error)}, {"worst_error", rounded(e.worst_error)}}.dump();
+  if (cluster.shared_cores > 0) keys["inside"] = Json{{"sum_gain", rounded(cluster.inside.sum_gain)}}.dump();
   if (!preset.empty()) keys["preset"] = Json(preset).dump();
   return keys;
 }

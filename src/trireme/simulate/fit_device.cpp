@@ -18,6 +18,9 @@ struct Knob {
   double least, most;
 };
 
+bool has_tensor_ranks(const MeasuredStep& step) { return step.job.layout.tp > 1; }
+bool has_gates(const MeasuredStep& step) { return step.job.model.kind == ShapeKind::kLlama; }
+
 /// Those that the steps tell of.
 std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
   Device& d = cluster.device;
@@ -34,7 +37,8 @@ std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& 
   };
   add_if_any([](const MeasuredStep& s) { return s.job.model.kind == ShapeKind::kResNet; },
              {&d.convolution_efficiency, 0.05, 1}, 0.7);
-  add_if_any([](const MeasuredStep& s) { return s.job.layout.tp > 1; }, {&cluster.stack.tensor_us, 0.01, 200}, 3);
+  add_if_any(has_gates, {&cluster.stack.gated_traffic, 0.1, 20}, 1);
+  add_if_any(has_tensor_ranks, {&cluster.stack.tensor_us, 0.01, 200}, 3);
   add_if_any([&](const MeasuredStep& s) { return s.job.layout.num_micro_batches() > 1; },
              {&cluster.stack.accumulation_bytes, 0.1, 64}, 8);
   add_if_any(
@@ -43,19 +47,27 @@ std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& 
       },
       {&cluster.sharing_cost, 0.001, 0.5}, 0.05);
   if (cluster.shared_cores > 0) {
-    knobs.push_back({&d.update_efficiency, 0.02, 1});
+    knobs.push_back({&d.update_efficiency, 0.02, 4});
     knobs.push_back({&cluster.stack.loss_traffic, 0.1, 20});
   }
   return knobs;
 }
 
-std::vector<Knob> memory_knobs(Cluster& cluster) {
+std::vector<Knob> memory_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
   Stack& s = cluster.stack;
-  std::vector<Knob> knobs = {{&s.activation_share, 0.05, 5},
-                             {&s.logit_bytes, 0.01, 24},
-                             {&s.parameter_bytes, 0.01, 16},
-                             {&s.fixed_bytes, 1e6, 8e9}};
-  if (cluster.shared_cores > 0) knobs.push_back({&s.embedding_bytes, 0.01, 64});
+  std::vector<Knob> knobs = {{&s.activation_share, 0.05, 5}};
+  const auto add = [&](const Knob& knob, double start) {
+    if (*knob.value <= 0) *knob.value = start;
+    knobs.push_back(knob);
+  };
+  if (std::any_of(steps.begin(), steps.end(), has_gates)) add({&s.gated_share, 0.05, 10}, s.activation_share);
+  add({&s.logit_bytes, 0.01, 24}, 4);
+  add({&s.parameter_bytes, 0.01, 16}, 1);
+  add({&s.fixed_bytes, 1e6, 8e9}, 2e8);
+  if (cluster.shared_cores == 0) return knobs;
+  add({&s.embedding_bytes, 0.01, 64}, 4);
+  add({&s.tensor_bytes, 0.01, 64}, 4);
+  if (std::any_of(steps.begin(), steps.end(), has_tensor_ranks)) add({&s.tensor_rank_bytes, 1e4, 1e9}, 4e6);
   return knobs;
 }
 
@@ -204,13 +216,7 @@ DeviceFit fit_device(const Cluster& start, const std::vector<MeasuredStep>& step
   }
   Cluster cluster = start;
   Fitter(cluster, steps, time_knobs(cluster, steps), false).run();
-  if (has_memory) {
-    if (cluster.stack.logit_bytes <= 0) cluster.stack.logit_bytes = 4;
-    if (cluster.stack.parameter_bytes <= 0) cluster.stack.parameter_bytes = 1;
-    if (cluster.stack.fixed_bytes <= 0) cluster.stack.fixed_bytes = 2e8;
-    if (cluster.shared_cores > 0 && cluster.stack.embedding_bytes <= 0) cluster.stack.embedding_bytes = 4;
-    Fitter(cluster, steps, memory_knobs(cluster), true).run();
-  }
+  if (has_memory) Fitter(cluster, steps, memory_knobs(cluster, steps), true).run();
   DeviceFit fit = compare_with(cluster, steps);
   fit.cluster.evidence = {static_cast<int>(steps.size()), fit.time_error, fit.worst_time_error};
   return fit;

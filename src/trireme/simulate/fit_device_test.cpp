@@ -91,6 +91,35 @@ TEST(FitDeviceTest, MemoryOnCoresErrsOnTheSafeSide) {
   }
 }
 
+TEST(FitDeviceTest, CoresTellOfGatesAndTensorsInParts) {
+  Cluster cores = other_h200();
+  cores.shared_cores = 4;
+  const Cluster start = cores;
+  cores.device.update_efficiency = 2.5;  // caches hold the state
+  cores.stack.gated_share = 2;
+  cores.stack.gated_traffic = 3;
+  cores.stack.tensor_us = 20;
+  cores.stack.tensor_rank_bytes = 3e8;
+  cores.stack.tensor_bytes = 20;
+  std::vector<Job> jobs = calibration();
+  for (const size_t i : {0u, 3u, 4u}) {
+    jobs.push_back(jobs[i]);
+    jobs.back().layout.tp = 2;
+    jobs.push_back(jobs[i]);
+    jobs.back().model.kind = ShapeKind::kLlama;
+  }
+  const DeviceFit fit = fit_device(start, measured_on(cores, jobs));
+  EXPECT_LT(fit.time_error, 0.02);
+  EXPECT_LT(fit.memory_error, 0.01);
+  EXPECT_NEAR(fit.cluster.stack.gated_share, 2, 0.2);
+  EXPECT_NEAR(fit.cluster.stack.tensor_rank_bytes, 3e8, 0.5e8);
+  EXPECT_GT(fit.cluster.device.update_efficiency, 1);
+  // Where nothing tells of them they stay.
+  const DeviceFit other = fit_device(start, measured_on(cores, calibration()));
+  EXPECT_EQ(other.cluster.stack.gated_share, start.stack.gated_share);
+  EXPECT_EQ(other.cluster.stack.tensor_rank_bytes, start.stack.tensor_rank_bytes);
+}
+
 TEST(FitDeviceTest, OneStepIsMetWithoutMemory) {
   auto steps = measured_on(other_h200(), {gpt(4, 768, 1024, 8)});
   steps[0].memory_bytes = 0;

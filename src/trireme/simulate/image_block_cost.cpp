@@ -1,4 +1,5 @@
 // Blocks of mlp and resnet: fully connected layers, and convolutions as the products that libraries make of them.
+#include <algorithm>
 #include <array>
 
 #include "trireme/simulate/block_cost.h"
@@ -33,7 +34,8 @@ struct Builder {
     cost.backward_input =
         product_seconds({m, own_k, own_n}, device, type) + memory_seconds(out * e * (norm ? 8 : 3), device);
     cost.backward_weight = product_seconds({own_k, own_n, m}, device, type);
-    cost.parameters = own_n * own_k + (cut == Cut::kOutputs ? bias / t : bias);
+    cost.longest_tensor = own_n * own_k;
+    cost.parameters = cost.longest_tensor + (cut == Cut::kOutputs ? bias / t : bias);
     cost.activation_bytes = out * e * (norm ? 2 : 1);
     cost.model_flops = 6 * m * n * k;
     const RankGroup group = group_on(cluster, job.layout.tp, 1);
@@ -63,6 +65,26 @@ struct Builder {
         job.model.layers % 2 == 1 ? Cut::kInputs : Cut::kWhole);
   }
 
+  /// Blocks from `first` on become one.
+  void join(size_t first) {
+    BlockCost sum = blocks[first];
+    for (size_t i = first + 1; i < blocks.size(); ++i) {
+      const BlockCost& next = blocks[i];
+      sum.forward += next.forward;
+      sum.backward_input += next.backward_input;
+      sum.backward_weight += next.backward_weight;
+      sum.exposed += next.exposed;
+      sum.parameters += next.parameters;
+      sum.longest_tensor = std::max(sum.longest_tensor, next.longest_tensor);
+      sum.activation_bytes += next.activation_bytes;
+      sum.model_flops += next.model_flops;
+      sum.repeated_flops += next.repeated_flops;
+    }
+    sum.name = "block";
+    blocks.resize(first);
+    blocks.push_back(sum);
+  }
+
   void convolution(double in, double out, double side, double kernel, Cut cut = Cut::kWhole) {
     add("convolution", real(job.layout.micro_batch) * side * side, out, in * kernel * kernel, 2 * out, true, cut);
   }
@@ -80,6 +102,7 @@ struct Builder {
     for (size_t stage = 0; stage < counts.size(); ++stage) {
       const double width = 64.0 * (1 << stage), out = bottleneck ? 4 * width : width;
       for (int block = 0; block < counts[stage]; ++block) {
+        const size_t first = blocks.size();
         const bool shrinks = stage > 0 && block == 0;
         const double before = side;
         if (shrinks) side /= 2;
@@ -92,6 +115,7 @@ struct Builder {
           convolution(width, out, side, 3, Cut::kInputs);
         }
         if (block == 0 && in != out) convolution(in, out, side, 1);
+        join(first);
         in = out;
       }
     }

@@ -365,10 +365,15 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     memory.weights *= weight_versions(layout, own_stages.front());
     memory.activations = played[rank].peak_activation_bytes;
     memory.buffers += cluster.stack.fixed_bytes;
+    const int64_t tp = jobs[at(own_stages.front())].layout.tp;
+    if (tp > 1) memory.buffers += cluster.stack.tensor_rank_bytes * static_cast<double>(tp);
     const double copies = own_runtime ? 4.0 * (gradient_slots(jobs[at(own_stages.front())].layout) - 1) : 0;
+    double longest_tensor = 0;
     for (const StageCost* stage : own) {
       memory.buffers += (cluster.stack.parameter_bytes + copies) * stage->sum.parameters;
+      longest_tensor = std::max(longest_tensor, stage->longest_tensor);
     }
+    memory.buffers += cluster.stack.tensor_bytes * longest_tensor;
     s.ranks.push_back({memory, std::move(played[rank])});
   }
   summarise(s);

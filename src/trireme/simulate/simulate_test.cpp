@@ -128,9 +128,65 @@ TEST(Simulate, ConstantsOfSoftwareCount) {
   const double tensors = seconds(&Stack::tensor_us, 50) - base, sums = seconds(&Stack::accumulation_bytes, 12) - base;
   EXPECT_GT(tensors, 4 * 4 * 20 * 50e-6);  // micro-batches, blocks, operators
   const double moved = 4 * 12 * simulate(job, plain).stages[0].sum.parameters;
-  EXPECT_NEAR(sums, moved / (plain.device.memory_bandwidth * plain.device.update_efficiency), 0.01 * sums);
+  EXPECT_NEAR(sums, moved / plain.device.memory_bandwidth, 0.01 * sums);
   job.layout.tp = 1;
   EXPECT_DOUBLE_EQ(seconds(&Stack::tensor_us, 50), simulate(job, plain).step_seconds);
+  EXPECT_DOUBLE_EQ(seconds(&Stack::gated_traffic, 3), simulate(job, plain).step_seconds) << "there are no gates";
+  job.model.kind = ShapeKind::kLlama;
+  EXPECT_GT(seconds(&Stack::gated_traffic, 3), simulate(job, plain).step_seconds);
+}
+
+TEST(Simulate, MemoryOfSoftwareCounts) {
+  const Cluster plain = find_cluster("laptop");
+  Job job = gpt_job(4, 256, 4, 128);
+  job.layout.compute = NumberType::kFloat32;
+  job.layout.dp = 1;
+  job.layout.micro_batch = job.layout.global_batch = 4;
+  const auto more = [&](double Stack::*constant, double value) {
+    Cluster cluster = plain;
+    cluster.stack.*constant = value;
+    return simulate(job, cluster).memory_bytes() - simulate(job, plain).memory_bytes();
+  };
+  const auto embedding = static_cast<double>(job.model.vocab * job.model.hidden);
+  EXPECT_NEAR(more(&Stack::tensor_bytes, 10), 10 * embedding, 1);
+  EXPECT_NEAR(more(&Stack::embedding_bytes, 1e4), 1e4 * embedding, 1e-3 * 1e4 * embedding);
+  EXPECT_EQ(more(&Stack::tensor_rank_bytes, 1e9), 0);
+  EXPECT_EQ(more(&Stack::gated_share, 5), 0);
+  job.layout.tp = 2;
+  EXPECT_NEAR(more(&Stack::tensor_rank_bytes, 1e9), 2e9, 1);
+  EXPECT_NEAR(more(&Stack::tensor_bytes, 10), 5 * embedding, 1);
+  job.layout.tp = 1;
+  job.layout.pp = 2;  // the embedding's two uses are on two ranks
+  EXPECT_NEAR(more(&Stack::embedding_bytes, 1e4), 0.5e4 * embedding, 1e-3 * 1e4 * embedding);
+  job.layout.pp = 1;
+  job.model.kind = ShapeKind::kLlama;
+  EXPECT_GT(more(&Stack::gated_share, 5), 0);
+}
+
+// The same layers as the trainer's, so that both cut a model at the same places.
+TEST(Simulate, LayersOfConvolutionsAreTheTrainers) {
+  Job job = gpt_job(4, 256, 4, 128);
+  job.model.kind = ShapeKind::kResNet;
+  job.model.image = 28;
+  job.model.channels = 1;
+  job.model.classes = 10;
+  for (const auto& [depth, blocks] : {std::pair{18, 8}, {50, 16}, {101, 33}}) {
+    job.model.depth = depth;
+    job.layout.dp = job.layout.pp = 1;
+    const Simulation whole = simulate(job, find_cluster("laptop"));
+    EXPECT_EQ(whole.blocks.size(), static_cast<size_t>(blocks) + 2) << depth;
+    job.layout.pp = 2;
+    const Simulation halves = simulate(job, find_cluster("laptop"));
+    EXPECT_NEAR(halves.parameters, whole.parameters, 1);
+    double flops[2] = {};
+    for (int stage = 0; stage < 2; ++stage) {
+      const LayerRange& range = halves.stages[static_cast<size_t>(stage)].blocks;
+      for (int n = range.first; n < range.last; ++n) {
+        flops[stage] += halves.blocks[static_cast<size_t>(n)].model_flops;
+      }
+    }
+    EXPECT_NEAR(flops[0] / flops[1], 1, 0.35) << depth;
+  }
 }
 
 TEST(Simulate, ZeroSavesMemoryAndCostsTime) {

@@ -36,7 +36,9 @@ Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, 
                      "use fewer stages (parallel.pp times parallel.interleave)");
   }
   PartitionProblem problem{.num_stages = num_stages, .costs = {}, .speeds = std::move(speeds)};
-  for (const BlockCost& block : blocks) problem.costs.push_back(seconds_of(block));
+  for (const BlockCost& block : blocks) {
+    problem.costs.push_back(job.model.is_language() ? seconds_of(block) : block.model_flops);
+  }
   return partition(problem);
 }
 
@@ -64,6 +66,7 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
       cost.activation_bytes += block.activation_bytes;
       cost.working_bytes = std::max(cost.working_bytes, block.working_bytes);
       cost.forward_working_bytes = std::max(cost.forward_working_bytes, block.forward_working_bytes);
+      cost.longest_tensor = std::max(cost.longest_tensor, block.longest_tensor);
     }
     costs.push_back(std::move(cost));
   }

@@ -21,13 +21,14 @@ struct StageCost {
   StagePart sum;
   double exposed = 0;  ///< seconds of communication in a forward and a backward pass that nothing hides
   double activation_bytes = 0, working_bytes = 0, forward_working_bytes = 0;
+  double longest_tensor = 0;  ///< numbers of it
   /// What a computation of the stage needs beside the activations that are kept.
   double working_bytes_of(OpCode op) const { return op == OpCode::kForward ? forward_working_bytes : working_bytes; }
 };
 
 /// Blocks of each stage: equal numbers of transformer blocks where they divide, else embedding and output layer count
-/// as one block each, else by time. By time as well where stages have `speeds`. Throws UsageError for more stages than
-/// blocks.
+/// as one block each, else by time. By time as well where stages have `speeds`. Layers of image models by their FLOPs,
+/// as the trainer cuts them. Throws UsageError for more stages than blocks.
 Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages,
                           std::vector<double> speeds = {});
 std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const Partition& stages, double bucket_bytes,
