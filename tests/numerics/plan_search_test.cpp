@@ -249,8 +249,8 @@ TEST(Plan, ImagesAndPerceptronsAreCut) {
 
 // 16 samples and 64 channels cannot be shared by three alike.
 TEST(Plan, ConvolutionsMayHaveStagesOfDifferentShapes) {
-  const Config given = config_of({"--model.kind=resnet", "--model.depth=18", "--model.image=28", "--model.channels=1",
-                                  "--train.global_batch=16"});
+  const Config given = config_of(
+      {"--model.kind=resnet", "--model.depth=18", "--model.image=28", "--model.channels=1", "--train.global_batch=16"});
   const Plan plan = make_plan(given, find_cluster("laptop"), 3, {.uneven = true});
   EXPECT_LE(plan.predicted.step_seconds, make_plan(given, find_cluster("laptop"), 3).predicted.step_seconds);
   ASSERT_TRUE(plan.has_uneven_stages()) << plan.layout_text();
