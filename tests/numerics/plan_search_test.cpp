@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "trireme/base/error.h"
 #include "trireme/config/check.h"
@@ -280,6 +281,11 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   EXPECT_NE(edited([](Plan& p) { p.keys.stages = "1x1,1x1"; }).find("its key parallel.stages is \"1x1,1x1\""),
             std::string::npos);
   EXPECT_NE(edited([](Plan& p) { p.keys.dp *= 3; }).find("lanes"), std::string::npos);
+  for (const int64_t layers : {int64_t{1} << 31, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_NE(edited([&](Plan& p) { p.model.layers = layers; }).find("the model with layer 2147483646"),
+              std::string::npos)
+        << layers;
+  }
   EXPECT_NE(edited([](Plan& p) { p.keys.split = "5,5"; }).find("its key parallel.split is \"5,5\""), std::string::npos);
   EXPECT_NE(edited([](Plan& p) {
               p.stages[0].dp = 7;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "trireme/base/error.h"
 #include "trireme/config/refusal.h"
@@ -52,8 +53,10 @@ std::string micro_batches_cure(const BatchPlan& plan, int64_t wanted) {
 }  // namespace
 
 int num_layers(const ModelConfig& model) {
-  if (model.is_language()) return static_cast<int>(model.layers) + 2;
-  if (model.kind == ModelKind::kMlp) return static_cast<int>(model.layers) + 1;
+  // A file may say anything, and is refused later.
+  const int layers = static_cast<int>(std::clamp<int64_t>(model.layers, 0, std::numeric_limits<int>::max() - 2));
+  if (model.is_language()) return layers + 2;
+  if (model.kind == ModelKind::kMlp) return layers + 1;
   return 2 + (model.depth == 18 ? 8 : model.depth == 101 ? 33 : 16);
 }
 
