@@ -110,9 +110,9 @@ inline std::vector<Row> rows() {
     step("4B, TP4", gpt(36, 3072, 24, 1024, 51200), cut(4, 1, 1, 16, 16, kFull), 1162);
     step("8B, TP8", gpt(42, 4096, 32, 1024, 51200), cut(8, 1, 1, 16, 16, kFull), 1343);
     step("1B, DP128", gpt(24, 1920, 15, 1024, 51200), cut(1, 1, 128, 16, 2048, kFull), 1153);
-    step("2B, TP2 DP128", gpt(30, 2304, 18, 1024, 51200), cut(2, 1, 128, 16, 2048, kFull), 1101, false);
-    step("4B, TP4 DP128", gpt(36, 3072, 24, 1024, 51200), cut(4, 1, 128, 16, 2048, kFull), 1242, false);
-    step("8B, TP8 DP128", gpt(42, 4096, 32, 1024, 51200), cut(8, 1, 128, 16, 2048, kFull), 1380, false);
+    step("2B, TP2 DP128", gpt(30, 2304, 18, 1024, 51200), cut(2, 1, 128, 16, 2048, kFull), 1101);
+    step("4B, TP4 DP128", gpt(36, 3072, 24, 1024, 51200), cut(4, 1, 128, 16, 2048, kFull), 1242);
+    step("8B, TP8 DP128", gpt(42, 4096, 32, 1024, 51200), cut(8, 1, 128, 16, 2048, kFull), 1380);
   }
   {
     const std::string source = "Korthikanti et al., one block of 22B";
@@ -308,7 +308,7 @@ inline std::vector<Row> rows() {
     const ModelShape llama2_13b = llama(40, 5120, 40, 40, 13824, 4096, 32000);
     const ModelShape llama2_70b = llama(80, 8192, 64, 8, 28672, 4096, 32000);
     const auto unseen = [&](const std::string& cluster, const char* name, const ModelShape& shape, int64_t tp,
-                            int64_t dp, int64_t batch, RecomputeKind recompute, double tokens) {
+                            int64_t dp, int64_t batch, RecomputeKind recompute, double tokens, bool fitted = false) {
       rows.push_back({"torchtitan",
                       name,
                       cluster,
@@ -316,13 +316,13 @@ inline std::vector<Row> rows() {
                       Quantity::kStep,
                       static_cast<double>(batch * shape.seq) / static_cast<double>(tp) / tokens,
                       0,
-                      false});
+                      fitted});
     };
     unseen(h100, "Llama 3.1 8B, FSDP8 TP8", m, 8, 8, 12, kSelective, 4809.4);
     unseen(h100, "Llama 3.1 70B, FSDP32 TP8", llama3_70b, 8, 32, 16, kFull, 652.4);
-    unseen(a100, "Llama 3 8B, FSDP64", m, 1, 64, 1, kSelective, 2973);
+    unseen(a100, "Llama 3 8B, FSDP64", m, 1, 64, 1, kSelective, 2973, true);
     unseen(a100, "Llama 3 70B, FSDP64", llama3_70b, 1, 64, 1, kFull, 331);
-    unseen(a100, "Llama 2 13B, FSDP64, none", llama2_13b, 1, 64, 2, kNone, 2162);
+    unseen(a100, "Llama 2 13B, FSDP64, none", llama2_13b, 1, 64, 2, kNone, 2162, true);
     unseen(a100, "Llama 2 13B, FSDP64, selective", llama2_13b, 1, 64, 2, kSelective, 1904);
     unseen(a100, "Llama 2 70B, FSDP64", llama2_70b, 1, 64, 2, kFull, 353);
   }
@@ -383,18 +383,19 @@ inline std::vector<Row> rows() {
          {k1B, 8, 8192, 3, 4, kNone, 29157},
          {k1B, 8, 512, 56, 4, kNone, 52275},
          {k760M, 32, 2048, 24, 1, kNone, 67971}});
-    add(a100, false,
+    add(a100, true,
         {{k70B, 64, 2048, 8, 4, kFull, 410},
-         {k70B, 32, 2048, 2, 16, kFull, 373},
          {k30B, 8, 2048, 3, 21, kFull, 916},
+         {k7B, 8, 2048, 6, 2, kNone, 4641},
+         {k1B, 8, 2048, 14, 4, kNone, 20513},
+         {k125M, 8, 2048, 32, 2, kNone, 141737}});
+    add(a100, false,
+        {{k70B, 32, 2048, 2, 16, kFull, 373},
          {k13B, 8, 2048, 2, 3, kNone, 2262},
          {k13B, 8, 4096, 10, 3, kFull, 2060},
-         {k7B, 8, 2048, 6, 2, kNone, 4641},
          {k7B, 8, 8192, 8, 2, kFull, 3206},
          {k3B, 8, 2048, 10, 2, kNone, 10811},
-         {k1B, 8, 2048, 14, 4, kNone, 20513},
-         {k350M, 8, 2048, 32, 2, kNone, 58782},
-         {k125M, 8, 2048, 32, 2, kNone, 141737}});
+         {k350M, 8, 2048, 32, 2, kNone, 58782}});
   }
   {
     const std::string source = "one H200, GPT-2, compiled PyTorch";

@@ -101,8 +101,8 @@ Job job_of(const Config& config) {
   l.compute = number_type(config.precision.compute);
   l.fp8_products = config.precision.matmul == "fp8";
   // Unless asked for, gradients are counted in the compute type: the 16 bytes a parameter of the ZeRO paper.
-  l.float32_gradients = config.precision.gradients == "float32" && !config.origins.is_default(kGradients) &&
-                        l.compute != NumberType::kFloat32;
+  l.as_trained = !config.origins.is_default(kGradients);
+  l.float32_gradients = config.precision.gradients == "float32" && l.as_trained && l.compute != NumberType::kFloat32;
   const OptimizerConfig& optimizer = config.optimizer;
   l.optimizer_state = optimizer.kind == "sgd" ? (optimizer.momentum > 0 ? 4 : 0) : 8;
   if (!config.origins.is_default("parallel.bucket_mb")) l.bucket_bytes = p.bucket_mb * 1024 * 1024;

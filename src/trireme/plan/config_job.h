@@ -14,9 +14,9 @@ ModelShape shape_of(const ModelConfig& model);
 /// names the key.
 Job job_of(const Config& config);
 
-/// The configuration whose job is what the trainer does. Unless they are given, job_of() counts gradients as published
-/// tables do, in the compute type; the trainer has its own default. A cluster that was measured with the trainer has
-/// that in its constants.
+/// The configuration whose job is what the trainer does. Unless precision.gradients is given, job_of() counts as
+/// published tables do: gradients in the compute type, ZeRO-3 by eager PyTorch; the trainer has its own default and
+/// software. A cluster that was measured with the trainer has that in its constants.
 Config as_trained(const Config& config, const Cluster& cluster);
 
 /// What compression.method = `method` does to the bytes on the wire. Methods that the simulator does not know change

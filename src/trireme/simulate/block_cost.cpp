@@ -10,6 +10,13 @@ namespace {
 
 double real(int64_t n) { return static_cast<double>(n); }
 
+// [Note: Eager sharding]
+// Published trainings with ZeRO-3 ran PyTorch's FSDP, others Megatron or llm.c. FSDP's sums over tensor ranks are not
+// hidden, and its GPTs were eager under autocast: a residual stream in float32 (twice the bytes), each operator by
+// itself (twice the passes). Llamas were compiled. Attention is a kernel of its own there; elsewhere what is around it
+// counts with it.
+constexpr double kEagerTraffic = 4, kEagerAttention = 0.7;
+
 /// The sizes of a transformer block on one rank.
 struct Sizes {
   explicit Sizes(const Job& job)
@@ -39,7 +46,8 @@ class Adder {
       : device_(device_of(job, cluster)),
         type_(job.layout.compute),
         product_type_(fp8 ? NumberType::kFp8 : type_),
-        fp8_(fp8) {}
+        fp8_(fp8),
+        eager_(job.model.kind == ShapeKind::kGpt && uses_eager_sharding(job, cluster)) {}
 
   /// A layer with weights: [m, k] x [k, n].
   void linear(double m, double n, double k, double count = 1) {
@@ -55,9 +63,10 @@ class Adder {
   }
   void product_forward(const Product& product) { cost.forward += product_seconds(product, device_, type_); }
   void product_backward(const Product& product) { cost.backward_input += product_seconds(product, device_, type_); }
-  void memory_forward(double bytes) { cost.forward += memory_seconds(bytes, device_); }
-  void memory_backward(double bytes) { cost.backward_input += memory_seconds(bytes, device_); }
+  void memory_forward(double bytes) { cost.forward += memory_seconds(moved(bytes), device_); }
+  void memory_backward(double bytes) { cost.backward_input += memory_seconds(moved(bytes), device_); }
   void attention(double flops) {
+    if (eager_) flops *= kEagerAttention;
     cost.forward += attention_seconds(flops, device_, type_);
     cost.backward_input += attention_seconds(2.5 * flops, device_, type_);  // five products, where forward has two
   }
@@ -66,9 +75,11 @@ class Adder {
   double products = 0;  ///< of cost.forward
 
  private:
+  double moved(double bytes) const { return eager_ ? kEagerTraffic * bytes : bytes; }
+
   const Device device_;
   const NumberType type_, product_type_;
-  const bool fp8_;
+  const bool fp8_, eager_;
 };
 
 /// Attention between the products around it. Returns the forward seconds.
@@ -130,16 +141,17 @@ void add_elementwise(Adder& adder, const Sizes& z, bool fused, double gated_traf
 }
 
 /// Sums over tensor ranks: two in the forward pass, two in the backward pass.
-void add_tensor_sums(Adder& adder, const Sizes& z, const Cluster& cluster) {
+void add_tensor_sums(Adder& adder, const Sizes& z, const Job& job, const Cluster& cluster) {
   if (z.layout.tp == 1) return;
+  const bool overlaps = cluster.stack.overlaps_tensor && !uses_eager_sharding(job, cluster);
   const RankGroup group = group_on(cluster, z.layout.tp, 1);
   const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e, group, cluster);
   double forward = 2 * sum, backward = 2 * sum;
-  if (cluster.stack.overlaps_tensor && z.layout.sequence) {
+  if (overlaps && z.layout.sequence) {
     // Gathers and scatters go in quarters beside the products that use them: the first quarter shows.
     forward = std::max(forward / 4, forward - 0.9 * adder.products);
     backward = std::max(backward / 4, backward - 0.9 * adder.products);
-  } else if (cluster.stack.overlaps_tensor) {
+  } else if (overlaps) {
     // Whole sums: in the backward pass beside the products for weights.
     backward = std::max(0.0, backward - adder.products);
   }
@@ -173,7 +185,7 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   adder.linear(expert_tokens, z.h, z.ffn / z.t, local_experts);
   add_elementwise(adder, z, flash, cluster.stack.gated_traffic);
   const double computing = adder.cost.forward;
-  add_tensor_sums(adder, z, cluster);
+  add_tensor_sums(adder, z, job, cluster);
   add_expert_exchange(adder, z, cluster);
 
   BlockCost cost = adder.cost;

@@ -138,6 +138,7 @@ void read_stack(const Json& json, const std::string& file, Stack& stack) {
                  {"overlaps_gradients", &stack.overlaps_gradients},
                  {"overlaps_tensor", &stack.overlaps_tensor},
                  {"overlaps_messages", &stack.overlaps_messages},
+                 {"eager_sharding", &stack.eager_sharding},
                  {"sums_in_tree", &stack.sums_in_tree}});
   reader.numbers({{"activation_share", &stack.activation_share},
                   {"gated_share", &stack.gated_share},
@@ -259,6 +260,7 @@ std::map<std::string, std::string> device_keys(const Cluster& cluster, const std
                            {"overlaps_gradients", stack.overlaps_gradients},
                            {"overlaps_tensor", stack.overlaps_tensor},
                            {"overlaps_messages", stack.overlaps_messages},
+                           {"eager_sharding", stack.eager_sharding},
                            {"activation_share", rounded(stack.activation_share)},
                            {"gated_share", rounded(stack.gated_share)},
                            {"gated_traffic", rounded(stack.gated_traffic)},

@@ -58,21 +58,22 @@ Cluster a100() {
                      .memory_bytes = 80 * kGiB,
                      .memory_bandwidth = 2039 * kGiga,
                      .units = 108,
-                     .product_efficiency = 0.82,
-                     .product_half_depth = 103,
-                     .memory_efficiency = 0.625,
-                     .attention_efficiency = 0.5,
-                     .kernel_us = 20,
-                     .step_seconds = 0.0148},
+                     .product_efficiency = 0.81,
+                     .product_half_depth = 134,
+                     .memory_efficiency = 0.715,
+                     .attention_efficiency = 0.32,
+                     .kernel_us = 25,
+                     .step_seconds = 0.0002},
           .devices_per_host = 8,
-          .inside = {.bandwidth = 300 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 20},
-          .between = {.bandwidth = 200 * kGiga, .efficiency = 0.45, .latency_us = 25, .ramp_us = 100},
+          .inside = {.bandwidth = 300 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 5},
+          .between = {.bandwidth = 200 * kGiga, .efficiency = 0.645, .latency_us = 13.5, .ramp_us = 100},
           .stack = {.flash_attention = true,
                     .fused_half_only = true,
                     .fused_update = false,
                     .overlaps_gradients = false,
-                    .overlaps_messages = false},
-          .evidence = published(104, 4.40, 26.3)};
+                    .overlaps_messages = false,
+                    .eager_sharding = true},
+          .evidence = published(104, 3.40, 9.3)};
 }
 
 Cluster h100() {
@@ -82,17 +83,17 @@ Cluster h100() {
                      .memory_bytes = 80 * kGiB,
                      .memory_bandwidth = 3350 * kGiga,
                      .units = 132,
-                     .product_efficiency = 0.698,
-                     .product_half_depth = 545,
-                     .memory_efficiency = 0.3,
-                     .attention_efficiency = 0.205,
-                     .kernel_us = 20,
-                     .step_seconds = 0.02},
+                     .product_efficiency = 0.702,
+                     .product_half_depth = 50,
+                     .memory_efficiency = 0.85,
+                     .attention_efficiency = 0.129,
+                     .kernel_us = 25,
+                     .step_seconds = 0.0071},
           .devices_per_host = 8,
           .inside = {.bandwidth = 450 * kGiga, .efficiency = 0.82, .latency_us = 3.5, .ramp_us = 100, .sum_gain = 1.28},
-          .between = {.bandwidth = 400 * kGiga, .efficiency = 0.7, .latency_us = 11, .ramp_us = 100},
-          .stack = {.flash_attention = true, .overlaps_tensor = true},
-          .evidence = published(33, 3.79, 26.0)};
+          .between = {.bandwidth = 400 * kGiga, .efficiency = 0.63, .latency_us = 11, .ramp_us = 100},
+          .stack = {.flash_attention = true, .overlaps_tensor = true, .eager_sharding = true},
+          .evidence = published(33, 2.47, 8.6)};
 }
 
 Cluster h200() {

@@ -156,4 +156,8 @@ bool uses_flash(const Job& job, const Cluster& cluster) {
   return modern || !cluster.stack.fused_half_only;
 }
 
+bool uses_eager_sharding(const Job& job, const Cluster& cluster) {
+  return cluster.stack.eager_sharding && job.layout.zero == 3 && !job.layout.as_trained;
+}
+
 }  // namespace trireme

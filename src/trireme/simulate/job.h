@@ -50,6 +50,7 @@ struct JobLayout {
   RecomputeKind recompute = RecomputeKind::kNone;
   std::vector<std::pair<int64_t, int64_t>> full_layers = {};  ///< recomputed whole, beside that: first and last
   NumberType compute = NumberType::kBfloat16;
+  bool as_trained = false;  ///< by Trireme's own trainer, not by the software of published trainings
   bool fp8_products = false;
   bool float32_gradients = false;  ///< kept beside those of the compute type, and summed in float32
   double wire_factor = 1;          ///< bytes of a gradient on the wire, of those without compression
@@ -93,5 +94,7 @@ struct Job {
 
 /// Whether attention keeps no matrix: the job's wish, or what the stack does in the job's type.
 bool uses_flash(const Job& job, const Cluster& cluster);
+/// Whether weights are shared by eager PyTorch: [Note: Eager sharding].
+bool uses_eager_sharding(const Job& job, const Cluster& cluster);
 
 }  // namespace trireme
