@@ -96,7 +96,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(Plan, OfOthersIsRefused) {
-  const Config config = gpt(8, 1024, 64, {"--parallel.pp=2"});
+  const Config config = gpt(8, 1024, 64, {"--parallel.pp=2", "--parallel.schedule=1f1b"});
   const Plan plan = make_plan(config, find_cluster("a100-80gb"), 4);
   const auto check = [&](const Config& other, int64_t world) {
     return refusal([&] { check_plan(plan, other, world); });
@@ -244,7 +244,8 @@ TEST(Plan, ImagesAndPerceptronsAreCut) {
     const Partition split = pipeline_split(staged, 4);
     ASSERT_EQ(split.size(), plan.stages.size()) << kind;
     for (size_t i = 0; i < split.size(); ++i) EXPECT_EQ(split[i], plan.stages[i].layers) << kind;
-    EXPECT_DOUBLE_EQ(simulate(job_of(staged), find_cluster("laptop")).step_seconds, plan.predicted.step_seconds);
+    EXPECT_DOUBLE_EQ(simulate(job_of(as_trained(staged, find_cluster("laptop"))), find_cluster("laptop")).step_seconds,
+                     plan.predicted.step_seconds);
   }
 }
 

@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMostSamples = 64;    ///< of a micro-batch
-constexpr int64_t kMostInterleave = 6;  ///< stages a rank
+constexpr int64_t kMostInterleave = 8;  ///< stages a rank
 /// Bounds take stages to be equal and see no part of the communication outside blocks.
 constexpr double kBoundSlack = 0.97, kMemorySlack = 0.9;
 
@@ -60,6 +60,11 @@ class Enumeration {
     return value >= 1 && of % value == 0 ? std::vector<int64_t>{value} : std::vector<int64_t>{};
   }
   int64_t most_stages() const { return base_.model.is_language() ? base_.model.layers : num_layers(config_.model); }
+  /// With embedding and output layer beside the blocks, or each in the place of one.
+  bool cuts_evenly(int64_t num_stages) const {
+    const int64_t layers = base_.model.layers;
+    return base_.model.is_language() && (layers % num_stages == 0 || (layers + 2) % num_stages == 0);
+  }
   bool can_cut(int64_t tp) const {
     // Sums over tensor ranks wait for nobody: between hosts they are lost.
     if (tp > cluster_.devices_per_host && !is_given(config_, "parallel.tp")) return false;
@@ -141,8 +146,7 @@ class Enumeration {
       }
       for (int64_t rounds = 2; rounds <= kMostInterleave; ++rounds) {
         if (given_rounds && rounds != std::max<int64_t>(2, config_.parallel.interleave)) continue;
-        const bool even = base_.model.is_language() && base_.model.layers % (layout.pp * rounds) == 0;
-        if (even && layout.num_micro_batches() % layout.pp == 0) put(kind, rounds);
+        if (cuts_evenly(layout.pp * rounds) && layout.num_micro_batches() % layout.pp == 0) put(kind, rounds);
       }
     }
   }

@@ -40,7 +40,7 @@ struct Found {
 /// How much there is to a layout, for those that are as good as each other.
 int complexity(const JobLayout& l) {
   int sum = 0;
-  sum += l.schedule == ScheduleKind::kZbH1 ? 4 : l.interleave > 1 ? 2 : 0;
+  sum += l.schedule == ScheduleKind::k1F1B ? 0 : l.schedule == ScheduleKind::kInterleaved ? 2 : 4;
   sum += 2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
   return sum + (l.recompute == RecomputeKind::kNone && l.full_layers.empty() ? 0 : 1) + (l.tp > 1 ? 1 : 0) +
          (l.pp > 1 ? 1 : 0);
@@ -187,7 +187,8 @@ class Searcher {
     for (size_t i = 0; i < count; ++i) {
       Candidate candidate = found_[i].candidate;
       JobLayout& l = candidate.job.layout;
-      if (l.pp == 1 || l.interleave > 1 || !l.full_layers.empty()) continue;  // the last are cut as they need it
+      const bool one_a_rank = l.interleave == 1 && l.schedule != ScheduleKind::kZbV;
+      if (l.pp == 1 || !one_a_rank || !l.full_layers.empty()) continue;  // the last are cut as they need it
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
       const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
       for (const BlockCost& block : found_[i].simulation.blocks) {

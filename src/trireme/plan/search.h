@@ -16,7 +16,8 @@ namespace trireme {
 struct PlanOptions {
   double memory_limit_bytes = 0;  ///< of a device; 0: what it has
   std::vector<int> zero = {0, 1, 2, 3};
-  std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1};
+  std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1,
+                                         ScheduleKind::kZbH2, ScheduleKind::kZbV};
   bool uneven = false;       ///< stages of different shapes may win; else they are taken where no others can be
   int64_t num_kinds = 1;     ///< of hosts, each of which has as many whole replicas
   bool compression = false;  ///< gradients may be compressed, which changes the numbers; else it is only mentioned

@@ -14,7 +14,7 @@
 namespace trireme {
 namespace {
 
-/// An update that is not fused starts so many operators for each tensor of a block.
+/// An update that is not fused starts so many operators for each tensor of a block; Trireme's one for all of them.
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
 
 size_t at(int64_t n) { return static_cast<size_t>(n); }
@@ -177,7 +177,8 @@ double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
 
 std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
                                  const std::vector<StageCost>& stages, const Schedule& schedule, bool fused) {
-  const double start = kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate) * cluster.device.kernel_us * 1e-6;
+  const double starts = jobs.front().layout.as_trained ? 1 : kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate);
+  const double start = starts * cluster.device.kernel_us * 1e-6;
   const double bandwidth = cluster.device.memory_bandwidth * cluster.device.update_efficiency;
   std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -344,7 +345,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   }
   // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
   const bool later = uses_flash(job, cluster);
-  costs.update = update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later);
+  costs.update = update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later || layout.as_trained);
   costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
   s.programs = lower_step(job, s.stages, s.schedule, fold);
