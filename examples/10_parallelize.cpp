@@ -47,8 +47,8 @@ int main(int argc, char** argv) {
     torch::optim::AdamW optimizer(model->parameters(), 2e-3);
 
     auto training = trireme::parallelize(
-        world.comm(), model, [](const auto& output, const auto& target) { return torch::mse_loss(output, target); },
-        optimizer, {.plan = argc > 1 ? argv[1] : "auto", .write_plan = argc > 2 ? argv[2] : ""});
+        world, model, [](const auto& output, const auto& target) { return torch::mse_loss(output, target); }, optimizer,
+        {.plan = argc > 1 ? argv[1] : "auto", .write_plan = argc > 2 ? argv[2] : ""});
 
     double loss = 1;
     for (int step = 0; step <= 150; ++step) {

@@ -180,10 +180,13 @@ class Recorder {
   }
 
   [[noreturn]] void refuse(const std::string& name) const {
-    const std::string near = graph.near(graph.num_calls());
+    const std::string near = graph.near(graph.num_calls());  // a parameter: its module is what lies before its name
+    const size_t dot = near.rfind('.');
+    const std::string module =
+        dot == std::string::npos ? "" : fmt::format("in or behind the module {}, ", near.substr(0, dot));
     throw Error(fmt::format("{} reads the values of a tensor{}, so what the module computes depends on its data, and "
                             "cannot be captured",
-                            name, near.empty() ? "" : fmt::format(", behind the use of {}", near)),
+                            name, near.empty() ? "" : fmt::format(", {}behind the use of {}", module, near)),
                 "let forward() compute the same operators for all data (torch::where instead of if), or parallelize "
                 "the parts around it");
   }

@@ -122,6 +122,16 @@ TEST(Capture, RefusesWhatDependsOnData) {
   };
   EXPECT_NE(message(branch).find("behind the use of bias"), std::string::npos) << message(branch);
   EXPECT_NE(message([&](const auto& in) { return linear(in).nonzero(); }).find("aten::nonzero"), std::string::npos);
+  torch::nn::Sequential layers(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+  try {
+    capture(*layers, {x}, [&](const auto& in) {
+      const auto y = layers->forward(in[0]);
+      return y.max().template item<float>() > 1 ? y : -y;
+    });
+    ADD_FAILURE() << "captured";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("in or behind the module 1,"), std::string::npos) << error.what();
+  }
   EXPECT_NE(message([&](const auto&) { return torch::ones({2}); }).find("neither its inputs nor"), std::string::npos);
   EXPECT_EQ(message([&](const auto& in) { return linear(in); }), "captured");
   EXPECT_FALSE(is_mesh_tensor(linear->weight));

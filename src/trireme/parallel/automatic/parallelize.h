@@ -1,8 +1,8 @@
 // Trains any module on all ranks, laid out by the planner: one line, as Alpa has it.
 //
-//   auto training = parallelize(world.comm(), model, loss, optimizer);      // {.plan = "auto"}
-//   for (…) double value = training->step(x, y);                            // the whole batch, the same on all ranks
-//   training->gather();                                                     // the module is whole again on every rank
+//   auto training = parallelize(world, model, loss, optimizer);      // {.plan = "auto"}; world.comm() does as well
+//   for (…) double value = training->step(x, y);                     // the whole batch, the same on all ranks
+//   training->gather();                                              // the module is whole again on every rank
 //
 // The first step() captures module and loss, plans for the sizes that it sees, and lays the parameters out: operators
 // cut over a mesh of all ranks, exactly as planned, or a pipeline of stages that are a mesh each. The numbers are those
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/communicator.h"
+#include "trireme/comm/world.h"
 #include "trireme/plan/graph_plan_file.h"
 
 namespace trireme {
@@ -90,6 +90,13 @@ std::unique_ptr<Parallelized> parallelize(Communicator& comm, Model model, Paral
   return std::make_unique<Parallelized>(
       comm, std::move(module), [model](const torch::Tensor& x) mutable { return model->forward(x); }, std::move(loss),
       optimizer, std::move(options));
+}
+
+/// Over all ranks of a world, which must outlive it.
+template <typename Model>
+std::unique_ptr<Parallelized> parallelize(World& world, Model model, Parallelized::Loss loss,
+                                          torch::optim::Optimizer& optimizer, ParallelizeOptions options = {}) {
+  return parallelize(world.comm(), std::move(model), std::move(loss), optimizer, std::move(options));
 }
 
 }  // namespace trireme
