@@ -94,6 +94,12 @@ DataOptions data_options(const World& world, const Config& config) {
   return options;
 }
 
+/// The most that the fullest worker ever held, or its GPU.
+int64_t memory_of_worker(const RunResult& result) {
+  const auto on_card = static_cast<int64_t>(result.device_memory_bytes);
+  return on_card > 0 ? on_card : result.peak_memory_bytes;
+}
+
 class Run {
  public:
   Run(World& world, const Config& config, const RunOptions& options)
@@ -453,10 +459,8 @@ class Run {
 
   void write_report_page() {
     if (!log_) return;
-    const auto on_card = static_cast<int64_t>(result_.device_memory_bytes);
-    EventValues values = {{"workers", world_.size()},
-                          {"step_ms", result_.step_ms},
-                          {"memory_bytes", on_card > 0 ? on_card : result_.peak_memory_bytes}};
+    EventValues values = {
+        {"workers", world_.size()}, {"step_ms", result_.step_ms}, {"memory_bytes", memory_of_worker(result_)}};
     if (result_.stopped) {
       values.insert(values.begin(), {"reason", fmt::format("signal {}", asked_to_stop.load())});
     } else {
@@ -487,6 +491,9 @@ class Run {
                        {"layout", result_.layout},
                        {"precision", config_.precision.compute},
                        {"optimizer", fmt::format("{}, lr {}", config_.optimizer.kind, config_.optimizer.lr)}};
+    if (options_.predicted.ms > 0 && result_.step_ms > 0) {
+      report.settings.emplace_back("predicted", predicted_text(options_.predicted, result_));
+    }
     add_events(report, read_events(paths_.events()));
     write_report(paths_.report(), report);
   }
@@ -514,6 +521,16 @@ class Run {
 };
 
 }  // namespace
+
+std::string predicted_text(const PredictedStep& predicted, const RunResult& measured) {
+  const auto off = [](double said, double is) { return 100 * (said / is - 1); };
+  std::string text = fmt::format("{:.1f} ms a step ({:+.1f} %)", predicted.ms, off(predicted.ms, measured.step_ms));
+  if (const auto held = static_cast<double>(memory_of_worker(measured)); held > 0 && predicted.memory_bytes > 0) {
+    text += fmt::format(", {} a worker ({:+.1f} %)", format_bytes(static_cast<uint64_t>(predicted.memory_bytes)),
+                        off(predicted.memory_bytes, held));
+  }
+  return text;
+}
 
 RunResult run_training(World& world, const Config& config, const RunOptions& options) {
   return Run(world, config, options).run();

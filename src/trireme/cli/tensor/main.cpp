@@ -35,6 +35,7 @@ struct Options {
   std::string record;
   int64_t profile = 0;
   int64_t stop_after = 0;
+  PredictedStep predicted;
 };
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.3f}", loss) : "not finite"; }
@@ -64,7 +65,7 @@ void print_next(const RunResult& result, const Config& config) {
   fmt::print("Try next:  {}\n", join(next, "      "));
 }
 
-void print_words(const RunResult& result, const Config& config) {
+void print_words(const RunResult& result, const Config& config, const PredictedStep& predicted) {
   if (result.nothing_to_do) {
     fmt::print("Nothing left to do: step {} of {} is done. To go on: --train.steps={}\n", result.steps,
                config.train.steps, 2 * std::max(result.steps, config.train.steps));
@@ -93,6 +94,7 @@ void print_words(const RunResult& result, const Config& config) {
     fmt::print(" · {}\n", format_duration(result.seconds));
   }
   fmt::print("  speed       {}, {:.1f} ms a step\n", format_rate(result.units_per_second, result.unit), result.step_ms);
+  if (predicted.ms > 0 && result.step_ms > 0) fmt::print("  predicted   {}\n", predicted_text(predicted, result));
   if (config.observe.report) {
     fmt::print("  report      {}   (a page for a browser)\n", (result.run_dir / "report.html").string());
   }
@@ -100,7 +102,7 @@ void print_words(const RunResult& result, const Config& config) {
   print_next(result, config);
 }
 
-void print_json(const RunResult& result, const Config& config, const World& world) {
+void print_json(const RunResult& result, const Config& config, const World& world, const PredictedStep& predicted) {
   const StateParts& state = result.state;
   nlohmann::ordered_json parts;
   for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
@@ -137,6 +139,10 @@ void print_json(const RunResult& result, const Config& config, const World& worl
                                  {"sent_bytes_per_step", result.sent_bytes_per_step},
                                  {"gathered_bytes_per_step", result.gathered_bytes_per_step},
                                  {"run_dir", result.run_dir.string()}};
+  if (predicted.ms > 0) {
+    json["predicted_step_ms"] = predicted.ms;
+    json["predicted_memory_bytes"] = predicted.memory_bytes;
+  }
   for (const KernelTime& kernel : result.kernels) {
     json["kernels"].push_back({{"name", kernel.name}, {"us", kernel.us}, {"count", kernel.count}});
   }
@@ -156,10 +162,11 @@ int train(Options& options, const CLI::App& command) {
   run.profiled_steps = options.profile;
   run.record = options.record;
   run.stop_after = options.stop_after;
+  run.predicted = options.predicted;
   const RunResult result = run_training(world, config, run);
   const bool speaks = world.rank() == 0 && options.record.empty();
-  if (speaks && (options.json || options.bench)) print_json(result, config, world);
-  if (speaks && run.speaks) print_words(result, config);
+  if (speaks && (options.json || options.bench)) print_json(result, config, world, run.predicted);
+  if (speaks && run.speaks) print_words(result, config, run.predicted);
   world.leave();
   return result.reached_target || options.bench ? 0 : kMissedTarget;
 }
@@ -200,6 +207,8 @@ int run(int argc, char** argv) {
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
   command->add_option("--profile", options.profile, "on a GPU: steps after the last whose kernels are timed");
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
+  command->add_option("--predicted-ms", options.predicted.ms, "that a step takes, by the plan that is trained");
+  command->add_option("--predicted-bytes", options.predicted.memory_bytes, "that a worker holds, by that plan");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
   command->callback([&] { exit_code = train(options, *command); });
   add_bench_comm_gpu(app, exit_code);
