@@ -41,7 +41,7 @@ Cluster cluster_of(const ClusterFile& file, const nlohmann::json& probed, Device
   }
   cluster.num_hosts = 1;
   cluster.stack.fused_half_only = false;
-  cluster.stack.eager_sharding = false;
+  cluster.stack.eager_traffic = cluster.stack.gated_traffic = 1;
   cluster.stack.sums_in_tree = true;
   if (probe.on_gpu) {  // as models/cuda computes the loss
     cluster.stack.logit_bytes = 2;

@@ -12,10 +12,8 @@ double real(int64_t n) { return static_cast<double>(n); }
 
 // [Note: Eager sharding]
 // Published trainings with ZeRO-3 ran PyTorch's FSDP, others Megatron or llm.c. FSDP's sums over tensor ranks are not
-// hidden, and its GPTs were eager under autocast: a residual stream in float32 (twice the bytes), each operator by
-// itself (twice the passes). Llamas were compiled. Attention is a kernel of its own there; elsewhere what is around it
-// counts with it.
-constexpr double kEagerTraffic = 4, kEagerAttention = 0.7;
+// hidden, and its GPTs were eager under autocast, with a residual stream in float32 and each operator by itself: more
+// bytes than fused operators move. Its Llamas were compiled.
 
 /// The sizes of a transformer block on one rank.
 struct Sizes {
@@ -47,7 +45,8 @@ class Adder {
         type_(job.layout.compute),
         product_type_(fp8 ? NumberType::kFp8 : type_),
         fp8_(fp8),
-        eager_(job.model.kind == ShapeKind::kGpt && uses_eager_sharding(job, cluster)) {}
+        traffic_(job.model.kind == ShapeKind::kGpt && uses_eager_sharding(job, cluster) ? cluster.stack.eager_traffic
+                                                                                        : 1) {}
 
   /// A layer with weights: [m, k] x [k, n].
   void linear(double m, double n, double k, double count = 1) {
@@ -63,10 +62,9 @@ class Adder {
   }
   void product_forward(const Product& product) { cost.forward += product_seconds(product, device_, type_); }
   void product_backward(const Product& product) { cost.backward_input += product_seconds(product, device_, type_); }
-  void memory_forward(double bytes) { cost.forward += memory_seconds(moved(bytes), device_); }
-  void memory_backward(double bytes) { cost.backward_input += memory_seconds(moved(bytes), device_); }
+  void memory_forward(double bytes) { cost.forward += memory_seconds(traffic_ * bytes, device_); }
+  void memory_backward(double bytes) { cost.backward_input += memory_seconds(traffic_ * bytes, device_); }
   void attention(double flops) {
-    if (eager_) flops *= kEagerAttention;
     cost.forward += attention_seconds(flops, device_, type_);
     cost.backward_input += attention_seconds(2.5 * flops, device_, type_);  // five products, where forward has two
   }
@@ -75,11 +73,10 @@ class Adder {
   double products = 0;  ///< of cost.forward
 
  private:
-  double moved(double bytes) const { return eager_ ? kEagerTraffic * bytes : bytes; }
-
   const Device device_;
   const NumberType type_, product_type_;
-  const bool fp8_, eager_;
+  const bool fp8_;
+  const double traffic_;  ///< of the bytes that fused operators move
 };
 
 /// Attention between the products around it. Returns the forward seconds.
@@ -217,8 +214,8 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
     cost.activation_bytes /= share;  // the input alone, which every software keeps
     cost.working_bytes = activation_bytes(kept, flash) * share;
   } else if (job.layout.recompute == RecomputeKind::kSelective) {
-    // With the matrix in memory, attention alone. Fused stacks for Llama keep every second product instead.
-    cost.backward_input += flash && llama ? (computing - attention) / 2 : attention;
+    // With the matrix in memory, attention alone. Fused stacks for Llama keep attention and every second product.
+    cost.backward_input += flash && llama ? computing - attention - adder.products / 2 : attention;
     cost.repeated_flops = flash && llama ? products / 2 : attention_flops;
   }
   return cost;

@@ -62,7 +62,7 @@ struct Stack {
   bool overlaps_gradients = true;  ///< sums over replicas run during the backward pass
   bool overlaps_tensor = false;    ///< sums over tensor ranks run beside the products, with sequence parallelism
   bool overlaps_messages = true;   ///< a stage computes while its output is under way
-  bool eager_sharding = false;     ///< published trainings with ZeRO-3 ran another software: [Note: Eager sharding]
+  double eager_traffic = 1;        ///< above 1: published trainings with ZeRO-3 ran FSDP: [Note: Eager sharding]
   double activation_share = 1;     ///< of the activations that the formulas count, what it keeps
   double gated_share = 0;          ///< the same of blocks with gates and rotary positions (Llama); 0: as the others
   double gated_traffic = 1;        ///< of the bytes that gates and rotary positions move by the formulas

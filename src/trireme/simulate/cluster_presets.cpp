@@ -58,22 +58,22 @@ Cluster a100() {
                      .memory_bytes = 80 * kGiB,
                      .memory_bandwidth = 2039 * kGiga,
                      .units = 108,
-                     .product_efficiency = 0.81,
-                     .product_half_depth = 134,
-                     .memory_efficiency = 0.715,
-                     .attention_efficiency = 0.32,
+                     .product_efficiency = 0.812,
+                     .product_half_depth = 235,
+                     .memory_efficiency = 0.84,
+                     .attention_efficiency = 0.385,
                      .kernel_us = 25,
-                     .step_seconds = 0.0002},
+                     .step_seconds = 0.0065},
           .devices_per_host = 8,
           .inside = {.bandwidth = 300 * kGiga, .efficiency = 1, .latency_us = 3, .ramp_us = 5},
-          .between = {.bandwidth = 200 * kGiga, .efficiency = 0.645, .latency_us = 13.5, .ramp_us = 100},
+          .between = {.bandwidth = 200 * kGiga, .efficiency = 0.63, .latency_us = 6, .ramp_us = 100},
           .stack = {.flash_attention = true,
                     .fused_half_only = true,
                     .fused_update = false,
                     .overlaps_gradients = false,
                     .overlaps_messages = false,
-                    .eager_sharding = true},
-          .evidence = published(104, 3.40, 9.3)};
+                    .eager_traffic = 4},
+          .evidence = published(104, 3.18, 9.4)};
 }
 
 Cluster h100() {
@@ -83,17 +83,17 @@ Cluster h100() {
                      .memory_bytes = 80 * kGiB,
                      .memory_bandwidth = 3350 * kGiga,
                      .units = 132,
-                     .product_efficiency = 0.702,
-                     .product_half_depth = 50,
+                     .product_efficiency = 0.696,
+                     .product_half_depth = 300,
                      .memory_efficiency = 0.85,
-                     .attention_efficiency = 0.129,
+                     .attention_efficiency = 0.184,
                      .kernel_us = 25,
-                     .step_seconds = 0.0071},
+                     .step_seconds = 0.02},
           .devices_per_host = 8,
           .inside = {.bandwidth = 450 * kGiga, .efficiency = 0.82, .latency_us = 3.5, .ramp_us = 100, .sum_gain = 1.28},
-          .between = {.bandwidth = 400 * kGiga, .efficiency = 0.63, .latency_us = 11, .ramp_us = 100},
-          .stack = {.flash_attention = true, .overlaps_tensor = true, .eager_sharding = true},
-          .evidence = published(33, 2.47, 8.6)};
+          .between = {.bandwidth = 400 * kGiga, .efficiency = 0.7, .latency_us = 11, .ramp_us = 100},
+          .stack = {.flash_attention = true, .overlaps_tensor = true, .eager_traffic = 3, .gated_traffic = 4.15},
+          .evidence = published(33, 2.64, 8.4)};
 }
 
 Cluster h200() {

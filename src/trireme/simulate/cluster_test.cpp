@@ -40,7 +40,7 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
     "inside": {"gb_s": 12, "efficiency": 0.125, "latency_us": 13, "ramp_us": 14, "sum_gain": 15, "switched": false},
     "between": {"gb_s": 16, "efficiency": 0.375, "latency_us": 17, "ramp_us": 18, "sum_gain": 19, "switched": false},
     "stack": {"flash_attention": true, "fused_half_only": true, "fused_update": false, "overlaps_gradients": false,
-              "overlaps_tensor": true, "overlaps_messages": false, "eager_sharding": true, "activation_share": 21, "logit_bytes": 22,
+              "overlaps_tensor": true, "overlaps_messages": false, "eager_traffic": 36, "activation_share": 21, "logit_bytes": 22,
               "loss_gb": 23, "parameter_bytes": 24, "fixed_gb": 25, "accumulation_bytes": 27,
               "tensor_us": 28, "sums_in_tree": true, "loss_traffic": 29,
               "embedding_bytes": 30, "tensor_bytes": 32, "tensor_rank_gb": 33, "gated_share": 34, "gated_traffic": 35},
@@ -56,7 +56,7 @@ TEST(Cluster, EveryKeyOfAFileIsRead) {
       .sharing_cost = 0.125,
       .inside = {12e9, 0.125, 13, 14, 15, false},
       .between = {16e9, 0.375, 17, 18, 19, false},
-      .stack = {true, true, false, false, true, false, true, 21, 34, 35, 22,
+      .stack = {true, true, false, false, true, false, 36,   21, 34, 35, 22,
                 23e9, 30,   32,    24,    25e9, 33e9,  true, 29, 27, 28},
       .evidence = {31, 0.25, 0.5, false}};
   EXPECT_EQ(mine, expected);

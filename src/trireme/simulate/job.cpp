@@ -157,7 +157,7 @@ bool uses_flash(const Job& job, const Cluster& cluster) {
 }
 
 bool uses_eager_sharding(const Job& job, const Cluster& cluster) {
-  return cluster.stack.eager_sharding && job.layout.zero == 3 && !job.layout.as_trained;
+  return cluster.stack.eager_traffic > 1 && job.layout.zero == 3 && !job.layout.as_trained;
 }
 
 }  // namespace trireme

@@ -94,7 +94,7 @@ struct Job {
 
 /// Whether attention keeps no matrix: the job's wish, or what the stack does in the job's type.
 bool uses_flash(const Job& job, const Cluster& cluster);
-/// Whether weights are shared by eager PyTorch: [Note: Eager sharding].
+/// Whether weights are shared by PyTorch's FSDP: [Note: Eager sharding].
 bool uses_eager_sharding(const Job& job, const Cluster& cluster);
 
 }  // namespace trireme

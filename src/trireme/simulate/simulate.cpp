@@ -345,7 +345,8 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   }
   // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
   const bool later = uses_flash(job, cluster);
-  costs.update = update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later || layout.as_trained);
+  costs.update =
+      update_times(jobs, cluster, s.stages, s.schedule, cluster.stack.fused_update || later || layout.as_trained);
   costs.overlap = layout.overlap.value_or(cluster.stack.overlaps_gradients || later);
   costs.overlap_messages = cluster.stack.overlaps_messages || later;
   s.programs = lower_step(job, s.stages, s.schedule, fold);
