@@ -283,6 +283,180 @@ class Files(unittest.TestCase):
         self.assertNotIn("b45309", dot.read_text())
 
 
+class Edited(unittest.TestCase):
+    """Plans that somebody has changed, and what is given beside them."""
+
+    CHECK = ["plan", *MODEL, *BATCH, "--check"]
+    LAPTOP = ["--model", "default", "--cluster", "laptop", "--gpus", 2]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.file = Path(self.folder.name, "plan.json")
+
+    def plan(self, *arguments):
+        trireme("plan", *arguments, "--out", self.file)
+        return json.loads(self.file.read_text())
+
+    def write(self, plan):
+        self.file.write_text(json.dumps(plan))
+
+    def train(self, *words, code=0):
+        """What `trireme train` says before it starts."""
+        done = subprocess.run([TRIREME, "train", "--show-config", "--parallel.plan", self.file, "--nproc", "2",
+                               *map(str, words)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, code, done)
+        return done.stderr
+
+    def test_placements_that_the_trainer_does_not_execute(self):
+        plan = self.plan(*self.LAPTOP, "--parallel.dp", 2)
+        plan["stages"][0]["placements"]["embedding.token.weight"] = "[shard(0), replicate]"
+        self.write(plan)
+        for text in (trireme("plan", "--model", "default", "--check", self.file, code=2), self.train(code=2),
+                     trireme("simulate", "--parallel.plan", self.file, code=2)):
+            self.assertIn("stage 0 of the plan has a placement of embedding.token.weight, [shard(0), replicate], and "
+                          "with dp 2 and tp 1 the trainer has it as [replicate, replicate]", text)
+            self.assertIn("--parallel.tp", text)
+        plan = self.plan(*MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 2, "--parallel.pp", 2)
+        for stage in plan["stages"]:
+            for weight, where in stage["placements"].items():
+                self.assertIn("[replicate, ", where)
+                stage["placements"][weight] = "[shard(0), shard(1)]"
+        self.write(plan)
+        self.assertIn("[shard(0), shard(1)], and with dp 1 and tp 2", trireme(*self.CHECK, self.file, code=2))
+        for stage in plan["stages"]:
+            stage["placements"] = {}
+        self.write(plan)
+        self.assertIn("is a plan for this model", trireme(*self.CHECK, self.file))
+
+    def test_placements_of_every_model(self):
+        gpt = "--model.kind gpt2 --model.layers 4 --model.hidden 256 --model.heads 4 --model.seq 64".split()
+        llama = ("--model.kind llama --model.layers 2 --model.hidden 256 --model.heads 8 --model.kv_heads 2 "
+                 "--model.ffn 704 --model.seq 64").split()
+        mlp = "--model.kind mlp --model.layers 5 --model.hidden 512".split()
+        for model in ([*gpt, "--model.vocab", 50257], [*gpt, "--model.tied", "true"], llama, mlp,
+                      ["--model.kind", "resnet"]):
+            for layout in (["--gpus", 4], ["--gpus", 4, "--parallel.tp", 2]):
+                with self.subTest(model=model, layout=layout):
+                    words = [*model, "--train.global_batch", 16]
+                    done = subprocess.run([TRIREME, "plan", *map(str, [*words, *V100, *layout, "--out", self.file])],
+                                          capture_output=True, text=True)
+                    if done.returncode == 2 and "resnet" in model:
+                        continue  # which is not cut
+                    self.assertEqual(done.returncode, 0, done)
+                    self.assertIn("is a plan for this model", trireme("plan", *words, "--check", self.file))
+
+    def test_memory(self):
+        plan = self.plan(*MODEL, *BATCH, *V100, "--gpus", 8)
+        said = json.loads(trireme(*self.CHECK, self.file, "--json"))
+        self.assertTrue(said["fits"])
+        self.assertAlmostEqual(said["memory_bytes_per_gpu"] / plan["predicted"]["memory_bytes_per_gpu"], 1)
+        self.assertAlmostEqual(said["step_seconds"] / plan["predicted"]["step_seconds"], 1)
+        self.assertIn("of 17.2 GB a device", trireme(*self.CHECK, self.file))
+        text = trireme(*self.CHECK, self.file, "--memory-limit", "4GB", code=2)
+        self.assertRegex(text, r"does not fit: in float16 it needs [\d.]+ GB a device, [\d.]+ GB more than the 4.0 GB of "
+                               r"--memory-limit")
+        self.assertIn("leaves nothing", trireme(*self.CHECK, self.file, "--memory-limit", "0GB", code=2))
+        plan["keys"].update({"parallel.zero": 0, "train.micro_batch": 32, "train.recompute": "none"})
+        self.write(plan)
+        result = subprocess.run([TRIREME, *map(str, [*self.CHECK, self.file, "--json"])], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 2, result)
+        said = json.loads(result.stdout)
+        self.assertEqual((said["fits_this_model"], said["fits"], said["trains"]), (True, False, False))
+        self.assertGreater(said["memory_bytes_per_gpu"], said["memory_limit_bytes"])
+        self.assertIn("more than the 17.2 GB of V100", said["why_not"])
+        self.assertIn("plan anew", result.stderr)
+
+    def test_a_cluster_file_that_is_elsewhere(self):
+        cluster = Path(self.folder.name, "mine.json")
+        cluster.write_text(json.dumps({"preset": "v100-16gb"}))
+        self.plan(*MODEL, *BATCH, "--cluster", cluster, "--gpus", 8)
+        play = ["simulate", "--parallel.plan", self.file, "--precision.compute", "fp16", "--json"]
+        self.assertEqual(json.loads(trireme(*play))["cluster"], str(cluster))
+        self.assertTrue(json.loads(trireme(*self.CHECK, self.file, "--json"))["fits"])
+        cluster.unlink()
+        said = json.loads(trireme(*self.CHECK, self.file, "--json"))
+        self.assertEqual((said["fits_this_model"], said["fits"], said["memory_bytes_per_gpu"]), (True, None, None))
+        self.assertIn("memory is not checked", trireme(*self.CHECK, self.file))
+        for text in (trireme(*play, code=2), trireme(*self.CHECK, self.file, "--memory-limit", "4GB", code=2)):
+            self.assertIn("mine.json, which is neither known nor a file here", text)
+            self.assertIn("give --cluster", text)
+
+    def test_given_keys_that_the_plan_contradicts(self):
+        plan = self.plan(*self.LAPTOP, "--parallel.dp", 2, "--train.micro_batch", 8)
+        for given, here, there in (("parallel.tp", 2, 1), ("train.micro_batch", 4, 8), ("parallel.zero", 2, None)):
+            there = plan["keys"][given] if there is None else there
+            words = [f"--{given}", here]
+            for text in (self.train(*words, code=2),
+                         trireme("plan", "--model", "default", "--check", self.file, *words, code=2),
+                         trireme("simulate", "--parallel.plan", self.file, *words, code=2)):
+                self.assertIn(f"{given} = {here} is given, but {self.file} is a plan with {there}", text)
+        toml = Path(self.folder.name, "my.toml")
+        toml.write_text("[parallel]\ntp = 2\n")
+        self.assertIn("parallel.tp = 2 is given", self.train(toml, "--model", "default", code=2))
+        for words in ([], ["--parallel.dp", -1], ["--parallel.dp", 2], ["--train.micro_batch", 8]):
+            self.assertIn("dp 2", self.train(*words))
+            trireme("plan", "--model", "default", "--check", self.file, *words)
+
+    def test_what_was_edited_is_predicted_anew(self):
+        plan = self.plan(*self.LAPTOP, "--parallel.dp", 2, "--train.micro_batch", 8)
+        before = self.train()
+        plan["keys"]["train.micro_batch"] = 1
+        after = set()
+        for stale in (1234.5, 77.7):
+            plan["predicted"]["step_seconds"] = stale
+            self.write(plan)
+            after.add(self.train())
+        self.assertEqual(len(after), 1, after)  # whatever the file says
+        self.assertIn("micro-batches of 1 · predicted ", *after)
+        self.assertNotEqual(before.split("predicted ")[1], after.pop().split("predicted ")[1])
+        said = json.loads(trireme("plan", "--model", "default", "--check", self.file, "--json"))
+        played = json.loads(trireme("simulate", "--parallel.plan", self.file, "--json"))
+        self.assertLess(said["step_seconds"], 1000)
+        for field in ("step_seconds", "memory_bytes_per_gpu", "memory_limit_bytes", "fits"):
+            self.assertEqual(said[field], played[field])
+
+    def test_simulate_takes_the_cluster_of_the_plan(self):
+        plan = self.plan(*self.LAPTOP)
+        played = json.loads(trireme("simulate", "--parallel.plan", self.file, "--json"))
+        self.assertEqual(played["cluster"], "laptop")
+        self.assertAlmostEqual(played["step_seconds"] / plan["predicted"]["step_seconds"], 1)
+        other = json.loads(trireme("simulate", "--parallel.plan", self.file, "--cluster", "h100-80gb", "--json"))
+        self.assertEqual(other["cluster"], "h100-80gb")
+        plan["cluster"] = "my-name"
+        self.write(plan)
+        self.assertIn("for the cluster my-name, which is neither known nor a file here",
+                      trireme("simulate", "--parallel.plan", self.file, code=2))
+        self.assertIn("not predicted: the plan is for the cluster my-name", self.train())
+
+    def test_files_that_cannot_be_read(self):
+        lost = Path(self.folder.name, "lost.json")
+        for command in (["plan", "--check", lost], ["simulate", "--parallel.plan", lost],
+                        ["train", "--show-config", "--parallel.plan", lost]):
+            text = trireme(*command, code=2)
+            self.assertIn(str(lost), text)
+            self.assertIn("trireme plan --out", text)
+        self.file.write_text('{\n  "format": "trireme plan 1"\n  "world_size": 2\n}\n')
+        where = "line 3, column 3: a ',' or a '}' is expected"
+        for command in (["plan", "--check", self.file], ["simulate", "--cluster", self.file]):
+            text = trireme(*command, code=2)
+            self.assertIn(where, text)
+            self.assertIn(str(self.file), text)
+            self.assertNotIn("json.exception", text)
+
+    def test_compression_that_the_trainer_refuses(self):
+        why = "the trainer does not compress gradients with precision.compute = \"float16\""
+        asked = ["plan", *MODEL, *BATCH, *V100, "--gpus", 8]
+        self.assertIn("compression is not considered: " + why, trireme(*asked, "--compress"))
+        self.assertIn(why, planned(*asked[1:], "--compress")["note"])
+        self.assertNotIn(why, trireme(*asked))
+        played = ["simulate", *MODEL, *BATCH, *V100, "--gpus", 8]
+        self.assertIn("note: " + why, trireme(*played, "--compression.method", "powersgd"))
+        self.assertIsNone(json.loads(trireme(*played, "--json"))["note"])
+        other = [*played, "--compression.method", "powersgd", "--precision.compute", "fp32", "--json"]
+        self.assertIsNone(json.loads(trireme(*other))["note"])
+
+
 @unittest.skipUnless(os.path.exists(os.path.join(BIN, "trireme-tensor")), "built without libtorch")
 class InTraining(unittest.TestCase):
     TINY = ["--model", "gpt2-tiny", "--model.layers=2", "--model.hidden=32", "--model.heads=4", "--model.seq=16",

@@ -108,7 +108,7 @@ TEST(Plan, OfOthersIsRefused) {
   const std::string text = plan_to_json(plan);
   const auto read = [&](const std::string& changed) { return refusal([&] { plan_from_json(changed, "my.json"); }); };
   EXPECT_EQ(read(text), "nothing");
-  EXPECT_NE(read("{").find("my.json is no plan: it is no JSON"), std::string::npos);
+  EXPECT_NE(read("{").find("my.json is no plan: it is no JSON: line 1, column 2"), std::string::npos);
   EXPECT_NE(read(replaced(text, "\"parallel.tp\"", "\"parallel.tq\"")).find("no \"keys → parallel.tp\""),
             std::string::npos);
   EXPECT_NE(read(replaced(text, "\"cluster\":", "\"world\": 3, \"cluster\":")).find("\"world\" is unknown"),

@@ -8,8 +8,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
+#include "trireme/cli/memory_limit.h"
 #include "trireme/cli/plan_check.h"
 #include "trireme/cli/plan_report.h"
 #include "trireme/cli/simulate_job.h"
@@ -29,30 +29,17 @@ struct PlanFlags {
   bool json = false, uneven = false, compression = false;
 };
 
-/// What a plan may take of a device; 0: all that it has. A limit is for less than that.
-double memory_limit(const PlanFlags& flags, const std::vector<Cluster>& kinds) {
-  if (flags.memory_limit.empty()) return 0;
-  const auto limit = static_cast<double>(parse_bytes(flags.memory_limit));
-  if (limit <= 0) {
-    throw UsageError(fmt::format("--memory-limit {} leaves nothing to plan with", flags.memory_limit),
-                     "give what a plan may take of a device, 60GB for example; leave it out for all that it has");
-  }
-  for (const Cluster& kind : kinds) {
-    if (limit <= kind.device.memory_bytes) continue;
-    throw UsageError(fmt::format("--memory-limit {} is more than the {:.1f} GB of a device of {}", flags.memory_limit,
-                                 kind.device.memory_bytes / 1e9, kind.name),
-                     "give less, leave it out for all that it has, or describe a larger device in a cluster file");
-  }
-  return limit;
+std::optional<bool> flash_of(const PlanFlags& flags) {
+  return flags.attention == "auto" ? std::nullopt : std::optional(flags.attention == "flash");
 }
 
 PlanOptions options_of(const PlanFlags& flags, const std::vector<Cluster>& kinds) {
   PlanOptions options;
-  options.memory_limit_bytes = memory_limit(flags, kinds);
+  options.memory_limit_bytes = memory_limit(flags.memory_limit, kinds);
   options.uneven = flags.uneven;
   options.num_finalists = flags.tries;
   options.compression = flags.compression;
-  if (flags.attention != "auto") options.flash = flags.attention == "flash";
+  options.flash = flash_of(flags);
   return options;
 }
 
@@ -106,7 +93,7 @@ int run(PlanFlags flags) {
   const Config config = resolve(flags.config.sources_of_shape());
   if (!flags.check.empty()) {
     const std::optional<std::string> cluster = flags.names_cluster ? std::optional(flags.cluster) : std::nullopt;
-    check_plan_file({flags.check, cluster, flags.gpus, flags.json}, config);
+    check_plan_file({flags.check, cluster, flags.memory_limit, flash_of(flags), flags.gpus, flags.json}, config);
     return 0;
   }
   check_files(flags);
@@ -154,7 +141,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_flag("--compress", flags->compression, "gradients may be compressed, which changes the numbers");
   command
       ->add_option("--check", flags->check,
-                   "reads a plan instead, and says whether it is for this model and can be trained")
+                   "reads a plan instead, and says whether it is for this model, fits and can be trained")
       ->type_name("FILE");
   command->add_option("--try", flags->tries, "trains the best N for some steps on this machine, and takes the fastest")
       ->type_name("N")

@@ -117,6 +117,7 @@ std::string plan_text(const PlanReport& report) {
                         format_duration(report.uneven->step_seconds),
                         change_text(report.uneven->step_seconds, s.step_seconds));
   }
+  if (!report.note.empty()) text += fmt::format("note: {}\n", report.note);
   if (!report.runners_up.empty()) {
     Table others({{"runners-up", Align::kLeft}, "step", "loss", "GB"});
     for (const Alternative& other : report.runners_up) {
@@ -138,7 +139,7 @@ std::string plan_text(const PlanReport& report) {
 }
 
 std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>& trials) {
-  Json json = Json::parse(simulation_json(report.simulation, {}));
+  Json json = Json::parse(simulation_json(report.simulation, {.note = report.note}));
   const Plan& plan = report.plan;
   json["keys"] = keys_json(plan);
   json["stages"] = Json::parse(plan_to_json(plan))["stages"];

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/plan_trials.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/graph_plan.h"
+#include "trireme/plan/plan_check.h"
 
 namespace trireme::cli {
 namespace {
@@ -14,6 +16,23 @@ std::string told_of(const Plan& plan, const std::string& how) {
   return fmt::format("{} for {}: {} · predicted {} a step, {} a worker", how, plan.cluster, plan.layout_text(),
                      format_duration(plan.predicted.step_seconds),
                      format_bytes(static_cast<uint64_t>(plan.predicted.memory_bytes_per_gpu)));
+}
+
+/// With what is predicted of the keys now: the file's own numbers are of those it was made for.
+std::string told_of_file(Plan plan, const Config& planned) {
+  try {
+    plan.predicted = prediction_of(simulate_plan(planned, clusters_of(plan)));
+  } catch (const UsageError& error) {  // a cluster file that is elsewhere, or types that those devices do not have
+    const std::string_view why = error.what();
+    return fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(),
+                       why.substr(0, why.find('\n')));
+  }
+  std::string told = told_of(plan, "planned");
+  if (!plan.predicted.fits) {
+    told += fmt::format(", more than the {} of a device there",
+                        format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
+  }
+  return told;
 }
 
 }  // namespace
@@ -38,8 +57,7 @@ std::vector<std::string> plan_words(const ConfigArguments& arguments, const Conf
   planned.parallel.plan.clear();
   if (config.parallel.plan != "auto" && config.parallel.plan != "try") {
     const Plan plan = read_plan(config.parallel.plan);
-    check_plan(plan, planned, num_workers);
-    told = told_of(plan, "planned");
+    told = told_of_file(plan, check_plan_keys(plan, planned, num_workers, config.parallel.plan));
     return words_of_plan(plan, config);
   }
   PlanOptions options;

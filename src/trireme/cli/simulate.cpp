@@ -37,7 +37,8 @@ std::string wrong_tokens(const std::string& text) {
 }
 
 int compare(const SimulateFlags& flags) {
-  const RunComparison comparison = compare_runs(flags.runs, flags.cluster, flags.write_cluster);
+  const RunComparison comparison =
+      compare_runs(flags.runs, flags.cluster ? *flags.cluster : home_cluster(), flags.write_cluster);
   fmt::print("{}{}", flags.json ? comparison_json(comparison) : comparison_text(comparison), flags.json ? "\n" : "");
   return 0;
 }
@@ -52,9 +53,9 @@ int run(SimulateFlags flags) {
   flags.config.words = translate_words(std::move(flags.config.words), schedule);
   if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
   const Config config = resolve(flags.config.sources_of_shape());
-  const std::vector<Cluster> kinds = find_clusters(flags.cluster);
-  const Simulation simulation = simulate_mix(job_of(config, flags, schedule, kinds), kinds);
-  const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory};
+  const Played played = play(config, flags, schedule);
+  const Simulation& simulation = played.simulation;
+  const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory, .note = played.note};
   if (!flags.svg.empty()) replace_file(flags.svg, simulation_svg(simulation));
   if (!flags.html.empty()) replace_file(flags.html, simulation_html(simulation, options));
   if (!flags.trace.empty()) replace_file(flags.trace, simulation_trace(simulation));
@@ -69,9 +70,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand("simulate", "predicts time and memory of a layout, without the hardware");
   flags->config.add_to(*command);
+  const auto named = std::make_shared<std::string>(kUsualCluster);
   CLI::Option* cluster =
-      command
-          ->add_option("--cluster", flags->cluster, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
+      command->add_option("--cluster", *named, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
           ->type_name("NAME")
           ->capture_default_str();
   command->add_option("--gpus", flags->gpus, "devices (default: the product of the degrees)")
@@ -109,7 +110,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "Clusters: {}; or a file (docs/cost_model.md).\n"
       "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show, and a "
       "CSV\n"
-      "file as trireme schedule check does; parallel.plan a file of trireme plan.\n"
+      "file as trireme schedule check does; parallel.plan a file of trireme plan, played on its own cluster unless "
+      "one\n"
+      "is given.\n"
       "\n"
       "Examples\n"
       "  trireme simulate --model gpt2-124m --cluster h100-80gb --gpus 8 --train.micro_batch 32 "
@@ -120,9 +123,9 @@ void add_simulate(CLI::App& app, int& exit_code) {
       "    --parallel.pp 4 --train.micro_batch 1 --train.global_batch 64 --precision.compute bf16 --memory\n"
       "  trireme simulate --run runs/default-1 --cluster laptop --write-cluster mine.json",
       join(preset_names(), ", ")));
-  command->callback([command, flags, cluster, file, cluster_file, &exit_code] {
+  command->callback([command, flags, cluster, named, file, cluster_file, &exit_code] {
     if (file->count() > 0) flags->write_cluster = *cluster_file;
-    if (!flags->runs.empty() && cluster->count() == 0) flags->cluster = home_cluster();
+    if (cluster->count() > 0) flags->cluster = *named;
     flags->config.take(*command);
     exit_code = run(*flags);
   });

@@ -9,7 +9,7 @@
 #include "trireme/config/value.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
-#include "trireme/plan/plan.h"
+#include "trireme/plan/plan_check.h"
 
 namespace trireme::cli {
 namespace {
@@ -56,39 +56,36 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   return gpus / others;
 }
 
-/// What somebody has given must be what the plan says.
-void check_given(const Plan& plan, const Config& config) {
+/// A plan file says model, batch and layout; types and the rest come from the other keys.
+Config with_plan_file(const Config& config, const SimulateFlags& flags, const Plan& plan) {
+  const std::string& file = config.parallel.plan;
+  if (flags.gpus > 0 && flags.gpus != plan.world_size) {
+    throw UsageError(fmt::format("{} is a plan for {} devices, but --gpus is {}", file, plan.world_size, flags.gpus),
+                     "leave --gpus out, or plan anew: trireme plan");
+  }
+  check_given(plan, config, file);
   Config planned = config;
   apply_plan(plan, planned);
-  bool names_model = false;
-  for (const Key& key : keys()) {
-    const std::string name = key.full_name();
-    if (!is_given(config, name) || name == "parallel.plan") continue;
-    names_model |= key.section == "model";
-    const Value here = get_value(config, key), there = get_value(planned, key);
-    if (here == there || (name == "parallel.dp" && config.parallel.dp == -1)) continue;
-    throw UsageError(fmt::format("{} = {} is given, but {} is a plan with {}", name, format_value(here),
-                                 config.parallel.plan, format_value(there)),
-                     fmt::format("leave out {}, edit the plan, or plan anew: trireme plan", name));
-  }
+  const std::vector<Key>& all = keys();
+  const bool names_model = std::any_of(all.begin(), all.end(), [&](const Key& key) {
+    return key.section == "model" && is_given(config, key.full_name());
+  });
   if (names_model) check_plan(plan, planned, plan.world_size);
+  check_placements(plan);
+  static_cast<ModelConfig&>(planned.model) = plan.model;
+  return planned;
 }
 
-/// A plan file says model, batch and layout; types and the rest come from the other keys.
-Job job_of_plan(const Config& config, const SimulateFlags& flags, const std::vector<Cluster>& kinds) {
-  const Plan plan = read_plan(config.parallel.plan);
-  if (flags.gpus > 0 && flags.gpus != plan.world_size) {
-    throw UsageError(
-        fmt::format("{} is a plan for {} devices, but --gpus is {}", config.parallel.plan, plan.world_size, flags.gpus),
-        "leave --gpus out, or plan anew: trireme plan");
+Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
+  Config known = config;
+  if (!schedule.empty()) {
+    known.parallel.schedule = schedule;
+    known.origins.set("parallel.schedule", "command line");
   }
-  check_given(plan, config);
-  Config planned = as_trained(config, kinds.front());
-  static_cast<ModelConfig&>(planned.model) = plan.model;
-  apply_plan(plan, planned);
-  Job job = trireme::job_of(planned);
-  if (flags.attention != "auto") job.layout.flash = flags.attention == "flash";
-  for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
+  Job job = trireme::job_of(known);
+  job.model.experts = flags.experts;
+  job.model.active_experts = flags.active_experts;
+  job.layout.dp = replicas_of(config, flags.gpus);
   return job;
 }
 
@@ -116,25 +113,25 @@ std::vector<std::string> translate_words(std::vector<std::string> words, std::st
   return kept;
 }
 
-Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule,
-           const std::vector<Cluster>& kinds) {
-  if (config.parallel.plan == "auto" || config.parallel.plan == "try") {
-    throw UsageError(fmt::format("parallel.plan = \"{}\": there is no plan yet", config.parallel.plan),
+Played play(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
+  const std::string& plan_file = config.parallel.plan;
+  if (plan_file == "auto" || plan_file == "try") {
+    throw UsageError(fmt::format("parallel.plan = \"{}\": there is no plan yet", plan_file),
                      "trireme plan finds one; --out keeps it in a file");
   }
-  if (!config.parallel.plan.empty()) return job_of_plan(config, flags, kinds);
-  Config known = config;
-  if (!schedule.empty()) {
-    known.parallel.schedule = schedule;
-    known.origins.set("parallel.schedule", "command line");
+  const std::optional<bool> flash =
+      flags.attention == "auto" ? std::nullopt : std::optional(flags.attention == "flash");
+  if (!plan_file.empty()) {
+    const Plan plan = read_plan(plan_file);
+    const Config planned = with_plan_file(config, flags, plan);
+    const std::vector<Cluster> kinds = flags.cluster ? find_clusters(*flags.cluster) : clusters_of(plan);
+    return {simulate_plan(planned, kinds, flash), why_not_compressed(planned)};
   }
-  Job job = trireme::job_of(known);
-  job.model.experts = flags.experts;
-  job.model.active_experts = flags.active_experts;
-  job.layout.dp = replicas_of(config, flags.gpus);
-  if (flags.attention != "auto") job.layout.flash = flags.attention == "flash";
+  const std::vector<Cluster> kinds = find_clusters(flags.cluster.value_or(kUsualCluster));
+  Job job = job_of(config, flags, schedule);
+  job.layout.flash = flash;
   for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
-  return job;
+  return {simulate_mix(job, kinds), why_not_compressed(config)};
 }
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// From the command line of `trireme simulate` to a job and a cluster: the keys of `train`, and what it alone knows.
+// From the command line of `trireme simulate` to what it plays: the keys of `train`, and what it alone knows.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,12 @@
 
 namespace trireme::cli {
 
+constexpr const char* kUsualCluster = "h100-80gb";
+
 struct SimulateFlags {
   ConfigArguments config;
-  std::string cluster = "h100-80gb";
-  std::string attention = "auto";  ///< auto, flash, unfused
+  std::optional<std::string> cluster;  ///< where one was named
+  std::string attention = "auto";      ///< auto, flash, unfused
   std::string svg, html, trace;
   std::vector<std::string> runs;             ///< folders of runs to compare with
   std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
@@ -27,8 +29,13 @@ struct SimulateFlags {
 /// `schedule` is left alone where none is named.
 std::vector<std::string> translate_words(std::vector<std::string> words, std::string& schedule);
 
-/// Throws UsageError that names the key.
-Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule,
-           const std::vector<Cluster>& kinds);
+struct Played {
+  Simulation simulation;
+  std::string note;  ///< what the trainer would not do of it; empty: nothing
+};
+
+/// The keys, or the plan that they name, on the cluster that is named: the plan's own where none is. Throws UsageError
+/// that names the key.
+Played play(const Config& config, const SimulateFlags& flags, const std::string& schedule);
 
 }  // namespace trireme::cli

@@ -226,6 +226,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
     for (const std::string& way : ways) text += fmt::format("  {}\n", way);
   }
   if (options.memory) text += "\n" + memory_text(s);
+  if (!options.note.empty()) text += fmt::format("\nnote: {}\n", options.note);
   return text + "\n" + how_sure(s.cluster) + "\n";
 }
 
@@ -290,6 +291,7 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
     json["memory_accounting"] = {
         {"bytes_per_parameter", bytes.sum()}, {"ranks", ranks}, {"layers", layers_json(s)}, {"zero", zero_json(s)}};
   }
+  json["note"] = options.note.empty() ? Json(nullptr) : Json(options.note);
   return json.dump(2);
 }
 

@@ -10,6 +10,7 @@ namespace trireme::cli {
 struct SimulateReportOptions {
   double tokens = 0;  ///< of a whole training; 0: not asked
   bool memory = false;
+  std::string note = {};  ///< a sentence to end with; empty: none
 };
 
 /// "how sure: …": how well predictions for the cluster have fared.

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
@@ -161,8 +162,8 @@ ClusterFile ClusterFile::from_json(std::string_view text, const std::string& nam
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("cluster file {} is not JSON: {}", name, error.what()));
+  } catch (const Json::exception&) {
+    throw UsageError(fmt::format("cluster file {} is not JSON: {}", name, json_fault(text)), "mend it there");
   }
   const Reader reader(json, name, "");
   // The version first: the rest may look different in another one.

@@ -154,7 +154,7 @@ class Enumeration {
   void compressions(JobLayout& layout) {
     add(layout, config_.compression.method);
     if (!options_.compression || is_given(config_, "compression.method") || layout.dp == 1) return;
-    if (layout.compute == NumberType::kFloat16) return;  // whose loss is scaled, which compression does not know
+    if (!why_not_compressible(config_).empty()) return;
     for (const char* method : {"bfloat16", "powersgd", "topk"}) {
       if (layout.tp > 1 && std::string_view(method) != "bfloat16") continue;
       set_compression(config_, method, layout);

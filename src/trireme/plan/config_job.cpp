@@ -64,6 +64,16 @@ void set_compression(const Config& config, const std::string& method, JobLayout&
   }
 }
 
+std::string why_not_compressible(const Config& config) {
+  if (number_type(config.precision.compute) != NumberType::kFloat16) return "";
+  return "the trainer does not compress gradients with precision.compute = \"float16\": its loss scale must see what "
+         "overflows; bfloat16 needs none";
+}
+
+std::string why_not_compressed(const Config& config) {
+  return config.compression.method == "none" ? "" : why_not_compressible(config);
+}
+
 Job job_of(const Config& config) {
   Job job;
   job.model = shape_of(config.model);

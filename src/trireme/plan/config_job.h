@@ -23,6 +23,12 @@ Config as_trained(const Config& config, const Cluster& cluster);
 /// nothing.
 void set_compression(const Config& config, const std::string& method, JobLayout& layout);
 
+/// Why the trainer does not compress the gradients of the configuration, where compression.method says so; empty where
+/// it does, or none is named.
+std::string why_not_compressed(const Config& config);
+/// The same where compression may be chosen.
+std::string why_not_compressible(const Config& config);
+
 /// Throws UsageError where the devices have no such products.
 void check_types(const JobLayout& layout, const Cluster& cluster);
 

@@ -39,6 +39,51 @@ std::vector<Placement> gradient_home(std::vector<Placement> made) {
   return made;
 }
 
+/// How the trainer lays a parameter on a mesh whose last axis has its tensor ranks.
+std::vector<Placement> recipe_of(const GraphTensor& tensor, size_t num_axes, int ranks) {
+  std::vector<Placement> placements(num_axes);
+  const int dim = tensor.recipe_dim;
+  if (dim < 0) return placements;
+  const Placement cut = tensor.packed_dim == dim ? tensor.packed : Placement::shard(dim);
+  const int64_t extent = tensor.sizes[at(dim)];
+  if (fits(cut, extent) && is_even(cut, extent, ranks)) placements.back() = cut;
+  return placements;
+}
+
+/// As the module has the parameter, and a file says it.
+std::string placement_text(const GraphTensor& tensor, std::vector<Placement> placements,
+                           const std::vector<int64_t>& axis_sizes) {
+  std::vector<std::string> words;
+  for (size_t axis = 0; axis < placements.size(); ++axis) {
+    Placement& p = placements[axis];
+    const bool cuts_nothing = axis < axis_sizes.size() && axis_sizes[axis] == 1;
+    if (p.is_partial() || cuts_nothing) p = Placement::replicate();  // partial ones are spread where they are used
+    if (tensor.packs_modules && p.is_shard()) p = Placement::shard(p.dim);
+    if (tensor.transposed && p.is_shard()) p = p.with_dim(1 - p.dim);
+    words.push_back(p.to_string());
+  }
+  return "[" + join(words, ", ") + "]";
+}
+
+/// A line for each parameter of the layers; `placements(operator, input)` says how it lies.
+template <typename Placements>
+std::vector<std::pair<std::string, std::string>> lines_of(const Graph& graph, const LayerRange& layers,
+                                                          const std::vector<int64_t>& axis_sizes,
+                                                          const Placements& placements) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (size_t o = 0; o < graph.operators.size(); ++o) {
+    const GraphOperator& op = graph.operators[o];
+    if (!has(layers, op.layer)) continue;
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const GraphTensor& tensor = graph.tensors[at(op.inputs[i])];
+      if (!tensor.is_parameter) continue;
+      const std::pair line(name_in_plan(tensor.name), placement_text(tensor, placements(o, i), axis_sizes));
+      if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
 struct Builder {
   const IntraOpProblem& problem;
   const Graph& graph = *problem.graph;
@@ -49,23 +94,14 @@ struct Builder {
   std::vector<int> node_of = std::vector<int>(graph.operators.size(), -1);
   std::vector<std::vector<double>> first_cost = {};  ///< of each node's own operator
 
-  /// How the trainer lays a parameter.
-  std::vector<Placement> recipe_of(const GraphTensor& tensor) const {
-    std::vector<Placement> placements(problem.mesh.sizes.size());
-    const int dim = tensor.recipe_dim, ranks = problem.mesh.sizes.back();
-    if (dim < 0) return placements;
-    const Placement cut = tensor.packed_dim == dim ? tensor.packed : Placement::shard(dim);
-    const int64_t extent = tensor.sizes[at(dim)];
-    if (fits(cut, extent) && is_even(cut, extent, ranks)) placements.back() = cut;
-    return placements;
-  }
   std::vector<OperatorStrategy> keep_recipe(const GraphOperator& op, const std::vector<OperatorStrategy>& all) const {
     std::vector<OperatorStrategy> kept;
     for (const OperatorStrategy& strategy : all) {
       bool follows = true;
       for (size_t i = 0; i < op.inputs.size(); ++i) {
         const GraphTensor& tensor = graph.tensors[at(op.inputs[i])];
-        if (tensor.is_parameter) follows = follows && strategy.inputs[i] == recipe_of(tensor);
+        const std::vector<int>& mesh = problem.mesh.sizes;
+        if (tensor.is_parameter) follows = follows && strategy.inputs[i] == recipe_of(tensor, mesh.size(), mesh.back());
       }
       if (follows) kept.push_back(strategy);
     }
@@ -246,32 +282,14 @@ std::string name_in_plan(const std::string& parameter) {
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
                                                                const LayerRange& layers,
                                                                const std::vector<int64_t>& axis_sizes) {
-  std::vector<std::pair<std::string, std::string>> lines;
-  const auto add = [&](const std::string& name, const std::vector<Placement>& placements) {
-    std::vector<std::string> words;
-    for (const Placement& p : placements) words.push_back(p.to_string());
-    const std::pair line(name_in_plan(name), "[" + join(words, ", ") + "]");
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
-  };
-  for (size_t o = 0; o < graph.operators.size(); ++o) {
-    const GraphOperator& op = graph.operators[o];
-    if (!has(layers, op.layer)) continue;
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const GraphTensor& tensor = graph.tensors[at(op.inputs[i])];
-      if (!tensor.is_parameter) continue;
-      std::vector<Placement> own = plan.strategies[o].inputs[i];
-      for (Placement& p : own) {
-        if (p.is_partial()) p = Placement::replicate();  // and is spread where it is used
-        if (tensor.packs_modules && p.is_shard()) p = Placement::shard(p.dim);
-        if (tensor.transposed && p.is_shard()) p = p.with_dim(1 - p.dim);
-      }
-      for (size_t axis = 0; axis < std::min(own.size(), axis_sizes.size()); ++axis) {
-        if (axis_sizes[axis] == 1) own[axis] = Placement::replicate();
-      }
-      add(tensor.name, own);
-    }
-  }
-  return lines;
+  return lines_of(graph, layers, axis_sizes, [&](size_t o, size_t i) { return plan.strategies[o].inputs[i]; });
+}
+
+std::vector<std::pair<std::string, std::string>> trained_placements(const Graph& graph, const LayerRange& layers,
+                                                                    int64_t dp, int64_t tp) {
+  return lines_of(graph, layers, {dp, tp}, [&](size_t o, size_t i) {
+    return recipe_of(graph.tensors[at(graph.operators[o].inputs[i])], 2, static_cast<int>(tp));
+  });
 }
 
 }  // namespace trireme

@@ -51,4 +51,9 @@ std::vector<std::pair<std::string, std::string>> placements_of(const Graph& grap
                                                                const LayerRange& layers,
                                                                const std::vector<int64_t>& axis_sizes = {});
 
+/// The same lines for what the trainer does with so many replicas and tensor ranks. Where layers that have one name are
+/// cut in turns, the name has a line for each.
+std::vector<std::pair<std::string, std::string>> trained_placements(const Graph& graph, const LayerRange& layers,
+                                                                    int64_t dp, int64_t tp);
+
 }  // namespace trireme

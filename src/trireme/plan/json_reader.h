@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 #include "trireme/layout/placement.h"
 
@@ -91,8 +92,9 @@ class JsonReader {
 inline Json parse_plan(std::string_view text, const std::string& name) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw UsageError(fmt::format("{} is no plan: it is no JSON ({})", name, error.what()), kPlanCure);
+  } catch (const Json::exception&) {
+    throw UsageError(fmt::format("{} is no plan: it is no JSON: {}", name, json_fault(text)),
+                     "mend it there, or plan anew: trireme plan");
   }
 }
 

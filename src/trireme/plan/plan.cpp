@@ -81,7 +81,14 @@ PlanPrediction prediction_of(const Simulation& s) {
 }
 
 Plan read_plan(const std::filesystem::path& path) {
-  return plan_from_json(read_whole_file(path, kMostBytes), path.string());
+  std::string text;
+  try {
+    text = read_whole_file(path, kMostBytes);
+  } catch (const SystemError& error) {  // whoever named it can name another
+    throw UsageError(fmt::format("the plan {} cannot be read: {}", path.string(), error.what()),
+                     "name a file that trireme plan --out has written");
+  }
+  return plan_from_json(text, path.string());
 }
 
 void check_plan(const Plan& plan, const Config& config, int64_t world) {

@@ -65,7 +65,7 @@ std::string plan_to_json(const Plan& plan);
 /// `name` stands for the file in messages. Throws UsageError that names what is missing, unknown or cannot be: layers
 /// or devices without a stage, degrees that do not multiply to the world.
 Plan plan_from_json(std::string_view text, const std::string& name);
-/// Throws SystemError where it cannot be read.
+/// Throws UsageError where it cannot be read, too.
 Plan read_plan(const std::filesystem::path& path);
 
 /// Whether the plan is for this model, batch and number of workers. Throws UsageError that names the difference.

@@ -109,6 +109,10 @@ class Searcher {
       if (is_finalist) report.finalists.push_back(plan_of(config_, cluster_, other.candidate, other.simulation));
     }
     report.num_candidates = static_cast<int64_t>(candidates_.size() + num_uneven_);
+    report.note = why_not_compressed(config_);
+    if (options_.compression && report.note.empty() && !why_not_compressible(config_).empty()) {
+      report.note = "compression is not considered: " + why_not_compressible(config_);
+    }
     if (options_.explain) {
       report.binding = binding(best);
       add_helps(report);
@@ -344,7 +348,7 @@ class Searcher {
     if (devices_ > 1) add("twice the bandwidth inside hosts", best_on(inside));
     if (devices_ > cluster_.devices_per_host) add("twice the bandwidth between hosts", best_on(between));
     const JobLayout& now_laid = found_[0].candidate.job.layout;
-    if (!options_.compression && now_laid.dp > 1 && now_laid.compute != NumberType::kFloat16) {
+    if (!options_.compression && now_laid.dp > 1 && why_not_compressible(config_).empty()) {
       const size_t count = std::min<size_t>(found_.size(), 10);
       double best = now;
       std::string method;

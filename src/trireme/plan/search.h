@@ -41,6 +41,7 @@ struct PlanReport {
   std::string binding;                  ///< what keeps it from being faster
   std::vector<Alternative> helps;       ///< what more would bring
   std::optional<Alternative> uneven;    ///< the best stages of different shapes, where they are faster
+  std::string note;                     ///< what the trainer does not do of what was asked for; empty: nothing
   int64_t num_candidates = 0, num_simulated = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/simulate/cluster.h"
@@ -181,8 +182,8 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw UsageError(fmt::format("cluster file {} is not JSON: {}", name, error.what()));
+  } catch (const Json::exception&) {
+    throw UsageError(fmt::format("cluster file {} is not JSON: {}", name, json_fault(text)), "mend it there");
   }
   Reader reader(json, name, "");
   Cluster cluster;
