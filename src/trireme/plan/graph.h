@@ -71,7 +71,8 @@ struct Graph {
 
 struct GraphOptions {
   double element_bytes = 2;
-  bool fused = true;  ///< attention keeps no matrix, and norms pass once over the residual stream
+  bool fused = true;         ///< attention keeps no matrix, and norms pass once over the residual stream
+  double gated_traffic = 1;  ///< Stack::gated_traffic
 };
 
 /// Layers are those that the trainer cuts between: embedding, blocks and output, or the layers of an image model.

@@ -15,7 +15,11 @@ double real(int64_t n) { return static_cast<double>(n); }
 class Builder {
  public:
   Builder(const ModelConfig& model, int64_t micro_batch, const GraphOptions& options)
-      : m_(model), b_(micro_batch), e_(options.element_bytes), fused_(options.fused) {}
+      : m_(model),
+        b_(micro_batch),
+        e_(options.element_bytes),
+        fused_(options.fused),
+        gated_(options.gated_traffic * e_) {}
 
   Graph language() {
     graph_.name = fmt::format("{} of {} layers", name_of(m_.kind), m_.layers);
@@ -251,8 +255,8 @@ class Builder {
     }
     x = attention(parts, real(w));
     if (llama) {  // rotary positions
-      op().work.forward_bytes.push_back(tokens_() * real(h + kv) * 2 * e_);
-      op().work.backward_bytes.push_back(tokens_() * real(h + kv) * 2 * e_);
+      op().work.forward_bytes.push_back(tokens_() * real(h + kv) * 2 * gated_);
+      op().work.backward_bytes.push_back(tokens_() * real(h + kv) * 2 * gated_);
     }
     x = add("transpose", "transpose.int", {x}, {int64_t{1}, int64_t{2}}, {b_, m_.seq, m_.heads, w});
     x = view(x, {rows, h});
@@ -275,8 +279,8 @@ class Builder {
       const std::vector<int> gates_up = add_many("split", "split_with_sizes", {x}, {Sizes{m_.ffn, m_.ffn}, int64_t{1}},
                                                  {{rows, m_.ffn}, {rows, m_.ffn}});
       x = add("swiglu", "mul.Tensor", gates_up, {}, {rows, m_.ffn});
-      op().work.forward_bytes = {tokens_() * real(m_.ffn) * 3 * e_};
-      op().work.backward_bytes = {tokens_() * real(m_.ffn) * 5 * e_};
+      op().work.forward_bytes = {tokens_() * real(m_.ffn) * 3 * gated_};
+      op().work.backward_bytes = {tokens_() * real(m_.ffn) * 5 * gated_};
     } else {
       x = linear("mlp.up", x, h, m_.ffn, prefix + ".mlp.up.weight");
       cut_outputs();
@@ -334,6 +338,7 @@ class Builder {
   const int64_t b_;
   const double e_;
   const bool fused_;
+  const double gated_;  ///< bytes of a number of gates and rotary positions
   Graph graph_;
 };
 

@@ -81,7 +81,8 @@ TEST(Graph, CostsWhatTheSimulatorCounts) {
       Job job = job_for(model, 4);
       job.layout.compute = NumberType::kFloat16;
       const bool fused = uses_flash(job, cluster);
-      const Graph graph = graph_of(model, 4, {.element_bytes = 2, .fused = fused});
+      const Graph graph =
+          graph_of(model, 4, {.element_bytes = 2, .fused = fused, .gated_traffic = cluster.stack.gated_traffic});
       IntraOpProblem problem{&graph, cluster, {{1}}, {.type = NumberType::kFloat16}};
       const IntraOpPlan plan = plan_operators(problem);
       const std::vector<BlockCost> blocks = block_costs(job, cluster);

@@ -39,7 +39,7 @@ struct PlanKeys {
   bool sequence = false;
   std::string schedule = "1f1b", split, stages, shares;
   int64_t global_batch = 1, micro_batch = 1, leaves = 0;
-  std::string recompute = "none", compression = "none";
+  std::string recompute = "none", compression = "none", compute = "float32";
   bool operator==(const PlanKeys&) const = default;
 };
 

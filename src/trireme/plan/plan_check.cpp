@@ -89,8 +89,7 @@ Config check_plan_keys(const Plan& plan, const Config& config, int64_t world, co
   check_given(plan, config, file);
   Config planned = config;
   apply_plan(plan, planned);
-  // Types are no part of a plan, and the device that has them may be elsewhere.
-  Config sizes = planned;
+  Config sizes = planned;  // the device that has the types may be elsewhere
   sizes.precision = {};
   const BatchPlan batch = check_sizes(sizes, world);
   job_of(planned).check();

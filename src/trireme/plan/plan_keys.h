@@ -24,6 +24,7 @@ void visit_keys(Keys& k, Visit visit) {
   visit("train.micro_batch", k.micro_batch);
   visit("train.leaves", k.leaves);
   visit("train.recompute", k.recompute);
+  visit("precision.compute", k.compute);
   visit("compression.method", k.compression);
 }
 

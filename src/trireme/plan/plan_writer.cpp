@@ -65,7 +65,8 @@ IntraOpPlan operators_on(const Graph& graph, const Cluster& cluster, const JobLa
 }  // namespace
 
 Graph graph_for(const Config& config, const Job& job, const Cluster& cluster, int64_t samples) {
-  return graph_of(config.model, samples, {bytes_of(job.layout.compute), uses_flash(job, cluster)});
+  return graph_of(config.model, samples,
+                  {bytes_of(job.layout.compute), uses_flash(job, cluster), cluster.stack.gated_traffic});
 }
 
 std::string layout_text_of(const Candidate& candidate) {
@@ -86,6 +87,7 @@ Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& cand
   plan.world_size = l.num_devices();
   plan.cluster = cluster.name;
   plan.keys = keys_of(candidate);
+  plan.keys.compute = config.precision.compute;
   const bool is_derived = derived_leaves(l.global_batch / l.micro_batch) % l.dp == 0;
   plan.keys.leaves = is_given(config, "train.leaves") ? config.train.leaves : is_derived ? 0 : l.dp;
   if (is_given(config, "train.recompute")) plan.keys.recompute = config.train.recompute;

@@ -470,11 +470,11 @@ TEST(Simulate, FasterKindsMayHaveALargerShare) {
   Job equal = job, unequal = job;
   equal.layout.shares = {8, 8, 8, 8};
   EXPECT_EQ(simulate_mix(equal, kinds).step_seconds, simulate_mix(job, kinds).step_seconds);
-  unequal.layout.shares = {12, 12, 4, 4};
+  unequal.layout.shares = {10, 10, 6, 6};
   const Simulation mix = simulate_mix(unequal, kinds);
   Job most = job, least = job;
-  most.layout.global_batch = 48;
-  least.layout.global_batch = 16;
+  most.layout.global_batch = 40;
+  least.layout.global_batch = 24;
   EXPECT_EQ(mix.step_seconds, std::max(simulate(most, in_mix(kinds[0], 4, 2)).step_seconds,
                                        simulate(least, in_mix(kinds[1], 4, 2)).step_seconds));
   EXPECT_LT(mix.step_seconds, simulate_mix(job, kinds).step_seconds);
