@@ -218,7 +218,8 @@ std::string format_count(int64_t count) {
 }
 
 std::string counted(int64_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", format_count(count), noun, count == 1 ? "" : "s");
+  const std::string_view end = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", format_count(count), noun, end);
 }
 
 std::string format_short_count(double count) {

@@ -137,6 +137,7 @@ TEST(Units, FormatMemoryOfDevices) {
 TEST(Units, CountsThings) {
   EXPECT_EQ(counted(1, "device"), "1 device");
   EXPECT_EQ(counted(0, "stage"), "0 stages");
+  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
   EXPECT_EQ(counted(131'072, "device"), "131,072 devices");
 }
 

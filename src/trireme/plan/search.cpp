@@ -51,7 +51,7 @@ class Searcher {
  public:
   Searcher(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
       : config_(config), cluster_(cluster), devices_(num_devices), options_(options) {
-    if (num_devices < 1) throw UsageError(fmt::format("{} devices", num_devices), "plan for 1 or more");
+    if (num_devices < 1) throw UsageError(counted(num_devices, "device"), "plan for 1 or more");
     if (!config.parallel.plan.empty() && config.parallel.plan != "auto" && config.parallel.plan != "try") {
       throw UsageError(fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan), "leave it empty");
     }
@@ -311,8 +311,8 @@ class Searcher {
       }
     }
     if (best_unfit_ < (1 - kWorthSaying) * now) {
-      return fmt::format("memory: without the limit of {} a step would take {} ({:.0f} % less)", format_gigabytes(limit()),
-                         format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
+      return fmt::format("memory: without the limit of {} a step would take {} ({:.0f} % less)",
+                         format_gigabytes(limit()), format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
     }
     return largest_part(s);
   }
@@ -416,13 +416,12 @@ class Searcher {
     if (is_given(config_, "train.recompute") && config_.train.recompute != "full")
       ways.push_back("train.recompute = full");
     if (is_given(config_, "parallel.zero")) ways.push_back("leaving parallel.zero to the planner");
-    throw Error(
-        fmt::format(
-            "{} parameters fit into no layout of {} x {}: the smallest needs {} a device, {} more than the {} there are",
-            format_short_count(best->parameters), devices_, cluster_.device.name,
-            format_gigabytes(best->memory_bytes()), format_gigabytes(best->memory_bytes() - limit()),
-            format_gigabytes(limit())),
-        "would fit: " + join(ways, "; "));
+    throw Error(fmt::format("{} parameters fit into no layout of {} x {}: the smallest needs {} a device, {} more than "
+                            "the {} there are",
+                            format_short_count(best->parameters), devices_, cluster_.device.name,
+                            format_gigabytes(best->memory_bytes()), format_gigabytes(best->memory_bytes() - limit()),
+                            format_gigabytes(limit())),
+                "would fit: " + join(ways, "; "));
   }
 
   const Config& config_;

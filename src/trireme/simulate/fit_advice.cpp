@@ -83,8 +83,7 @@ class Advisor {
       if (const std::optional<Simulation> other = fitting(change.layout)) add(change.words, *other);
     }
     more_devices();
-    ways_.push_back(
-        fmt::format("this layout on devices with {}", format_gigabytes(s_.memory_bytes())));
+    ways_.push_back(fmt::format("this layout on devices with {}", format_gigabytes(s_.memory_bytes())));
     return std::move(ways_);
   }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/collective_cost.h"
 
@@ -306,9 +307,10 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
     return cut_into_stages(blocks, job, num_stages, std::move(speeds));
   }
   if (static_cast<int>(given.size()) != num_stages || given.back().blocks.last != count) {
-    throw UsageError(fmt::format("{} stages of {} blocks are given, for {} stages of a model of {} blocks",
-                                 given.size(), given.back().blocks.last, num_stages, count),
-                     "parallel.split must name all of them");
+    throw UsageError(
+        fmt::format("{} of {} are given, for {} of a model of {}", counted(std::ssize(given), "stage"),
+                    counted(given.back().blocks.last, "block"), counted(num_stages, "stage"), counted(count, "block")),
+        "parallel.split must name all of them");
   }
   Partition cut;
   for (const StageShape& stage : given) cut.push_back(stage.blocks);

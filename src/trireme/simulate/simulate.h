@@ -32,7 +32,7 @@ struct Simulation {
   Job job;
   Cluster cluster;
   std::vector<Cluster> kinds = {};  ///< of hosts, where there are several; then `cluster` is the slowest of them
-  double parameters = 0;  ///< of the whole model
+  double parameters = 0;            ///< of the whole model
   std::vector<BlockCost> blocks;
   Schedule schedule;
   std::vector<StageCost> stages;
@@ -43,7 +43,7 @@ struct Simulation {
   double tokens_per_step = 0;                  ///< samples, for image models
   double model_flops = 0, hardware_flops = 0;  ///< of a step, all devices
   double bubble_fraction = 0;                  ///< of the pipeline's time, that its busiest rank waits
-  StepParts parts;  ///< of step_seconds
+  StepParts parts;                             ///< of step_seconds
 
   int busiest = 0, fullest = 0;  ///< ranks of the pipeline
   double memory_bytes() const { return ranks[static_cast<size_t>(fullest)].memory.sum(); }
