@@ -42,7 +42,7 @@ class Numbers(unittest.TestCase):
         self.assertTrue(found["stages"][0]["placements"])
         for other in found["runners_up"]:
             self.assertGreaterEqual(other["step_seconds"], 0.994 * found["step_seconds"])
-        self.assertIn("one more GPU", [help["what"] for help in found["would_help"]])
+        self.assertIn("one more device", [help["what"] for help in found["would_help"]])
 
     def test_simulate_says_the_same(self):
         for gpus, more in ((8, []), (4, ["--parallel.pp", "4"]), (6, ["--parallel.tp", "2"])):
@@ -110,8 +110,30 @@ class Words(unittest.TestCase):
     def test_explain(self):
         text = trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 8)
         for words in ("1.32B parameters on 8 x V100", "stage", "█", "bound by", "runners-up", "what more would bring",
-                      "one more GPU", "twice the bandwidth"):
+                      "one more device", "twice the bandwidth"):
             self.assertIn(words, text)
+
+    def test_a_mix_is_explained(self):
+        found = planned(*MODEL, *BATCH, "--cluster", "a100-80gb+v100-16gb", "--gpus", 16)
+        self.assertNotEqual(found["keys"]["parallel.shares"], "")
+        self.assertRegex(found["binding"], r"^(memory|computing|communication|the update|the bubble)")
+        self.assertEqual([help["what"] for help in found["would_help"]],
+                         ["one more device of each kind", "twice the bandwidth inside hosts",
+                          "twice the bandwidth between hosts"])
+        self.assertLess(found["would_help"][2]["step_seconds"], found["step_seconds"])
+
+    def test_how_many_devices_would_do(self):
+        giant = ("--model.kind gpt --model.layers 128 --model.hidden 25600 --model.heads 160 --model.seq 2048 "
+                 "--model.vocab 51200 --precision.compute fp16 --train.global_batch 64").split()
+        self.assertRegex(trireme("plan", *giant, *V100, "--gpus", 8, code=1), r"would fit: 2,048 devices \(dp 2, tp 8")
+
+    def test_every_stage_is_drawn(self):
+        text = trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 40, "--model.layers", 40, "--parallel.pp", 40,
+                       "--parallel.schedule", "1f1b", "--train.micro_batch", 4, "--train.recompute", "full")
+        rows = [line for line in text.splitlines() if "·" in line]
+        self.assertEqual(len(rows), 12)
+        for row in rows:
+            self.assertIn("█", row)
 
     def test_bad_input(self):
         giant = MODEL + ["--model.layers", "96", "--model.hidden", "12288", "--model.heads", "96"]
@@ -472,7 +494,7 @@ class InTraining(unittest.TestCase):
                               env={**os.environ, **environment})
 
     def test_a_plan_is_run_and_so_is_auto(self):
-        done = self.run_in_folder("plan", *self.TINY, "--cluster", "laptop", "--gpus", "2", "--out", "plan.json")
+        done = self.run_in_folder("plan", *self.TINY, "--cluster", "this", "--gpus", "2", "--out", "plan.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         layouts = []
         for plan in ("plan.json", "auto"):

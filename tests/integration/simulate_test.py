@@ -117,6 +117,15 @@ class Numbers(unittest.TestCase):
             self.assertLess(found["seconds"]["bubble"] / found["step_seconds"], found["bubble_fraction"] + 0.001)
             self.assertEqual(found["exposed_communication_seconds"], found["seconds"]["communication"])
 
+    def test_a_slow_network_is_no_bubble(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "slow.json"
+            file.write_text(json.dumps({"preset": "h100-80gb", "devices_per_host": 1, "between": {"gb_s": 1}}))
+            found = numbers(*SMALL, "--cluster", file, "--parallel.pp", 4, "--train.micro_batch", 1,
+                            "--train.global_batch", 16)
+            self.assertTrue(found["binds"].startswith("communication that nothing hides"), found["binds"])
+            self.assertGreater(found["seconds"]["communication"], 2 * found["seconds"]["bubble"])
+
     def test_compression_helps_where_links_are_slow(self):
         base = [*SMALL, "--cluster", "v100-16gb", "--train.micro_batch", 1, "--train.global_batch", 64, "--gpus", 64]
         plain, sparse, dense = (numbers(*base), *(numbers(*base, "--compression.method", "topk", *more)
@@ -213,6 +222,68 @@ class Memory(unittest.TestCase):
         text = trireme(*arguments)
         self.assertIn("does not fit", text)
         self.assertIn("would fit:", text)
+
+    def test_a_way_to_fit_is_what_it_says(self):
+        mix = ("--model.kind gpt --model.layers 32 --model.hidden 4096 --model.heads 32 --model.seq 1024 "
+               "--model.vocab 51200 --train.micro_batch 1 --train.global_batch 96 --precision.compute fp16 "
+               "--cluster a100-80gb+v100-16gb --gpus 48 --parallel.tp 2 --parallel.pp 4").split()
+        way = numbers(*mix)["would_fit"][0]
+        self.assertIn("train.recompute = full: ", way)
+        step = numbers(*mix, "--train.recompute", "full")["step_seconds"]
+        self.assertAlmostEqual(float(way.split(", ")[-1].split()[0]), step, delta=0.005 * step)
+
+    def test_how_many_devices_would_do(self):
+        arguments = [*changed(LLAMA_405B, parallel_pp=1, train_global_batch=64), "--gpus", 8]
+        ways = numbers(*arguments)["would_fit"]
+        self.assertTrue(ways[0].startswith("128 devices with parallel.pp = 16, train.recompute = full"), ways)
+        self.assertTrue(any("parallel.zero = 3" in way for way in ways), ways)
+        self.assertTrue(ways[-1].startswith("this layout on devices with "), ways)
+        grown = changed(arguments, parallel_pp=16, train_recompute="full", parallel_sequence="true")
+        grown[grown.index("--gpus") + 1] = "128"
+        self.assertTrue(numbers(*grown)["fits"])
+
+
+class Words(unittest.TestCase):
+    def test_percentages_say_what_they_are_of(self):
+        text = trireme(*SMALL, "--cluster", "a100-80gb", "--parallel.pp", 4, "--train.micro_batch", 1,
+                       "--train.global_batch", 8)
+        self.assertRegex(text, r"step .* of it .*bubble \d+ %")
+        self.assertRegex(text, r"idle .* of the pipeline's time")
+        self.assertEqual(text.count("bubble"), 1)
+
+    def test_small_models_and_single_things(self):
+        arguments = ["--model", "gpt2-tiny", "--cluster", "a100-80gb", "--parallel.pp", 2, "--train.micro_batch", 1,
+                     "--train.global_batch", 1, "--precision.compute", "fp16", "--memory"]
+        text = trireme(*arguments)
+        self.assertIn("1f1b of 1 micro-batch\n", text)
+        self.assertIn(", 1 replica\n", text)
+        self.assertRegex(text, r"memory +[\d.]+ [kM]B ")
+        self.assertNotIn("slot", text)
+
+    def test_this_machine(self):
+        with tempfile.TemporaryDirectory() as home:
+            environment = {key: value for key, value in os.environ.items() if key != "TRIREME_CLUSTER"}
+            environment |= {"HOME": home, "XDG_CONFIG_HOME": home}
+            cores = len(os.sched_getaffinity(0))
+
+            def played(*arguments):
+                result = subprocess.run([TRIREME, "simulate", *map(str, arguments)], capture_output=True, text=True,
+                                        timeout=60, env=environment)
+                self.assertEqual(result.returncode, 0, result)
+                return result.stdout
+
+            base = [*SMALL[:-2], "--cluster", "this", "--train.micro_batch", 1, "--train.global_batch", 8 * cores]
+            self.assertRegex(played(*base), rf"\({cores} cores? a host, which its processes share\)")
+            few, many = (json.loads(played(*base, "--parallel.dp", dp, "--json"))["step_seconds"]
+                         for dp in (cores, 2 * cores))
+            self.assertGreater(many, 0.95 * few)
+            file = Path(home) / "trireme" / "cluster.json"
+            file.parent.mkdir()
+            file.write_text(json.dumps({"version": 1, "host": "here", "cores": 1, "date": "", "transports": [],
+                                        "preset": "laptop", "device": {"memory_gb": 3}, "shared_cores": 1,
+                                        "devices_per_host": 64}))
+            self.assertIn("(1 core a host", played(*base))
+        self.assertIn("laptop, this", trireme("--help"))
 
 
 class Files(unittest.TestCase):
@@ -313,6 +384,8 @@ class BadInput(unittest.TestCase):
             (["--attention", "slow"], "attention"),
             ([*SMALL[:-1], "bf16", "--cluster", "v100-16gb", "--train.global_batch", 8], "bfloat16"),
             (["--cluster", "laptop", "--gpus", 64, "--train.global_batch", 512], "laptop"),
+            (["--model.kind", "gpt", "--gpus", 8], "train.global_batch = 16 (the default) cannot be split over dp = 8"),
+            (["--model.kind", "gpt", "--precision.compute", "fp8"], 'precision.matmul = "fp8"'),
         ]:
             with self.subTest(arguments=arguments):
                 text = trireme(*arguments, code=2)

@@ -194,6 +194,16 @@ std::string format_bytes(uint64_t num_bytes) {
   return scaled(static_cast<double>(num_bytes), 1024, kUnits, " ");
 }
 
+ByteUnit unit_of_bytes(double largest) {
+  return std::fabs(largest) < 0.9995e9 ? ByteUnit{"MB", 1e6} : ByteUnit{"GB", 1e9};
+}
+
+std::string format_gigabytes(double num_bytes, int decimals) {
+  static constexpr std::array<std::string_view, 3> kUnits = {"B", "kB", "MB"};
+  if (std::fabs(num_bytes) < 0.9995e9) return scaled(num_bytes, 1000, kUnits, " ");
+  return fmt::format("{:.{}f} GB", num_bytes / 1e9, decimals);
+}
+
 std::string format_byte_rate(double bytes_per_second) {
   static constexpr std::array<std::string_view, 6> kUnits = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"};
   if (!std::isfinite(bytes_per_second)) return "? B/s";
@@ -205,6 +215,11 @@ std::string format_count(int64_t count) {
   const size_t first = count < 0 ? 1 : 0;
   for (size_t end = text.size(); end > first + 3; end -= 3) text.insert(end - 3, ",");
   return text;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  const std::string_view end = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", format_count(count), noun, end);
 }
 
 std::string format_short_count(double count) {

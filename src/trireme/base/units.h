@@ -26,10 +26,20 @@ std::chrono::nanoseconds parse_duration(std::string_view text);
 
 /// "100 B", "4 KiB", "1.18 MiB": three digits.
 std::string format_bytes(uint64_t num_bytes);
+/// Decimal, as memories of devices are sold: GB, or MB where the largest of the numbers to be shown is below 1 GB.
+struct ByteUnit {
+  std::string_view name;
+  double bytes = 1;
+};
+ByteUnit unit_of_bytes(double largest);
+/// "84.4 GB" with so many decimals; below 1 GB three digits: "12.3 MB".
+std::string format_gigabytes(double num_bytes, int decimals = 1);
 /// "12.3 GB/s": decimal, as networks and memories are sold.
 std::string format_byte_rate(double bytes_per_second);
 /// "4,980".
 std::string format_count(int64_t count);
+/// "1 device", "4,980 devices": `noun` is that of one.
+std::string counted(int64_t count, std::string_view noun);
 /// "950", "1.2M", "70B": three digits; for parameters and tokens.
 std::string format_short_count(double count);
 /// "4,980 tok/s", "3.2 steps/s": `unit` is what is counted.

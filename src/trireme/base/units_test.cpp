@@ -124,6 +124,23 @@ TEST(Units, FormatCountsAndRates) {
   EXPECT_EQ(format_byte_rate(0), "0 B/s");
 }
 
+TEST(Units, FormatMemoryOfDevices) {
+  EXPECT_EQ(format_gigabytes(84.36e9), "84.4 GB");
+  EXPECT_EQ(format_gigabytes(84.36e9, 2), "84.36 GB");
+  EXPECT_EQ(format_gigabytes(0.9996e9), "1.0 GB");
+  EXPECT_EQ(format_gigabytes(12.34e6), "12.3 MB");
+  EXPECT_EQ(format_gigabytes(0), "0 B");
+  EXPECT_EQ(unit_of_bytes(2e9).name, "GB");
+  EXPECT_EQ(unit_of_bytes(2e8).name, "MB");
+}
+
+TEST(Units, CountsThings) {
+  EXPECT_EQ(counted(1, "device"), "1 device");
+  EXPECT_EQ(counted(0, "stage"), "0 stages");
+  EXPECT_EQ(counted(2, "micro-batch"), "2 micro-batches");
+  EXPECT_EQ(counted(131'072, "device"), "131,072 devices");
+}
+
 TEST(Units, FormatDuration) {
   EXPECT_EQ(format_duration(0.0), "0 ns");
   EXPECT_EQ(format_duration(12e-9), "12 ns");

@@ -16,7 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kProcessesACore = 32;  // that may share it
 // A probe's products are of finite depth, on a machine that does other things as well: trainings reach a little more.
 constexpr double kBeyondProbe = 1.15;
 

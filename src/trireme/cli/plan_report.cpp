@@ -20,8 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostStages = 12;  ///< drawn one by one
 
-std::string gigabytes(double bytes) { return fmt::format("{:.1f} GB", bytes / 1e9); }
-
 /// Whether blocks of the stage are computed again; the embedding is layer 0, and no block.
 const char* activations_of(const PlanStage& stage, const JobLayout& layout) {
   for (const auto& [first, last] : layout.full_layers) {
@@ -30,19 +28,32 @@ const char* activations_of(const PlanStage& stage, const JobLayout& layout) {
   return "kept";
 }
 
-/// A row a stage, a mark a device or host: where on the devices it is.
+/// Where on the devices a stage is, a mark for each or for several; never none.
+std::string bar_of(const PlanStage& stage, int64_t columns, int64_t devices) {
+  const int64_t first = stage.first_device, last = first + stage.num_devices - 1;
+  std::string bar;
+  for (int64_t column = 0; column < columns; ++column) {
+    const int64_t device = column * devices / columns, next = (column + 1) * devices / columns;
+    const bool starts_here = first >= device && first < next && last < next;
+    bar += starts_here || (device >= first && device <= last) ? "█" : "·";
+  }
+  return bar;
+}
+
+/// A row a stage.
 std::string drawing(const PlanReport& report) {
   const Plan& plan = report.plan;
   const Simulation& s = report.simulation;
   constexpr int64_t kColumns = 32;
   const int64_t columns = std::min(kColumns, plan.world_size);
+  const ByteUnit unit = unit_of_bytes(s.memory_bytes());
   std::vector<Column> columns_shown = {"stage",
                                        "layers",
                                        {"devices", Align::kLeft},
                                        {"", Align::kLeft},
                                        "dp x tp",
                                        plan.has_uneven_stages() ? "ms a turn" : "ms a micro-batch",
-                                       "GB"};
+                                       std::string(unit.name)};
   const bool is_mixed = !s.job.layout.full_layers.empty();
   if (is_mixed) columns_shown.emplace_back("activations");
   Table table(columns_shown);
@@ -52,23 +63,17 @@ std::string drawing(const PlanReport& report) {
       if (i == kMostStages / 2) table.add_row({"…"});
       continue;
     }
-    std::string picture;
-    for (int64_t column = 0; column < columns; ++column) {
-      const int64_t device = column * plan.world_size / columns;
-      const bool inside = device >= stage.first_device && device < stage.first_device + stage.num_devices;
-      picture += inside ? "█" : "·";
-    }
     const StageCost& cost = s.stages[i];
     const double seconds = cost.sum.forward + cost.sum.backward_input + cost.sum.backward_weight;
     const RankMemory& memory = s.ranks[static_cast<size_t>(s.schedule.rank_of_stage[i])].memory;
     std::vector<std::string> row = {
         std::to_string(i),
         fmt::format("{}-{}", stage.layers.first, stage.layers.last - 1),
-        picture,
+        bar_of(stage, columns, plan.world_size),
         fmt::format("{}-{}", stage.first_device, stage.first_device + stage.num_devices - 1),
         fmt::format("{} x {}", stage.dp, stage.tp),
         fmt::format("{:.2f}", 1e3 * seconds),
-        fmt::format("{:.1f}", memory.sum() / 1e9)};
+        fmt::format("{:.1f}", memory.sum() / unit.bytes)};
     if (is_mixed) row.emplace_back(activations_of(stage, s.job.layout));
     table.add_row(row);
   }
@@ -106,9 +111,9 @@ std::string plan_text(const PlanReport& report) {
        fmt::format("{} a device, {:.1f} model TFLOP/s, {:.1f} % of the peak{}",
                    format_rate(s.tokens_per_second_per_device(), unit), s.model_flops_per_device() / 1e12,
                    100 * s.model_flops_per_device() / s.peak_flops(), s.job.layout.fp8_products ? " in fp8" : "")});
-  table.add_row({"memory", gigabytes(s.memory_bytes()),
-                 fmt::format("of {}, on the fullest device", gigabytes(s.cluster.device.memory_bytes))});
-  table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});
+  table.add_row({"memory", format_gigabytes(s.memory_bytes()),
+                 fmt::format("of {}, on the fullest device", format_gigabytes(s.cluster.device.memory_bytes))});
+  table.add_row(idle_row(s));
   const std::string lines = table.to_text({.indent = 2});
   text += lines.substr(lines.find('\n') + 1);  // the table has no header
   if (!report.binding.empty()) text += fmt::format("\nbound by {}\n", report.binding);
@@ -119,10 +124,11 @@ std::string plan_text(const PlanReport& report) {
   }
   if (!report.note.empty()) text += fmt::format("note: {}\n", report.note);
   if (!report.runners_up.empty()) {
-    Table others({{"runners-up", Align::kLeft}, "step", "loss", "GB"});
+    const ByteUnit bytes = unit_of_bytes(s.memory_bytes());
+    Table others({{"runners-up", Align::kLeft}, "step", "loss", std::string(bytes.name)});
     for (const Alternative& other : report.runners_up) {
       others.add_row({other.layout, format_duration(other.step_seconds), loss_text(other.step_seconds, s.step_seconds),
-                      fmt::format("{:.1f}", other.memory_bytes / 1e9)});
+                      fmt::format("{:.1f}", other.memory_bytes / bytes.bytes)});
     }
     text += "\n" + others.to_text({.bold_header = colour, .indent = 2});
   }

@@ -13,8 +13,8 @@ namespace trireme::cli {
 namespace {
 
 std::string told_of(const Plan& plan, const std::string& how) {
-  return fmt::format("{} for {}: {} · predicted {} a step, {} a worker", how, plan.cluster, plan.layout_text(),
-                     format_duration(plan.predicted.step_seconds),
+  return fmt::format("{} for {}: {} · predicted {} a step, {} a worker", how, spoken_name(plan.cluster),
+                     plan.layout_text(), format_duration(plan.predicted.step_seconds),
                      format_bytes(static_cast<uint64_t>(plan.predicted.memory_bytes_per_gpu)));
 }
 

@@ -14,7 +14,7 @@ namespace trireme::cli {
 std::vector<std::string> words_of_plan(const Plan& plan, const Config& config);
 
 /// `config` is what `arguments` come to. "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset
-/// or a file; by default a laptop's cores, or H100s for train.device = "cuda"); "try" does so, and trains the best few
+/// or a file; by default this machine, or H100s for train.device = "cuda"); "try" does so, and trains the best few
 /// for some steps; everything else is the path of a plan, which is predicted anew. `told` is what to say about it.
 /// Throws UsageError for a plan that is not for this, as check_plan_keys() does, and for one that no key says; Error
 /// where nothing fits.

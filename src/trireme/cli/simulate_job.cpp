@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
+#include "trireme/config/refusal.h"
 #include "trireme/config/stages.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/candidates.h"
@@ -32,8 +34,9 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   if (!p.stages.empty()) {
     const std::vector<StageDegrees> stages = stage_degrees(config);
     if (gpus > 0 && gpus != num_workers(stages)) {
-      throw UsageError(fmt::format("stages {} are {} devices, but --gpus is {}", p.stages, num_workers(stages), gpus),
-                       fmt::format("give --gpus {}", num_workers(stages)));
+      throw UsageError(
+          fmt::format("stages {} are {}, but --gpus is {}", p.stages, counted(num_workers(stages), "device"), gpus),
+          fmt::format("give --gpus {}", num_workers(stages)));
     }
     return num_lanes(stages);
   }
@@ -41,8 +44,8 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   if (p.dp == 0) throw UsageError("parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
   if (p.dp > 0) {
     if (gpus > 0 && gpus != others * p.dp) {
-      throw UsageError(fmt::format("dp {} x tp {} x pp {} x cp {} are {} devices, but --gpus is {}", p.dp, p.tp, p.pp,
-                                   p.cp, others * p.dp, gpus),
+      throw UsageError(fmt::format("dp {} x tp {} x pp {} x cp {} are {}, but --gpus is {}", p.dp, p.tp, p.pp, p.cp,
+                                   counted(others * p.dp, "device"), gpus),
                        fmt::format("leave parallel.dp at -1, or give --gpus {}", others * p.dp));
     }
     return p.dp;
@@ -56,12 +59,24 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   return gpus / others;
 }
 
+/// Batches that nobody has given, and that do not go with the devices: says that they are defaults.
+void check_batch(const Config& config, const JobLayout& l) {
+  const bool is_ours = !is_given(config, "train.global_batch") || !is_given(config, "train.micro_batch");
+  if (!is_ours || !l.shares.empty() || l.micro_batch < 1 || l.global_batch % (l.micro_batch * l.dp) == 0) return;
+  std::string cure = fmt::format("give --train.global_batch {}, or another multiple", l.micro_batch * l.dp);
+  if (l.global_batch % l.dp == 0) cure += fmt::format("; or --train.micro_batch {}", l.global_batch / l.dp);
+  throw UsageError(fmt::format("{} cannot be split over dp = {} with {}", with_origin(config, "train.global_batch"),
+                               l.dp, with_origin(config, "train.micro_batch")),
+                   cure);
+}
+
 /// A plan file says model, batch and layout; types and the rest come from the other keys.
 Config with_plan_file(const Config& config, const SimulateFlags& flags, const Plan& plan) {
   const std::string& file = config.parallel.plan;
   if (flags.gpus > 0 && flags.gpus != plan.world_size) {
-    throw UsageError(fmt::format("{} is a plan for {} devices, but --gpus is {}", file, plan.world_size, flags.gpus),
-                     "leave --gpus out, or plan anew: trireme plan");
+    throw UsageError(
+        fmt::format("{} is a plan for {}, but --gpus is {}", file, counted(plan.world_size, "device"), flags.gpus),
+        "leave --gpus out, or plan anew: trireme plan");
   }
   check_given(plan, config, file);
   Config planned = config;
@@ -129,6 +144,7 @@ Played play(const Config& config, const SimulateFlags& flags, const std::string&
   }
   const std::vector<Cluster> kinds = find_clusters(flags.cluster.value_or(kUsualCluster));
   Job job = job_of(config, flags, schedule);
+  check_batch(config, job.layout);
   job.layout.flash = flash;
   for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
   return {simulate_mix(job, kinds), why_not_compressed(config)};

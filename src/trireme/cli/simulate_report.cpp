@@ -16,7 +16,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string gigabytes(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+std::string gigabytes(double bytes) { return format_gigabytes(bytes, 2); }
+
+/// Where memory is fullest, for people: slots of gradients are the runtime's.
+std::string peak_of(const SimulatedRank& rank) {
+  Instruction at = rank.played.peak_at;
+  at.slot = at.from_slot = -1;
+  return at.to_string();
+}
+
+/// Of the devices of a host.
+std::string host_text(const Cluster& cluster) {
+  if (cluster.shared_cores > 0) return counted(cluster.shared_cores, "core") + " a host, which its processes share";
+  return fmt::format("{} a host", cluster.devices_per_host);
+}
 
 std::string stages_of(const Simulation& s, size_t rank) {
   std::vector<std::string> names;
@@ -114,41 +127,43 @@ std::string what_binds(const Simulation& s) {
 /// Where memory goes: by kind and rank, by layer, and at each ZeRO stage.
 std::string memory_text(const Simulation& s) {
   const bool colour = has_colour(STDOUT_FILENO);
-  Table ranks({"rank", "blocks", "weights", "gradients", "optimizer", "activations", "buffers", "GB", "peak at"});
+  const ByteUnit unit = unit_of_bytes(s.memory_bytes());
+  const std::string name(unit.name);
+  Table ranks({"rank", "blocks", "weights", "gradients", "optimizer", "activations", "buffers", name, "peak at"});
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
     const RankMemory& m = s.ranks[rank].memory;
-    const auto gb = [](double bytes) { return fmt::format("{:.2f}", bytes / 1e9); };
+    const auto gb = [&](double bytes) { return fmt::format("{:.2f}", bytes / unit.bytes); };
     ranks.add_row({std::to_string(rank), stages_of(s, rank), gb(m.weights), gb(m.gradients), gb(m.optimizer),
-                   gb(m.activations), gb(m.buffers), gb(m.sum()), s.ranks[rank].played.peak_at.to_string()});
+                   gb(m.activations), gb(m.buffers), gb(m.sum()), peak_of(s.ranks[rank])});
   }
-  Table layers({"layer", "blocks", "parameters", "states GB", "activations GB", "while it computes GB"});
+  Table layers({"layer", "blocks", "parameters", "states " + name, "activations " + name, "while it computes " + name});
   for (const Json& layer : layers_json(s)) {
     layers.add_row({layer["layer"].get<std::string>(),
                     fmt::format("{}-{}", layer["first"].get<size_t>(), layer["last"].get<size_t>()),
                     format_short_count(layer["parameters"].get<double>()),
-                    fmt::format("{:.3f}", layer["state_bytes"].get<double>() / 1e9),
-                    fmt::format("{:.3f}", layer["activation_bytes"].get<double>() / 1e9),
-                    fmt::format("{:.3f}", layer["working_bytes"].get<double>() / 1e9)});
+                    fmt::format("{:.3f}", layer["state_bytes"].get<double>() / unit.bytes),
+                    fmt::format("{:.3f}", layer["activation_bytes"].get<double>() / unit.bytes),
+                    fmt::format("{:.3f}", layer["working_bytes"].get<double>() / unit.bytes)});
   }
   const Json zero = zero_json(s);
-  Table stages({"ZeRO", fmt::format("GB on rank {}", s.fullest), "with float32 gradients", "saving"});
+  Table stages({"ZeRO", fmt::format("{} on rank {}", name, s.fullest), "with float32 gradients", "saving"});
   for (const Json& row : zero) {
     const double bytes = row["bytes"].get<double>();
-    stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / 1e9),
-                    fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / 1e9),
+    stages.add_row({fmt::format("{}", row["zero"].get<int>()), fmt::format("{:.2f}", bytes / unit.bytes),
+                    fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / unit.bytes),
                     fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
   }
   const StateBytes bytes = state_bytes(s.job.layout);
   const bool uneven = s.job.layout.has_uneven_stages();
   const JobLayout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
   return fmt::format(
-      "Memory of each rank of the pipeline, GB\n{}\nEach layer, {} of one micro-batch\n{}\n"
-      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), {} "
-      "replicas{}{}\n{}",
-      ranks.to_text({.bold_header = colour, .indent = 2}),
+      "Memory of each rank of the pipeline, {}\n{}\nEach layer, {} of one micro-batch\n{}\n"
+      "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), "
+      "{}{}{}\n{}",
+      name, ranks.to_text({.bold_header = colour, .indent = 2}),
       uneven ? "before the ranks of its stage share it," : "a rank's share",
       layers.to_text({.bold_header = colour, .indent = 2}), bytes.sum(), bytes.weights, bytes.gradients,
-      bytes.optimizer, fullest.num_replicas(), uneven ? " of the fullest stage" : "",
+      bytes.optimizer, counted(fullest.num_replicas(), "replica"), uneven ? " of the fullest stage" : "",
       fullest.ep > 1 ? fmt::format(", {} of experts", fullest.num_replicas() / fullest.ep) : "",
       stages.to_text({.bold_header = colour, .indent = 2}));
 }
@@ -158,13 +173,18 @@ double training_seconds(const Simulation& s, double tokens) { return tokens / s.
 
 }  // namespace
 
+std::vector<std::string> idle_row(const Simulation& s) {
+  return {"idle", fmt::format("{:.1f} %", 100 * s.bubble_fraction),
+          "of the pipeline's time, without sums and update: its busiest rank waits, for stages or messages"};
+}
+
 std::string how_sure(const Cluster& cluster) {
   const Evidence& evidence = cluster.evidence;
   if (evidence.runs == 0) {
     return fmt::format(
         "how sure: no measurement was compared with the constants of {}; trireme bench train "
         "--write-cluster measures a machine",
-        cluster.name);
+        spoken_name(cluster.name));
   }
   const std::string errors =
       fmt::format("{:.1f} % on average and {:.0f} % at worst", 100 * evidence.mean_error, 100 * evidence.worst_error);
@@ -180,19 +200,20 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   const JobLayout& l = s.job.layout;
   const bool colour = has_colour(STDOUT_FILENO);
   const RankMemory& full = s.ranks[static_cast<size_t>(s.fullest)].memory;
+  const ByteUnit bytes = unit_of_bytes(full.sum());
   std::string text = emphasised(
       fmt::format(
-          "{} parameters on {} x {} ({} a host): {}{}, ZeRO-{}{}", format_short_count(s.parameters), l.num_devices(),
-          s.cluster.device.name, s.cluster.devices_per_host,
+          "{} parameters on {} x {} ({}): {}{}, ZeRO-{}{}", format_short_count(s.parameters), l.num_devices(),
+          s.cluster.device.name, host_text(s.cluster),
           l.has_uneven_stages() ? "stages " + l.shapes_text()
                                 : fmt::format("dp {}, tp {}, pp {}, cp {}", l.dp, l.tp, l.pp, l.cp),
           l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
-          l.pp > 1 ? fmt::format(", {} of {} micro-batches", s.job.layout.schedule_name(), l.num_micro_batches()) : ""),
+          l.pp > 1 ? fmt::format(", {} of {}", l.schedule_name(), counted(l.num_micro_batches(), "micro-batch")) : ""),
       Emphasis::kBold, colour);
   text += "\n\n";
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
   const char* unit = s.job.model.is_language() ? "tokens" : "samples";
-  table.add_row({"step", format_duration(s.step_seconds), what_binds(s)});
+  table.add_row({"step", format_duration(s.step_seconds), "of it " + what_binds(s)});
   table.add_row(
       {"speed", format_rate(s.tokens_per_second_per_device(), unit),
        fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
@@ -201,12 +222,13 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
                              l.fp8_products ? " in fp8" : "")});
   table.add_row(
       {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
-  table.add_row({"bubble", fmt::format("{:.1f} %", 100 * s.bubble_fraction), "idle share of the pipeline"});
+  table.add_row(idle_row(s));
   table.add_row({"memory", gigabytes(s.memory_bytes()),
                  fmt::format("of {} on rank {} of the pipeline: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
-                             "activations {:.1f}, buffers {:.1f}",
-                             gigabytes(s.cluster.device.memory_bytes), s.fullest, full.weights / 1e9,
-                             full.gradients / 1e9, full.optimizer / 1e9, full.activations / 1e9, full.buffers / 1e9)});
+                             "activations {:.1f}, buffers {:.1f} {}",
+                             gigabytes(s.cluster.device.memory_bytes), s.fullest, full.weights / bytes.bytes,
+                             full.gradients / bytes.bytes, full.optimizer / bytes.bytes, full.activations / bytes.bytes,
+                             full.buffers / bytes.bytes, bytes.name)});
   if (options.tokens > 0) {
     const double seconds = training_seconds(s, options.tokens);
     table.add_row({"training", format_duration(seconds),
@@ -219,11 +241,10 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   if (!s.fits()) {
     text += emphasised(fmt::format("\ndoes not fit: {} more than a device has; the peak is at {}\n",
                                    gigabytes(s.memory_bytes() - s.cluster.device.memory_bytes),
-                                   s.ranks[static_cast<size_t>(s.fullest)].played.peak_at.to_string()),
+                                   peak_of(s.ranks[static_cast<size_t>(s.fullest)])),
                        Emphasis::kRed, colour);
-    const std::vector<std::string> ways = ways_to_fit(s);
-    text += ways.empty() ? "no single change of the layout makes it fit\n" : "would fit:\n";
-    for (const std::string& way : ways) text += fmt::format("  {}\n", way);
+    text += "would fit:\n";
+    for (const std::string& way : ways_to_fit(s)) text += fmt::format("  {}\n", way);
   }
   if (options.memory) text += "\n" + memory_text(s);
   if (!options.note.empty()) text += fmt::format("\nnote: {}\n", options.note);

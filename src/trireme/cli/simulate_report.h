@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "trireme/simulate/simulate.h"
 
@@ -13,6 +14,8 @@ struct SimulateReportOptions {
   std::string note = {};  ///< a sentence to end with; empty: none
 };
 
+/// A row of a table: the share of the pipeline's time that is waited, and what it is of.
+std::vector<std::string> idle_row(const Simulation& simulation);
 /// "how sure: …": how well predictions for the cluster have fared.
 std::string how_sure(const Cluster& cluster);
 std::string simulation_text(const Simulation& simulation, const SimulateReportOptions& options);

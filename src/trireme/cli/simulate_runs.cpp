@@ -20,8 +20,14 @@
 namespace trireme::cli {
 namespace {
 
+/// The file or the preset that "this" stands for.
+std::string place_of_this_machine() {
+  return measured_cluster(true) || measured_cluster(false) ? ClusterFile::default_path().string() : "laptop";
+}
+
 /// A cluster file goes on as it is; a preset becomes a file that starts from it.
-ClusterFile file_of(const std::string& cluster) {
+ClusterFile file_of(std::string cluster) {
+  if (cluster == kThisMachine) cluster = place_of_this_machine();
   std::error_code ignored;
   if (std::filesystem::is_regular_file(cluster, ignored)) {
     const std::string text = read_whole_file(cluster, uint64_t{16} << 20);

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string headline(const Simulation& s) {
-  return fmt::format("{} on {} x {}: step {:.4g} s, bubble {:.1f} %", s.job.layout.schedule_name(),
+  return fmt::format("{} on {} x {}: step {:.4g} s, {:.1f} % of the pipeline's time idle", s.job.layout.schedule_name(),
                      s.job.layout.num_devices(), s.cluster.device.name, s.step_seconds, 100 * s.bubble_fraction);
 }
 

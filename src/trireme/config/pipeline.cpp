@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/config/refusal.h"
 #include "trireme/program/check.h"
 #include "trireme/program/pipeline.h"
@@ -36,8 +37,8 @@ void check_stages(const Config& config, int64_t num_stages, int64_t most_workers
   const int layers = num_layers(config.model);
   if (num_stages <= layers) return;
   throw UsageError(
-      fmt::format("{} with {} needs {} stages, but the model has {} layers to cut between",
-                  with_origin(config, "parallel.pp"), with_origin(config, "parallel.schedule"), num_stages, layers),
+      fmt::format("{} with {} needs {}, but the model has {} to cut between", with_origin(config, "parallel.pp"),
+                  with_origin(config, "parallel.schedule"), counted(num_stages, "stage"), counted(layers, "layer")),
       most_workers > 0 ? fmt::format("set parallel.pp to {} or less", most_workers)
                        : "take a schedule of fewer stages, or a deeper model");
 }

@@ -45,6 +45,9 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
     std::erase(bare, '"');
     if (const auto meant = nearest(bare, key.allowed.names)) cure = fmt::format("did you mean \"{}\"?", *meant);
   }
+  if (key.full_name() == "precision.compute" && shown.find("fp8") != std::string::npos) {
+    cure = "products alone are in fp8: precision.matmul = \"fp8\", with precision.compute = \"bfloat16\"";
+  }
   throw UsageError(fmt::format("{} = {} ({}) must be {}", key.full_name(), shown, place, key.expected()), cure);
 }
 

@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/config/check.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/refusal.h"
@@ -67,14 +68,14 @@ std::string reason_of(std::string_view key, const Config& config, int64_t num_de
        {std::pair{"parallel.dp", p.dp}, {"parallel.tp", p.tp}, {"parallel.pp", p.pp}, {"parallel.cp", p.cp}}) {
     if (key != name) continue;
     if (degree < 1) return "";
-    if (num_devices % degree != 0) return fmt::format("{} devices cannot be split by it", num_devices);
+    if (num_devices % degree != 0) return counted(num_devices, "device") + " cannot be split by it";
   }
   if (key == "parallel.tp") return reason_of_tensors(config);
   if (key == "parallel.dp" && batch % p.dp != 0) {
     return fmt::format("train.global_batch = {} cannot be split over so many replicas", batch);
   }
   if (const int layers = num_layers(config.model); key == "parallel.pp" && p.pp > layers) {
-    return fmt::format("the model has {} layers to cut between", layers);
+    return fmt::format("the model has {} to cut between", counted(layers, "layer"));
   }
   if (key == "train.micro_batch" && batch % train.micro_batch != 0) {
     return fmt::format("it does not divide train.global_batch = {}", batch);
@@ -89,7 +90,7 @@ void refuse_keys(const Config& config, int64_t num_devices, const std::function<
   if (keys.empty()) {
     const int64_t batch = config.train.global_batch;
     throw UsageError(
-        fmt::format("no layout cuts this training over {} devices{}", num_devices,
+        fmt::format("no layout cuts this training over {}{}", counted(num_devices, "device"),
                     batch >= num_devices
                         ? ""
                         : fmt::format(": a batch of {} has not a sample for each of so many replicas", batch)),
@@ -100,14 +101,14 @@ void refuse_keys(const Config& config, int64_t num_devices, const std::function<
   if (keys.size() > 1) {
     const std::string last = said.back();
     said.pop_back();
-    throw UsageError(
-        fmt::format("{} and {} together leave no layout for {} devices", join(said, ", "), last, num_devices),
-        "change one of them, or leave it to the planner");
+    throw UsageError(fmt::format("{} and {} together leave no layout for {}", join(said, ", "), last,
+                                 counted(num_devices, "device")),
+                     "change one of them, or leave it to the planner");
   }
   const std::string reason = reason_of(keys[0], config, num_devices);
-  throw UsageError(
-      fmt::format("{} leaves no layout for {} devices{}", said[0], num_devices, reason.empty() ? "" : ": " + reason),
-      fmt::format("give another {0}, or leave {0} to the planner", keys[0]));
+  throw UsageError(fmt::format("{} leaves no layout for {}{}", said[0], counted(num_devices, "device"),
+                               reason.empty() ? "" : ": " + reason),
+                   fmt::format("give another {0}, or leave {0} to the planner", keys[0]));
 }
 
 }  // namespace trireme

@@ -211,7 +211,8 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
 Cluster cluster_at_hand(const std::string& otherwise) {
   if (const char* named = std::getenv("TRIREME_CLUSTER")) return find_clusters(named).front();
   const std::optional<Cluster> measured = measured_cluster(otherwise == "laptop");
-  return measured ? *measured : find_cluster(otherwise);
+  if (measured) return *measured;
+  return otherwise == "laptop" ? cores_of_this_machine() : find_cluster(otherwise);
 }
 
 }  // namespace trireme

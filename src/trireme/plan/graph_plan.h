@@ -42,7 +42,7 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
                            int num_devices, const GraphPlanOptions& options = {});
 
 /// $TRIREME_CLUSTER, a preset or a file; else what `bench train --write-cluster` has measured of such devices here
-/// (cores where `otherwise` is "laptop"); else `otherwise`.
+/// (cores where `otherwise` is "laptop"); else `otherwise`, a laptop having as many cores as this machine.
 Cluster cluster_at_hand(const std::string& otherwise);
 
 }  // namespace trireme

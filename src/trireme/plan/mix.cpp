@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/search.h"
@@ -92,6 +93,7 @@ struct Shared {
 std::optional<Shared> share_out(const Config& config, const std::vector<Cluster>& kinds, Plan plan) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   if (plan.keys.pp > 1 || plan.keys.cp > 1 || plan.keys.dp % num_kinds != 0) return std::nullopt;
+  plan.keys.shares.clear();
   plan.keys.zero = std::min<int64_t>(plan.keys.zero, 1);  // later stages meet at each micro-batch
   Config planned = config;
   apply_plan(plan, planned);
@@ -109,34 +111,11 @@ std::optional<Shared> share_out(const Config& config, const std::vector<Cluster>
   return shared;
 }
 
-}  // namespace
-
-PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
-                        const PlanOptions& options) {
-  if (kinds.size() == 1) return explain_plan(config, kinds.front(), num_devices, options);
-  const auto num_kinds = static_cast<int64_t>(kinds.size());
-  if (num_devices % num_kinds != 0) {
-    throw UsageError(fmt::format("{} devices of {} kinds of hosts", num_devices, num_kinds),
-                     fmt::format("give a multiple of {}: every kind has as many", num_kinds));
-  }
-  PlanOptions of_one = options;
-  of_one.num_finalists = std::max<size_t>(8, options.num_finalists);
-  of_one.uneven = false;
-  of_one.num_kinds = num_kinds;
-  for (const Cluster& kind : kinds) {
-    const double limit = kind.device.memory_bytes;
-    of_one.memory_limit_bytes = of_one.memory_limit_bytes > 0 ? std::min(of_one.memory_limit_bytes, limit) : limit;
-  }
-  std::optional<PlanReport> report;
-  for (const Cluster& kind : kinds) {
-    PlanReport other = explain_plan(config, in_mix(kind, num_devices, kinds.size()), num_devices, of_one);
-    if (!report || other.plan.predicted.step_seconds > report->plan.predicted.step_seconds) report = std::move(other);
-  }
-  // With equal shares the slowest kind sets the step.
-  const Alternative equal{report->plan.layout_text() + ", equal shares", report->simulation.step_seconds,
-                          report->simulation.memory_bytes()};
+/// The best of some plans with the batch shared out by speed.
+std::optional<Shared> best_shared(const Config& config, const std::vector<Cluster>& kinds,
+                                  const std::vector<Plan>& finalists) {
   std::optional<Shared> best;
-  for (const Plan& finalist : report->finalists) {
+  for (const Plan& finalist : finalists) {
     // The smaller the micro-batches, the finer the shares; the planner likes them large.
     const int64_t largest = finalist.keys.micro_batch;
     for (int64_t micro = largest; micro >= 1; --micro) {
@@ -148,19 +127,131 @@ PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds,
       best = std::move(shared);
     }
   }
-  if (best && best->simulation.step_seconds < report->simulation.step_seconds) {
-    report->plan = std::move(best->plan);
-    report->simulation = std::move(best->simulation);
-    report->binding.clear();
-    report->helps.clear();  // they were for equal shares
-    report->runners_up.insert(report->runners_up.begin(), equal);
+  return best;
+}
+
+/// With equal shares: those of the slowest kind, which sets the step then.
+PlanReport plan_for_slowest(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
+                            const PlanOptions& options) {
+  PlanOptions of_one = options;
+  of_one.num_finalists = std::max<size_t>(8, options.num_finalists);
+  of_one.uneven = false;
+  of_one.explain = false;
+  of_one.num_kinds = static_cast<int64_t>(kinds.size());
+  for (const Cluster& kind : kinds) {
+    const double limit = kind.device.memory_bytes;
+    of_one.memory_limit_bytes = of_one.memory_limit_bytes > 0 ? std::min(of_one.memory_limit_bytes, limit) : limit;
+  }
+  std::optional<PlanReport> report;
+  for (const Cluster& kind : kinds) {
+    PlanReport other = explain_plan(config, in_mix(kind, num_devices, kinds.size()), num_devices, of_one);
+    if (!report || other.plan.predicted.step_seconds > report->plan.predicted.step_seconds) report = std::move(other);
+  }
+  return std::move(*report);
+}
+
+/// What keeps the mix from being faster, and what more would bring.
+class MixExplanation {
+ public:
+  MixExplanation(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
+                 const PlanOptions& options, PlanReport& report)
+      : config_(config), kinds_(kinds), devices_(num_devices), options_(options), report_(report) {
+    options_.explain = false;
+  }
+
+  void explain() {
+    report_.binding = largest_part(report_.simulation);
+    bind_by_memory();
+    add_devices();
+    add_links();
+  }
+
+ private:
+  static constexpr double kWorthSaying = 0.01;
+
+  double now() const { return report_.simulation.step_seconds; }
+
+  void bind_by_memory() {
+    std::vector<Cluster> larger = kinds_;
+    for (Cluster& kind : larger) kind.device.memory_bytes = 1e15;
+    PlanOptions options = options_;
+    options.memory_limit_bytes = 0;
+    const double without = explain_plan(config_, larger, devices_, options).simulation.step_seconds;
+    if (without >= (1 - kWorthSaying) * now()) return;
+    double limit = options_.memory_limit_bytes > 0 ? options_.memory_limit_bytes : 1e300;
+    for (const Cluster& kind : kinds_) limit = std::min(limit, kind.device.memory_bytes);
+    report_.binding = fmt::format("memory: without the limit of {} a step would take {} ({:.0f} % less)",
+                                  format_gigabytes(limit), format_duration(without), 100 * (1 - without / now()));
+  }
+
+  void add(const std::string& words, double seconds, const std::string& layout = "") {
+    report_.helps.push_back({seconds < now() ? layout : "", std::min(seconds, now()), 0, words});
+  }
+
+  void add_devices() {
+    const char* words = "one more device of each kind";
+    const auto num_kinds = static_cast<int64_t>(kinds_.size());
+    for (const Cluster& kind : kinds_) {
+      if (kind.num_hosts > 0 && devices_ / num_kinds >= int64_t{kind.num_hosts} * kind.devices_per_host) return;
+    }
+    try {
+      const PlanReport more = explain_plan(config_, kinds_, devices_ + num_kinds, options_);
+      add(words, more.simulation.step_seconds, more.plan.layout_text());
+    } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
+      add(words, now());
+    }
+  }
+
+  /// The plan as it is, and the batch shared out anew: on other links kinds differ less or more.
+  double seconds_on(const std::vector<Cluster>& kinds) const {
+    double best = simulate_mix(report_.simulation.job, kinds).step_seconds;
+    if (const std::optional<Shared> shared = best_shared(config_, kinds, {report_.plan})) {
+      best = std::min(best, shared->simulation.step_seconds);
+    }
+    return best;
+  }
+
+  void add_links() {
+    std::vector<Cluster> inside = kinds_, between = kinds_;
+    for (Cluster& kind : inside) kind.inside.bandwidth *= 2;
+    for (Cluster& kind : between) kind.between.bandwidth *= 2;
+    if (devices_ > static_cast<int64_t>(kinds_.size())) add("twice the bandwidth inside hosts", seconds_on(inside));
+    add("twice the bandwidth between hosts", seconds_on(between));
+  }
+
+  const Config& config_;
+  const std::vector<Cluster>& kinds_;
+  const int64_t devices_;
+  PlanOptions options_;
+  PlanReport& report_;
+};
+
+}  // namespace
+
+PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
+                        const PlanOptions& options) {
+  if (kinds.size() == 1) return explain_plan(config, kinds.front(), num_devices, options);
+  const auto num_kinds = static_cast<int64_t>(kinds.size());
+  if (num_devices % num_kinds != 0) {
+    throw UsageError(fmt::format("{} of {} kinds of hosts", counted(num_devices, "device"), num_kinds),
+                     fmt::format("give a multiple of {}: every kind has as many", num_kinds));
+  }
+  PlanReport report = plan_for_slowest(config, kinds, num_devices, options);
+  const Alternative equal{report.plan.layout_text() + ", equal shares", report.simulation.step_seconds,
+                          report.simulation.memory_bytes()};
+  std::optional<Shared> best = best_shared(config, kinds, report.finalists);
+  if (best && best->simulation.step_seconds < report.simulation.step_seconds) {
+    report.plan = std::move(best->plan);
+    report.simulation = std::move(best->simulation);
+    report.runners_up.insert(report.runners_up.begin(), equal);
   }
   std::vector<std::string> names;
   for (const Cluster& kind : kinds) names.push_back(kind.name);
-  report->plan.cluster = join(names, "+");
-  report->plan.predicted = prediction_of(report->simulation);
-  report->finalists = {report->plan};
-  return std::move(*report);
+  report.plan.cluster = join(names, "+");
+  report.plan.predicted = prediction_of(report.simulation);
+  report.finalists = {report.plan};
+  if (options.explain) MixExplanation(config, kinds, num_devices, options, report).explain();
+  return report;
 }
 
 }  // namespace trireme

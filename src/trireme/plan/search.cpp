@@ -23,6 +23,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostSimulations = 2500;
+constexpr int64_t kMostDevices = 131'072;   ///< that a model which fits nowhere may be told to take
 constexpr size_t kPlayed = 40;              ///< before a configuration counts as one without a layout
 constexpr size_t kRefined = 6;              ///< of the best, whose stages are cut again
 constexpr size_t kMixedTries = 40;          ///< layouts of which only some stages compute again
@@ -50,7 +51,7 @@ class Searcher {
  public:
   Searcher(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
       : config_(config), cluster_(cluster), devices_(num_devices), options_(options) {
-    if (num_devices < 1) throw UsageError(fmt::format("{} devices", num_devices), "plan for 1 or more");
+    if (num_devices < 1) throw UsageError(counted(num_devices, "device"), "plan for 1 or more");
     if (!config.parallel.plan.empty() && config.parallel.plan != "auto" && config.parallel.plan != "try") {
       throw UsageError(fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan), "leave it empty");
     }
@@ -74,7 +75,7 @@ class Searcher {
     sort_found();
     refine_splits();
     sort_found();
-    if (briefly && found_.empty()) throw Error(fmt::format("nothing fits into {} devices", devices_));
+    if (briefly && found_.empty()) throw Error("nothing fits into " + counted(devices_, "device"));
     if (briefly) return;
     uneven_ = try_uneven();
     const bool may_differ = options_.uneven || found_.empty();
@@ -315,15 +316,10 @@ class Searcher {
       }
     }
     if (best_unfit_ < (1 - kWorthSaying) * now) {
-      return fmt::format("memory: without the limit of {:.1f} GB a step would take {} ({:.0f} % less)", limit() / 1e9,
-                         format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
+      return fmt::format("memory: without the limit of {} a step would take {} ({:.0f} % less)",
+                         format_gigabytes(limit()), format_duration(best_unfit_), 100 * (1 - best_unfit_ / now));
     }
-    const std::pair<double, const char*> parts[] = {{s.parts.computing, "computing"},
-                                                    {s.parts.communication, "communication that nothing hides"},
-                                                    {s.parts.bubble, "the bubble of the pipeline"},
-                                                    {s.parts.update, "the update"}};
-    const auto largest = std::max_element(std::begin(parts), std::end(parts));
-    return fmt::format("{}: {:.0f} % of the step", largest->second, 100 * largest->first / now);
+    return largest_part(s);
   }
 
   void add_helps(PlanReport& report) {
@@ -337,10 +333,10 @@ class Searcher {
       if (cluster_.num_hosts == 0 || devices_ < int64_t{cluster_.num_hosts} * cluster_.devices_per_host) {
         Searcher more(config_, cluster_, devices_ + 1, options);
         more.run(true);
-        add("one more GPU", more.best_seconds(), more.best().layout);
+        add("one more device", more.best_seconds(), more.best().layout);
       }
     } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
-      add("one more GPU", now);
+      add("one more device", now);
     }
     Cluster inside = cluster_, between = cluster_;
     inside.inside.bandwidth *= 2;
@@ -382,6 +378,32 @@ class Searcher {
                 [&](const Config& other) { return Searcher(other, cluster_, devices_, options_).has_layout(); });
   }
 
+  /// Whether some layout fits, by the few that are likely to. Not after run().
+  bool fits_somewhere() {
+    candidates_ = all_candidates(config_, cluster_, devices_, options_);
+    std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.least_bytes > limit(); });
+    std::stable_sort(candidates_.begin(), candidates_.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.least_bytes < b.least_bytes; });
+    for (size_t i = 0; i < std::min(kPlayed, candidates_.size()) && found_.empty(); ++i) try_candidate(candidates_[i]);
+    return !found_.empty();
+  }
+
+  /// By doubling: how many devices would do, and how; empty where the batch or the model cannot be shared by so many.
+  std::string enough_devices() const {
+    PlanOptions options = options_;
+    options.explain = false;
+    for (int64_t devices = 2 * devices_; devices <= kMostDevices; devices *= 2) {
+      try {
+        if (!Searcher(config_, cluster_, devices, options).fits_somewhere()) continue;
+        Searcher more(config_, cluster_, devices, options);
+        more.run(true);
+        return fmt::format("{} ({})", counted(devices, "device"), more.best().layout);
+      } catch (const Error&) {
+      }
+    }
+    return "";
+  }
+
   /// Says by how much, and what would make it fit.
   [[noreturn]] void refuse_memory() {
     std::vector<Candidate> smallest = candidates_;
@@ -394,27 +416,17 @@ class Searcher {
     }
     if (!best) refuse_to_cut();
     std::vector<std::string> ways;
-    for (int64_t factor = 2; factor <= 64; factor *= 2) {
-      try {
-        PlanOptions options = options_;
-        options.explain = false;
-        Searcher more(config_, cluster_, devices_ * factor, options);
-        more.run(true);
-        ways.push_back(fmt::format("{} devices ({})", devices_ * factor, more.best().layout));
-        break;
-      } catch (const Error&) {
-      }
-    }
-    ways.push_back(fmt::format("devices with {:.1f} GB", best->memory_bytes() / 1e9));
+    if (const std::string more = enough_devices(); !more.empty()) ways.push_back(more);
+    ways.push_back("devices with " + format_gigabytes(best->memory_bytes()));
     if (is_given(config_, "train.recompute") && config_.train.recompute != "full")
       ways.push_back("train.recompute = full");
     if (is_given(config_, "parallel.zero")) ways.push_back("leaving parallel.zero to the planner");
-    throw Error(
-        fmt::format("{} parameters fit into no layout of {} x {}: the smallest needs {:.1f} GB a device, {:.1f} GB "
-                    "more than the {:.1f} GB there are",
-                    format_short_count(best->parameters), devices_, cluster_.device.name, best->memory_bytes() / 1e9,
-                    (best->memory_bytes() - limit()) / 1e9, limit() / 1e9),
-        "would fit: " + join(ways, "; "));
+    throw Error(fmt::format("{} parameters fit into no layout of {} x {}: the smallest needs {} a device, {} more than "
+                            "the {} there are",
+                            format_short_count(best->parameters), devices_, cluster_.device.name,
+                            format_gigabytes(best->memory_bytes()), format_gigabytes(best->memory_bytes() - limit()),
+                            format_gigabytes(limit())),
+                "would fit: " + join(ways, "; "));
   }
 
   const Config& config_;
@@ -446,6 +458,15 @@ void refuse_unplanned(const Config& config) {
 }
 
 }  // namespace
+
+std::string largest_part(const Simulation& s) {
+  const std::pair<double, const char*> parts[] = {{s.parts.computing, "computing"},
+                                                  {s.parts.communication, "communication that nothing hides"},
+                                                  {s.parts.bubble, "the bubble of the pipeline"},
+                                                  {s.parts.update, "the update"}};
+  const auto largest = std::max_element(std::begin(parts), std::end(parts));
+  return fmt::format("{}: {:.0f} % of the step", largest->second, 100 * largest->first / s.step_seconds);
+}
 
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
   check_model(config);

@@ -30,7 +30,7 @@ struct PlanOptions {
 struct Alternative {
   std::string layout;
   double step_seconds = 0, memory_bytes = 0;
-  std::string words = {};  ///< for what would help: "one more GPU"
+  std::string words = {};  ///< for what would help: "one more device"
 };
 
 struct PlanReport {
@@ -50,6 +50,9 @@ struct PlanReport {
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices,
                         const PlanOptions& options = {});
 Plan make_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options = {});
+
+/// What takes most of the time of a step: "computing: 81 % of the step".
+std::string largest_part(const Simulation& simulation);
 
 /// For several kinds of hosts, each with as many devices as the others: the layout comes from the slowest kind, and
 /// faster ones get a larger share of the batch (parallel.shares) where that helps, which changes no number that is

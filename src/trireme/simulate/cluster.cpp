@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
@@ -89,9 +90,9 @@ void Cluster::check() const {
 int Cluster::hosts_for(int64_t num_devices) const {
   const int64_t hosts = (num_devices + devices_per_host - 1) / devices_per_host;
   if (num_hosts > 0 && hosts > num_hosts) {
-    throw UsageError(fmt::format("{} devices need {} hosts of {}, but {} has {}", num_devices, hosts, devices_per_host,
-                                 name, num_hosts),
-                     fmt::format("it has {} devices in all", int64_t{num_hosts} * devices_per_host));
+    throw UsageError(fmt::format("{} need {} of {}, but {} has {}", counted(num_devices, "device"),
+                                 counted(hosts, "host"), devices_per_host, spoken_name(name), num_hosts),
+                     fmt::format("it has {} in all", counted(int64_t{num_hosts} * devices_per_host, "device")));
   }
   return static_cast<int>(hosts);
 }

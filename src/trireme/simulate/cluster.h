@@ -108,12 +108,24 @@ struct Cluster {
 };
 
 const std::vector<Cluster>& cluster_presets();
+/// That may share it, where a machine's cores are described.
+inline constexpr int kProcessesACore = 32;
+/// The name that stands for the machine at hand.
+inline constexpr const char* kThisMachine = "this";
+/// The names that find_cluster() knows: those of the presets, and "this".
 std::vector<std::string> preset_names();
-/// A preset by name, or a cluster file by path. Throws UsageError, SystemError.
+/// A preset by name, "this", or a cluster file by path. Throws UsageError, SystemError.
 Cluster find_cluster(const std::string& name_or_path);
 /// What `trireme bench train --write-cluster` has measured of this machine's cores, or of its GPUs; nothing where it
 /// has not, as where the file has links alone. Throws as find_cluster() for a file with mistakes.
 std::optional<Cluster> measured_cluster(bool of_cores);
+/// What is measured of this machine, cores before GPUs; else cores_of_this_machine(). Throws as measured_cluster().
+Cluster this_machine();
+/// The preset "laptop" with so many cores, which more processes than that share; 0: as many as this machine has. Its
+/// name is "this".
+Cluster cores_of_this_machine(int cores = 0);
+/// For sentences: "this machine" for "this", others as they are.
+std::string spoken_name(const std::string& cluster);
 /// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
 std::vector<Cluster> find_clusters(const std::string& names);
 /// `name` stands for the file in messages. Keys: "preset" (where the rest comes from), "device", "inside", "between",

@@ -192,8 +192,11 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   if (!preset.empty()) {
     const auto& all = cluster_presets();
     const auto found = std::find_if(all.begin(), all.end(), [&](const Cluster& known) { return known.name == preset; });
-    if (found == all.end())
-      reader.fail(fmt::format("preset {} is not known", preset), "known: " + join(preset_names(), ", "));
+    if (found == all.end()) {
+      std::vector<std::string> names;
+      for (const Cluster& known : all) names.push_back(known.name);
+      reader.fail(fmt::format("preset {} is not known", preset), "known: " + join(names, ", "));
+    }
     cluster = *found;
     for (const char* constants : {"device", "inside", "between", "stack", "transports"}) {
       if (json.contains(constants)) cluster.evidence = {};

@@ -144,6 +144,7 @@ const std::vector<Cluster>& cluster_presets() {
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const Cluster& cluster : cluster_presets()) names.push_back(cluster.name);
+  names.emplace_back(kThisMachine);
   return names;
 }
 
@@ -151,6 +152,7 @@ Cluster find_cluster(const std::string& name_or_path) {
   for (const Cluster& cluster : cluster_presets()) {
     if (cluster.name == name_or_path) return cluster;
   }
+  if (name_or_path == kThisMachine) return this_machine();
   std::error_code ignored;
   if (std::filesystem::is_regular_file(name_or_path, ignored)) {
     return cluster_from_json(read_whole_file(name_or_path, kMostFileBytes), name_or_path);

@@ -4,6 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/mesh/cluster_file.h"
+#include "trireme/simulate/simulate_test_util.h"
 
 namespace trireme {
 namespace {
@@ -102,6 +103,20 @@ TEST(Cluster, TakesTheLinksThatBenchCommMeasured) {
   const Cluster cluster = cluster_from_json(json, "my.json");
   EXPECT_DOUBLE_EQ(cluster.inside.effective(), 5e9);
   EXPECT_DOUBLE_EQ(cluster.inside.latency_us, 1.5);
+}
+
+TEST(Cluster, CoresOfThisMachineAreShared) {
+  const Cluster cluster = cores_of_this_machine(2);
+  EXPECT_EQ(cluster.shared_cores, 2);
+  EXPECT_EQ(spoken_name(cluster.name), "this machine");
+  Job job = gpt_job(4, 256, 4, 128);
+  const auto seconds = [&](int64_t dp) {
+    job.layout.dp = dp;
+    return simulate(job, cluster).step_seconds;
+  };
+  EXPECT_LT(seconds(2), 0.7 * seconds(1));
+  EXPECT_GT(seconds(4), 0.95 * seconds(2)) << "four processes on two cores are no faster than two";
+  EXPECT_GE(cores_of_this_machine().shared_cores, 1);
 }
 
 TEST(NumberTypes, HaveShortNames) {

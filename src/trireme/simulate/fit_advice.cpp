@@ -4,10 +4,15 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
 namespace {
+
+constexpr size_t kMostWays = 4;  ///< on the same devices
+constexpr int64_t kMostDevices = 131'072;
 
 struct Change {
   std::string words;
@@ -47,40 +52,97 @@ std::vector<Change> changes(const Job& job, const Cluster& cluster) {
       l.dp /= factor;
     });
   }
-  for (int64_t factor = 2; factor <= 64; factor *= 2) {
-    add(fmt::format("{} times as many devices, parallel.pp = {}", factor, now.pp * factor),
-        [&](JobLayout& l) { l.pp *= factor; });
-    if (now.zero == 3 || now.num_replicas() == 1) {
-      add(fmt::format("{} times as many devices, parallel.zero = 3, dp = {}, train.micro_batch = 1", factor,
-                      now.dp * factor),
-          [&](JobLayout& l) {
-            l.zero = 3;
-            l.dp *= factor;
-            l.micro_batch = 1;
-            l.global_batch = std::max(l.global_batch, l.dp);
-          });
-    }
-  }
   return list;
 }
+
+/// The layout with all that saves activations; words for what that changes are added.
+JobLayout with_savings(const Job& job, std::vector<std::string>& words) {
+  JobLayout layout = job.layout;
+  if (layout.recompute != RecomputeKind::kFull) {
+    layout.recompute = RecomputeKind::kFull;
+    words.emplace_back("train.recompute = full");
+  }
+  if (layout.tp > 1 && !layout.sequence && job.model.is_language() && job.model.seq / layout.cp % layout.tp == 0) {
+    layout.sequence = true;
+    words.emplace_back("parallel.sequence = true");
+  }
+  if (layout.micro_batch > 1) {
+    layout.micro_batch = 1;
+    words.emplace_back("train.micro_batch = 1");
+  }
+  return layout;
+}
+
+class Advisor {
+ public:
+  explicit Advisor(const Simulation& simulation) : s_(simulation) {}
+
+  std::vector<std::string> ways() {
+    for (const Change& change : changes(s_.job, s_.cluster)) {
+      if (ways_.size() == kMostWays) break;
+      if (const std::optional<Simulation> other = fitting(change.layout)) add(change.words, *other);
+    }
+    more_devices();
+    ways_.push_back(fmt::format("this layout on devices with {}", format_gigabytes(s_.memory_bytes())));
+    return std::move(ways_);
+  }
+
+ private:
+  /// On the same kinds of devices; nothing where it does not fit or cannot be cut that way.
+  std::optional<Simulation> fitting(const JobLayout& layout) const {
+    try {
+      const Job job{s_.job.model, layout};
+      Simulation other = s_.kinds.empty() ? simulate(job, s_.cluster) : simulate_mix(job, s_.kinds);
+      if (other.fits()) return other;
+    } catch (const UsageError&) {
+    }
+    return std::nullopt;
+  }
+
+  void add(const std::string& words, const Simulation& other) {
+    ways_.push_back(fmt::format("{}: {}, {} a step", words, format_gigabytes(other.memory_bytes()),
+                                format_duration(other.step_seconds)));
+  }
+
+  /// The fewest devices by longer pipelines, and by more replicas that share everything: as the rest is, and with all
+  /// that saves activations where fewer do then.
+  void more_devices() {
+    std::vector<std::string> savings;
+    const JobLayout saving = with_savings(s_.job, savings);
+    for (const bool replicas : {false, true}) {
+      const int64_t plain = grow(s_.job.layout, replicas, {}, kMostDevices);
+      if (!savings.empty()) grow(saving, replicas, savings, plain - 1);
+    }
+  }
+
+  /// The devices of the first doubling that fits, which is told; one more than `most` where none does.
+  int64_t grow(JobLayout layout, bool replicas, const std::vector<std::string>& savings, int64_t most) {
+    if (layout.has_uneven_stages()) return most + 1;
+    if (!replicas) layout.stages.clear();  // they were for fewer
+    while (2 * layout.num_devices() <= most) {
+      (replicas ? layout.dp : layout.pp) *= 2;
+      if (layout.pp * layout.interleave > static_cast<int64_t>(s_.blocks.size())) break;
+      if (replicas) layout.zero = 3;
+      const std::optional<Simulation> other = fitting(layout);
+      if (!other) continue;
+      std::vector<std::string> words = {replicas ? fmt::format("parallel.dp = {}, parallel.zero = 3", layout.dp)
+                                                 : fmt::format("parallel.pp = {}", layout.pp)};
+      words.insert(words.end(), savings.begin(), savings.end());
+      add(fmt::format("{} with {}", counted(layout.num_devices(), "device"), join(words, ", ")), *other);
+      return layout.num_devices();
+    }
+    return most + 1;
+  }
+
+  const Simulation& s_;
+  std::vector<std::string> ways_;
+};
 
 }  // namespace
 
 std::vector<std::string> ways_to_fit(const Simulation& simulation) {
-  constexpr size_t kMost = 4;
-  std::vector<std::string> ways;
-  if (simulation.fits()) return ways;
-  for (const Change& change : changes(simulation.job, simulation.cluster)) {
-    if (ways.size() == kMost) break;
-    try {
-      const Simulation other = simulate({simulation.job.model, change.layout}, simulation.cluster);
-      if (!other.fits()) continue;
-      ways.push_back(
-          fmt::format("{}: {:.1f} GB, {:.3g} s a step", change.words, other.memory_bytes() / 1e9, other.step_seconds));
-    } catch (const UsageError&) {  // cannot be cut that way
-    }
-  }
-  return ways;
+  if (simulation.fits()) return {};
+  return Advisor(simulation).ways();
 }
 
 }  // namespace trireme

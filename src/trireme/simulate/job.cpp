@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
@@ -84,8 +85,9 @@ void Job::check() const {
     const int64_t sum = std::accumulate(l.shares.begin(), l.shares.end(), int64_t{0});
     demand(static_cast<int64_t>(l.shares.size()) == l.dp && std::ranges::min(l.shares) >= 1 &&
                sum * l.micro_batch == l.global_batch,
-           fmt::format("{} shares of {} micro-batches for dp = {} and a global batch of {} in micro-batches of {}",
-                       l.shares.size(), sum, l.dp, l.global_batch, l.micro_batch),
+           fmt::format("{} of {} for dp = {} and a global batch of {} in micro-batches of {}",
+                       counted(std::ssize(l.shares), "share"), counted(sum, "micro-batch"), l.dp, l.global_batch,
+                       l.micro_batch),
            "give each replica a share, and share out the whole batch");
     demand(l.pp == 1, fmt::format("shares of the batch with pp = {}", l.pp),
            "give faster ranks of a pipeline more layers: parallel.split");
@@ -106,8 +108,8 @@ void Job::check() const {
   demand(!l.offload_weights || l.zero == 3, fmt::format("weights that lie elsewhere with ZeRO-{}", l.zero),
          "parallel.offload_weights goes with parallel.zero = 3");
   demand(l.num_micro_batches() <= kMostTurns / (l.pp * l.interleave),
-         fmt::format("{} micro-batches of a replica in {} stages are too many to play one by one",
-                     l.num_micro_batches(), l.pp * l.interleave),
+         fmt::format("{} of a replica in {} are too many to play one by one",
+                     counted(l.num_micro_batches(), "micro-batch"), counted(l.pp * l.interleave, "stage")),
          "choose larger micro-batches (train.micro_batch), or a smaller batch");
   demand(l.servers >= 0 && (l.servers == 0 || l.zero == 0),
          fmt::format("ZeRO stage {} with {} parameter servers, which hold that state already", l.zero, l.servers),
@@ -139,8 +141,10 @@ void Job::check() const {
   }
   if (l.own_schedule) {
     demand(l.own_schedule->num_ranks == l.pp && l.own_schedule->num_micro_batches == l.num_micro_batches(),
-           fmt::format("a schedule for {} ranks and {} micro-batches, but there are pp = {} and {} micro-batches",
-                       l.own_schedule->num_ranks, l.own_schedule->num_micro_batches, l.pp, l.num_micro_batches()),
+           fmt::format("a schedule for {} and {}, but there are pp = {} and {}",
+                       counted(l.own_schedule->num_ranks, "rank"),
+                       counted(l.own_schedule->num_micro_batches, "micro-batch"), l.pp,
+                       counted(l.num_micro_batches(), "micro-batch")),
            "choose pp and the batch as the schedule has them");
   }
   demand(is_synchronous(l.schedule) || l.zero < 2,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "trireme/base/error.h"
 
@@ -130,6 +131,7 @@ class Player {
     size_t collectives = 0;  ///< that it has come to
     bool reported = false;   ///< to the meeting of the next one
     double activations = 0;
+    double updated = 0;  ///< seconds of updates since the last computation
     // Of a rank that shares cores:
     double wakes = kNever;  ///< when what it waits for is there, where that is known
     double left = 0;        ///< seconds of its computation, on a core of its own
@@ -237,6 +239,7 @@ class Player {
     state.previous_start = start;
     state.now = end;
     played.busy += end - start;
+    played.updates_between += std::exchange(state.updated, 0);
     played.last = state.now;
     played.spans.back().end_ms = state.now * 1e3;
     if (event.last && makes_weight_gradient(i.op)) state.activations -= stage.activation_bytes;
@@ -288,6 +291,7 @@ class Player {
         if (!work(rank, start, event.seconds, end)) return false;
         played.waited += waited;
         played.update += end - start;
+        state.updated += end - start;
         state.now = end;
         played.comms.push_back({i, start, state.now});
         break;

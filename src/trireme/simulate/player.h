@@ -43,6 +43,7 @@ struct PlayedRank {
   double idle = 0;    ///< waiting for messages, after the first computation
   double waited = 0;  ///< for collectives, between computations and before the update
   double update = 0;
+  double updates_between = 0;        ///< of the updates, those before its last computation
   double peak_activation_bytes = 0;  ///< and working bytes, at most at once
   Instruction peak_at;
   std::vector<Span> spans;      ///< computations; ms

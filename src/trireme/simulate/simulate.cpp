@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/collective_cost.h"
 
@@ -214,9 +215,39 @@ double exposed_inside(const Simulation& s, int rank) {
   return seconds * static_cast<double>(s.job.layout.num_micro_batches());
 }
 
-/// `bubble`: seconds that the pipeline takes longer than its busiest rank computes. What is neither that, nor
-/// computing, nor the update, the rank waits for collectives: its own, or those of others that come to their end after
-/// it.
+/// What a rank works on between its first and its last computation. Schedules that update while micro-batches are under
+/// way have updates there, for which the others wait no less than for computations.
+double work_of(const PlayedRank& rank) { return rank.busy + rank.updates_between; }
+
+/// The longest time of a rank in the pipeline, and how much longer that is than any of them works.
+struct PipelineTime {
+  double seconds = 0, bubble = 0;
+};
+
+PipelineTime pipeline_time(const std::vector<PlayedRank>& ranks) {
+  PipelineTime time;
+  double most = 0;
+  for (const PlayedRank& rank : ranks) {
+    time.seconds = std::max(time.seconds, work_of(rank) + rank.idle);
+    most = std::max(most, work_of(rank));
+  }
+  time.bubble = std::max(0.0, time.seconds - most);
+  return time;
+}
+
+/// What of the bubble is left where messages and collectives take no time: the schedule's own. The rest waits for a
+/// network.
+double bubble_of_schedule(const std::vector<Program>& programs, PlayCosts costs, double bubble) {
+  if (bubble <= 0) return 0;
+  std::ranges::fill(costs.message, 0.0);
+  for (auto* collectives : {&costs.gather, &costs.reduce}) {
+    for (std::vector<double>& parts : *collectives) std::ranges::fill(parts, 0.0);
+  }
+  return std::min(bubble, pipeline_time(play(programs, costs)).bubble);
+}
+
+/// `bubble`: that of the schedule, in seconds. What is neither that, nor computing, nor the update, the rank waits for
+/// communication: its own, or that of others that comes to its end after it.
 StepParts parts_of_step(const Simulation& s, double bubble) {
   const PlayedRank& rank = s.ranks[at(s.busiest)].played;
   const double inside = exposed_inside(s, s.busiest), rest = s.step_seconds - rank.busy - rank.update;
@@ -229,20 +260,16 @@ StepParts parts_of_step(const Simulation& s, double bubble) {
 }
 
 void summarise(Simulation& s) {
-  double pipeline = 0, fullest = 0;
+  double fullest = 0;
   for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
     const PlayedRank& played = s.ranks[rank].played;
     s.step_seconds = std::max(s.step_seconds, played.end - played.first);
-    pipeline = std::max(pipeline, played.busy + played.idle);
-    if (played.busy > s.ranks[at(s.busiest)].played.busy) s.busiest = static_cast<int>(rank);
+    if (work_of(played) > work_of(s.ranks[at(s.busiest)].played)) s.busiest = static_cast<int>(rank);
     if (s.ranks[rank].memory.sum() > fullest) {
       fullest = s.ranks[rank].memory.sum();
       s.fullest = static_cast<int>(rank);
     }
   }
-  const double bubble = std::max(0.0, pipeline - s.ranks[at(s.busiest)].played.busy);
-  if (pipeline > 0) s.bubble_fraction = bubble / pipeline;
-  s.parts = parts_of_step(s, bubble);
   const auto micro_batches = static_cast<double>(s.job.layout.num_micro_batches());
   const double batches = micro_batches * static_cast<double>(s.job.layout.dp);
   for (const BlockCost& block : s.blocks) {
@@ -281,9 +308,10 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
     return cut_into_stages(blocks, job, num_stages, std::move(speeds));
   }
   if (static_cast<int>(given.size()) != num_stages || given.back().blocks.last != count) {
-    throw UsageError(fmt::format("{} stages of {} blocks are given, for {} stages of a model of {} blocks",
-                                 given.size(), given.back().blocks.last, num_stages, count),
-                     "parallel.split must name all of them");
+    throw UsageError(
+        fmt::format("{} of {} are given, for {} of a model of {}", counted(std::ssize(given), "stage"),
+                    counted(given.back().blocks.last, "block"), counted(num_stages, "stage"), counted(count, "block")),
+        "parallel.split must name all of them");
   }
   Partition cut;
   for (const StageShape& stage : given) cut.push_back(stage.blocks);
@@ -359,6 +387,8 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     }
   }
   std::vector<PlayedRank> played = play(s.programs, costs);
+  const PipelineTime pipeline = pipeline_time(played);
+  if (pipeline.seconds > 0) s.bubble_fraction = pipeline.bubble / pipeline.seconds;
   for (size_t rank = 0; rank < played.size(); ++rank) {
     std::vector<const StageCost*> own;
     const std::vector<int> own_stages = s.programs[rank].own_stages();
@@ -379,6 +409,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
     s.ranks.push_back({memory, std::move(played[rank])});
   }
   summarise(s);
+  s.parts = parts_of_step(s, bubble_of_schedule(s.programs, std::move(costs), pipeline.bubble));
   return s;
 }
 
@@ -425,6 +456,7 @@ Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
     if (!slowest || played.step_seconds > slowest->step_seconds) slowest = std::move(played);
   }
   slowest->job = job;
+  if (kinds.size() > 1) slowest->kinds = kinds;
   slowest->cluster.device.memory_bytes = memory_bytes;
   slowest->cluster.name = name;
   slowest->cluster.device.name = device;

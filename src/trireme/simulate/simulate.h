@@ -23,15 +23,16 @@ struct SimulatedRank {
 /// less to do wait for that one, so their waiting is no part of it.
 struct StepParts {
   double computing = 0;
-  double communication = 0;  ///< that nothing hides
-  double bubble = 0;         ///< of the pipeline: what `Simulation::bubble_fraction` is the share of
+  double communication = 0;  ///< that nothing hides, messages between stages that are waited for included
+  double bubble = 0;         ///< what the pipeline would wait were all communication free
   double update = 0;
 };
 
 struct Simulation {
   Job job;
   Cluster cluster;
-  double parameters = 0;  ///< of the whole model
+  std::vector<Cluster> kinds = {};  ///< of hosts, where there are several; then `cluster` is the slowest of them
+  double parameters = 0;            ///< of the whole model
   std::vector<BlockCost> blocks;
   Schedule schedule;
   std::vector<StageCost> stages;
@@ -41,8 +42,8 @@ struct Simulation {
   double step_seconds = 0;
   double tokens_per_step = 0;                  ///< samples, for image models
   double model_flops = 0, hardware_flops = 0;  ///< of a step, all devices
-  double bubble_fraction = 0;
-  StepParts parts;  ///< of step_seconds
+  double bubble_fraction = 0;                  ///< of the pipeline's time, that its busiest rank waits
+  StepParts parts;                             ///< of step_seconds
 
   int busiest = 0, fullest = 0;  ///< ranks of the pipeline
   double memory_bytes() const { return ranks[static_cast<size_t>(fullest)].memory.sum(); }
@@ -67,7 +68,8 @@ Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds);
 /// kinds never share a host.
 Cluster in_mix(Cluster kind, int64_t num_devices, size_t num_kinds);
 
-/// Changes of the layout that would make a job fit, best first, one sentence each; of one that fits: none.
+/// What would make a job fit, one sentence each: changes of the layout on the same devices, more devices, larger ones.
+/// None for a job that fits.
 std::vector<std::string> ways_to_fit(const Simulation& simulation);
 
 }  // namespace trireme

@@ -1,8 +1,10 @@
 #include "trireme/simulate/simulate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/simulate/simulate_test_util.h"
 
 namespace trireme {
@@ -345,6 +347,45 @@ TEST(Simulate, SaysWhatWouldFit) {
   EXPECT_TRUE(ways_to_fit(simulate(gpt_job(), find_cluster("a100-80gb"))).empty());
 }
 
+TEST(Simulate, AdviceForAMixIsPlayedOnTheMix) {
+  Job job = gpt_job(32, 4096, 32, 1024);
+  job.layout.tp = 2;
+  job.layout.pp = 4;
+  job.layout.dp = 6;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 96;
+  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
+  const Simulation s = simulate_mix(job, kinds);
+  ASSERT_FALSE(s.fits());
+  job.layout.recompute = RecomputeKind::kFull;
+  const Simulation followed = simulate_mix(job, kinds);
+  ASSERT_TRUE(followed.fits());
+  const std::vector<std::string> ways = ways_to_fit(s);
+  ASSERT_FALSE(ways.empty());
+  EXPECT_EQ(ways[0], fmt::format("train.recompute = full: {}, {} a step", format_gigabytes(followed.memory_bytes()),
+                                 format_duration(followed.step_seconds)));
+}
+
+TEST(Simulate, SaysHowManyDevicesWouldDo) {
+  Job job = gpt_job(126, 16384, 128, 8192);
+  job.layout.tp = 8;
+  job.layout.micro_batch = 1;
+  job.layout.global_batch = 64;
+  const Cluster cluster = find_cluster("h100-80gb");
+  const Simulation s = simulate(job, cluster);
+  const std::vector<std::string> ways = ways_to_fit(s);
+  const auto number_of = [&](const char* words) {
+    return std::count_if(ways.begin(), ways.end(),
+                         [&](const std::string& way) { return way.find(words) != std::string::npos; });
+  };
+  EXPECT_EQ(number_of(" devices with parallel.pp = "), 1);
+  EXPECT_EQ(number_of("parallel.zero = 3, train.recompute = full"), 1);
+  EXPECT_EQ(ways.back(), "this layout on devices with " + format_gigabytes(s.memory_bytes()));
+  // The batch is the user's: where it has one sample, there are no more replicas.
+  job.layout.global_batch = 1;
+  for (const std::string& way : ways_to_fit(simulate(job, cluster))) EXPECT_EQ(way.find("dp"), std::string::npos);
+}
+
 TEST(Simulate, PlaysEverySchedule) {
   Job job = gpt_job(16, 1024, 16, 512);
   job.layout.pp = 4;
@@ -390,6 +431,38 @@ TEST(Simulate, UnequalStagesAreNoBubble) {
   EXPECT_GT(s.ranks[0].played.idle, 0.3 * s.step_seconds) << "the first stage waits for the last";
   EXPECT_LT(s.parts.bubble, 0.05 * s.step_seconds);
   EXPECT_GT(s.parts.computing, 0.9 * s.step_seconds);
+}
+
+TEST(Simulate, WaitingForMessagesIsCommunication) {
+  Job job = gpt_job(16);
+  job.model.tied = false;  // whose gradients would travel in the update
+  job.layout.pp = 4;
+  job.layout.tp = 8;
+  job.layout.global_batch = 16;
+  Cluster fast = find_cluster("h100-80gb");
+  fast.between.bandwidth = 1e15;
+  fast.between.latency_us = fast.between.ramp_us = 0;
+  Cluster slow = fast;
+  slow.between.bandwidth = 1e9;
+  const Simulation quick = simulate(job, fast), s = simulate(job, slow);
+  EXPECT_GT(s.step_seconds, 2 * quick.step_seconds);
+  EXPECT_NEAR(s.parts.bubble / quick.parts.bubble, 1, 1e-6) << "the schedule's own";
+  EXPECT_GT(s.parts.communication, s.parts.bubble);
+  EXPECT_GT(s.parts.communication, 0.9 * (s.step_seconds - quick.step_seconds));
+  EXPECT_GT(s.bubble_fraction, quick.bubble_fraction) << "that is all of the waiting";
+}
+
+TEST(Simulate, UpdatesOfOtherRanksAreNoBubble) {
+  Job job = gpt_job();
+  job.layout.pp = 4;
+  job.layout.dp = 2;
+  job.layout.micro_batch = 1;
+  job.layout.schedule = ScheduleKind::kPipeDream;
+  const Simulation s = simulate(job, find_cluster("a100-80gb"));
+  ASSERT_GT(s.parts.update, 0.5 * s.step_seconds) << "one a micro-batch";
+  EXPECT_LT(s.bubble_fraction, 0.15);
+  // Messages, and sums of others, are what is waited for besides.
+  EXPECT_NEAR(s.bubble_fraction, (s.parts.bubble + s.parts.communication) / s.step_seconds, 0.03);
 }
 
 TEST(Simulate, KnowsExpertsContextAndImages) {

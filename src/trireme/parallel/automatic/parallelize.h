@@ -33,7 +33,7 @@ struct ParallelizeOptions {
   /// "pipeline 2x1x4", "stages 1x2+2 in 4" (GraphLayout).
   std::string plan = "auto";
   std::string write_plan = "";    ///< a file for the plan, which rank 0 writes: docs/parallelize.md
-  std::string cluster = "";       ///< a preset or a file; empty: $TRIREME_CLUSTER, or a laptop's cores
+  std::string cluster = "";       ///< a preset or a file; empty: $TRIREME_CLUSTER, or this machine
   double limit_bytes = 0;         ///< of a worker; 0: what the cluster's devices have
   std::string schedule = "1f1b";  ///< of a pipeline, synchronous
   uint64_t seed = 0;              ///< of dropout
