@@ -500,8 +500,21 @@ class InTraining(unittest.TestCase):
         for plan in ("plan.json", "auto"):
             done = self.run_in_folder("train", *self.TINY, *self.SHORT, "--nproc", "2", "--parallel.plan", plan)
             self.assertEqual(done.returncode, 0, done.stderr)
-            layouts.append(json.loads(done.stdout)["layout"])
+            trained = json.loads(done.stdout)
+            layouts.append(trained["layout"])
+            self.assertGreater(trained["predicted_step_ms"], 0)
+            self.assertGreater(trained["predicted_memory_bytes"], 0)
         self.assertEqual(layouts[0], layouts[1])
+
+    def test_predicted_stands_beside_measured(self):
+        words = ["train", *self.TINY, *self.SHORT[:-1], "--nproc", "2"]
+        done = self.run_in_folder(*words, "--parallel.plan", "auto")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = r"predicted   [0-9.]+ ms a step \([+-][0-9.]+ %\), [0-9.]+ .iB a worker \([+-][0-9.]+ %\)"
+        self.assertRegex(done.stdout, line)
+        [report] = Path(self.folder).glob("runs/*-1/report.html")
+        self.assertIn("predicted", report.read_text())
+        self.assertNotRegex(self.run_in_folder(*words).stdout, "predicted")
 
     def test_stages_of_different_shapes_are_planned_and_run(self):
         model = ["--model", "gpt2-tiny", "--model.layers=4", "--model.hidden=64", "--model.heads=4", "--model.seq=32",

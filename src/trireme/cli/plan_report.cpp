@@ -113,7 +113,7 @@ std::string plan_text(const PlanReport& report) {
                    100 * s.model_flops_per_device() / s.peak_flops(), s.job.layout.fp8_products ? " in fp8" : "")});
   table.add_row({"memory", format_gigabytes(s.memory_bytes()),
                  fmt::format("of {}, on the fullest device", format_gigabytes(s.cluster.device.memory_bytes))});
-  table.add_row(idle_row(s));
+  if (s.job.layout.pp > 1) table.add_row(idle_row(s));
   const std::string lines = table.to_text({.indent = 2});
   text += lines.substr(lines.find('\n') + 1);  // the table has no header
   if (!report.binding.empty()) text += fmt::format("\nbound by {}\n", report.binding);

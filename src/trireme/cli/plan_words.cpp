@@ -12,6 +12,11 @@
 namespace trireme::cli {
 namespace {
 
+Config without_plan(Config config) {
+  config.parallel.plan.clear();
+  return config;
+}
+
 std::string told_of(const Plan& plan, const std::string& how) {
   return fmt::format("{} for {}: {} · predicted {} a step, {} a worker", how, spoken_name(plan.cluster),
                      plan.layout_text(), format_duration(plan.predicted.step_seconds),
@@ -19,27 +24,30 @@ std::string told_of(const Plan& plan, const std::string& how) {
 }
 
 /// With what is predicted of the keys now: the file's own numbers are of those it was made for.
-std::string told_of_file(Plan plan, const Config& planned) {
+PlannedTraining planned_by_file(Plan plan, const Config& config, int num_workers) {
+  const Config planned = check_plan_keys(plan, without_plan(config), num_workers, config.parallel.plan);
+  PlannedTraining training{words_of_plan(plan, config), "", {}};
   try {
     plan.predicted = prediction_of(simulate_plan(planned, clusters_of(plan)));
   } catch (const UsageError& error) {  // a cluster file that is elsewhere, or types that those devices do not have
     const std::string_view why = error.what();
-    return fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(),
-                       why.substr(0, why.find('\n')));
+    training.told = fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(),
+                                why.substr(0, why.find('\n')));
+    return training;
   }
-  std::string told = told_of(plan, "planned");
+  training.predicted = plan.predicted;
+  training.told = told_of(plan, "planned");
   if (!plan.predicted.fits) {
-    told += fmt::format(", more than the {} of a device there",
-                        format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
+    training.told += fmt::format(", more than the {} of a device there",
+                                 format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
   }
-  return told;
+  return training;
 }
 
 }  // namespace
 
 std::vector<std::string> words_of_plan(const Plan& plan, const Config& config) {
-  Config planned = config;
-  planned.parallel.plan.clear();
+  Config planned = without_plan(config);
   apply_plan(plan, planned);
   std::vector<std::string> words;
   for (const Key& key : keys()) {
@@ -51,28 +59,22 @@ std::vector<std::string> words_of_plan(const Plan& plan, const Config& config) {
   return words;
 }
 
-std::vector<std::string> plan_words(const ConfigArguments& arguments, const Config& config, int num_workers,
-                                    std::string& told) {
-  Config planned = config;
-  planned.parallel.plan.clear();
+PlannedTraining plan_words(const ConfigArguments& arguments, const Config& config, int num_workers) {
   if (config.parallel.plan != "auto" && config.parallel.plan != "try") {
-    const Plan plan = read_plan(config.parallel.plan);
-    told = told_of_file(plan, check_plan_keys(plan, planned, num_workers, config.parallel.plan));
-    return words_of_plan(plan, config);
+    return planned_by_file(read_plan(config.parallel.plan), config, num_workers);
   }
   PlanOptions options;
   options.explain = false;
   options.num_finalists = config.parallel.plan == "try" ? kUsualTrials : 0;
-  PlanReport report = explain_plan(planned, cluster_at_hand(config.train.device == "cuda" ? "h100-80gb" : "laptop"),
-                                   num_workers, options);
+  PlanReport report =
+      explain_plan(without_plan(config), cluster_at_hand(config.train.device == "cuda" ? "h100-80gb" : "laptop"),
+                   num_workers, options);
   if (config.parallel.plan == "auto") {
-    told = told_of(report.plan, "planned");
-    return words_of_plan(report.plan, config);
+    return {words_of_plan(report.plan, config), told_of(report.plan, "planned"), report.plan.predicted};
   }
   const PlanTrials trials = try_plans(arguments, config, report.finalists);
   const Plan& best = report.finalists[trials.best];
-  told = told_of(best, "planned and tried") + "\n" + trials_text(trials);
-  return words_of_plan(best, config);
+  return {words_of_plan(best, config), told_of(best, "planned and tried") + "\n" + trials_text(trials), best.predicted};
 }
 
 }  // namespace trireme::cli

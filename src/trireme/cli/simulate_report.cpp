@@ -222,7 +222,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
                              l.fp8_products ? " in fp8" : "")});
   table.add_row(
       {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
-  table.add_row(idle_row(s));
+  if (s.job.layout.pp > 1) table.add_row(idle_row(s));
   table.add_row({"memory", gigabytes(s.memory_bytes()),
                  fmt::format("of {} on rank {} of the pipeline: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
                              "activations {:.1f}, buffers {:.1f} {}",

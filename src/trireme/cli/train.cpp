@@ -50,8 +50,8 @@ void apply_resume(Options& options) {
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 
-/// What the user gave stays: the planner has kept it.
-Config resolve_with_plan(Options& options) {
+/// What the user gave stays: the planner has kept it. `predicted`: words for the workers, what the plan says of a step.
+Config resolve_with_plan(Options& options, std::vector<std::string>& predicted) {
   const Config config = resolve(options.config.sources());
   if (config.parallel.plan.empty()) return config;
   const LaunchEnvironment launched = read_launch_environment();
@@ -60,12 +60,15 @@ Config resolve_with_plan(Options& options) {
     throw UsageError("parallel.plan = \"try\" trains before the workers start, and here they have been started",
                      "make a plan first: trireme plan --try 3 --out plan.json, then --parallel.plan=plan.json");
   }
-  std::string told;
   std::vector<std::string>& words = options.config.words;
-  const std::vector<std::string> planned = plan_words(options.config, config, workers, told);
-  words.insert(words.end(), planned.begin(), planned.end());
+  const PlannedTraining planned = plan_words(options.config, config, workers);
+  words.insert(words.end(), planned.words.begin(), planned.words.end());
+  if (planned.predicted.step_seconds > 0) {
+    predicted = {fmt::format("--predicted-ms={}", planned.predicted.step_seconds * 1e3),
+                 fmt::format("--predicted-bytes={}", planned.predicted.memory_bytes_per_gpu)};
+  }
   if (options.config.num_processes == 0) options.config.num_processes = workers;
-  if (!options.json) fmt::print(stderr, "{}\n", told);
+  if (!options.json) fmt::print(stderr, "{}\n", planned.told);
   return resolve(options.config.sources());
 }
 
@@ -80,7 +83,8 @@ int run(Options& options, CLI::App& command) {
   }
   options.config.take(command);
   apply_resume(options);
-  const Config config = resolve_with_plan(options);
+  std::vector<std::string> predicted;
+  const Config config = resolve_with_plan(options, predicted);
   const bool launched = read_launch_environment().launcher != Launcher::kAlone;
   if (options.show_config) {
     const int workers = options.config.num_workers(config);
@@ -90,6 +94,7 @@ int run(Options& options, CLI::App& command) {
   std::vector<std::string> argv = {tensor_program(), "train"};
   if (options.json) argv.push_back("--json");
   const std::vector<std::string> rest = options.config.to_words();
+  argv.insert(argv.end(), predicted.begin(), predicted.end());
   argv.insert(argv.end(), rest.begin(), rest.end());
   if (launched) replace_process(argv);
 

@@ -443,7 +443,7 @@ TEST(Simulate, WaitingForMessagesIsCommunication) {
   fast.between.bandwidth = 1e15;
   fast.between.latency_us = fast.between.ramp_us = 0;
   Cluster slow = fast;
-  slow.between.bandwidth = 1e9;
+  slow.between.bandwidth = 1e8;
   const Simulation quick = simulate(job, fast), s = simulate(job, slow);
   EXPECT_GT(s.step_seconds, 2 * quick.step_seconds);
   EXPECT_NEAR(s.parts.bubble / quick.parts.bubble, 1, 1e-6) << "the schedule's own";
