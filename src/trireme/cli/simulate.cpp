@@ -107,7 +107,8 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--trace", flags->trace, "writes the timeline for Perfetto")->type_name("FILE");
   command->add_flag("--json", flags->json, "one object on stdout: step_seconds, memory_bytes_per_gpu, fits, …");
   command->footer(fmt::format(
-      "Clusters: {} (this machine, as measured or by its cores); or a file (docs/cost_model.md).\n"
+      "Clusters: {} (this machine, as measured or by its\n"
+      "cores); or a file (docs/cost_model.md).\n"
       "Any key of the config: --section.key=value. parallel.schedule takes every name of trireme schedule show, and a "
       "CSV\n"
       "file as trireme schedule check does; parallel.plan a file of trireme plan, played on its own cluster unless "

@@ -5,12 +5,19 @@
 #include "trireme/simulate/cluster.h"
 
 namespace trireme {
+namespace {
+
+/// Of a process that has loaded libtorch and computed something.
+constexpr double kLibtorchBytes = 140e6;
+
+}  // namespace
 
 Cluster cores_of_this_machine(int cores) {
   if (cores == 0) cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   Cluster cluster = find_cluster("laptop");
   cluster.name = kThisMachine;
   cluster.shared_cores = cores;
+  cluster.stack.fixed_bytes = kLibtorchBytes;
   cluster.devices_per_host = cores * kProcessesACore;
   return cluster;
 }
