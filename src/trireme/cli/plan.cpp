@@ -148,7 +148,8 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 64));
   command->add_flag("--json", flags->json, "one object on stdout: the fields of simulate, layout, stages, …");
   command->footer(fmt::format(
-      "Clusters: {} (this machine, as measured or by its cores); or a file (docs/cost_model.md).\n"
+      "Clusters: {} (this machine, as measured or by its\n"
+      "cores); or a file (docs/cost_model.md).\n"
       "Any key of the config: --section.key=value. Those that you give stay as they are, the others are planned.\n"
       "\n"
       "Examples\n"
