@@ -178,7 +178,9 @@ double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
 
 std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
                                  const std::vector<StageCost>& stages, const Schedule& schedule, bool fused) {
-  const double starts = jobs.front().layout.as_trained ? 1 : kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate);
+  // A measured cluster has it in its constants.
+  const bool in_one = jobs.front().layout.as_trained && !cluster.stack.sums_in_tree;
+  const double starts = in_one ? 1 : kTensorsOfBlock * (fused ? 1 : kPassesOfUpdate);
   const double start = starts * cluster.device.kernel_us * 1e-6;
   const double bandwidth = cluster.device.memory_bandwidth * cluster.device.update_efficiency;
   std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);

@@ -433,6 +433,38 @@ TEST(Simulate, UnequalStagesAreNoBubble) {
   EXPECT_GT(s.parts.computing, 0.9 * s.step_seconds);
 }
 
+// Trireme's trainer starts one operator for all tensors of a block; constants that were measured with it know that.
+TEST(Simulate, UpdatesOfTheTrainerAreOnePass) {
+  Job job = gpt_job(16), trained = job;
+  trained.layout.as_trained = true;
+  Cluster cluster = find_cluster("a100-80gb");
+  cluster.stack.fused_update = true;
+  const auto update = [&](const Job& of) { return simulate(of, cluster).parts.update; };
+  EXPECT_NEAR(update(job) - update(trained), 18 * 11 * cluster.device.kernel_us * 1e-6, 1e-9);
+  cluster.stack.sums_in_tree = true;
+  EXPECT_EQ(update(job), update(trained));
+}
+
+// Published trainings with ZeRO-3 ran FSDP: eager GPTs, and sums over tensor ranks in the open. Trireme's do not.
+TEST(Simulate, ShardedWeightsOfOthersAreEager) {
+  const Cluster cluster = find_cluster("h100-80gb");
+  Job job = gpt_job(16);
+  job.layout.compute = NumberType::kBfloat16;
+  job.layout.tp = 2;
+  job.layout.sequence = true;
+  job.layout.dp = 4;
+  job.layout.zero = 3;
+  const auto block = [&](const Job& of) { return simulate(of, cluster).blocks[1]; };
+  Job trained = job, other = job;
+  trained.layout.as_trained = true;
+  other.layout.zero = 2;
+  EXPECT_EQ(block(trained).forward, block(other).forward);
+  EXPECT_GT(block(job).forward, 1.05 * block(other).forward);
+  EXPECT_GT(block(job).exposed, 2 * block(other).exposed);
+  job.model.kind = other.model.kind = ShapeKind::kLlama;  // compiled: only the sums differ
+  EXPECT_NEAR(block(job).forward - block(job).exposed / 2, block(other).forward - block(other).exposed / 2, 1e-9);
+}
+
 TEST(Simulate, WaitingForMessagesIsCommunication) {
   Job job = gpt_job(16);
   job.model.tied = false;  // whose gradients would travel in the update
