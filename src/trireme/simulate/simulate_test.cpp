@@ -1,10 +1,8 @@
 #include "trireme/simulate/simulate.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-#include "trireme/base/units.h"
 #include "trireme/simulate/simulate_test_util.h"
 
 namespace trireme {
@@ -335,57 +333,6 @@ TEST(Simulate, RecomputationTradesTimeForMemory) {
   EXPECT_NEAR(half.step_seconds, (none.step_seconds + full.step_seconds) / 2, 1e-9);
 }
 
-TEST(Simulate, SaysWhatWouldFit) {
-  Job job = gpt_job(48, 6144, 48, 2048);
-  job.layout.dp = 32;
-  job.layout.global_batch = 64;
-  const Simulation s = simulate(job, find_cluster("a100-80gb"));
-  EXPECT_FALSE(s.fits());
-  const std::vector<std::string> ways = ways_to_fit(s);
-  ASSERT_FALSE(ways.empty());
-  EXPECT_NE(ways[0].find("parallel."), std::string::npos) << ways[0];
-  EXPECT_TRUE(ways_to_fit(simulate(gpt_job(), find_cluster("a100-80gb"))).empty());
-}
-
-TEST(Simulate, AdviceForAMixIsPlayedOnTheMix) {
-  Job job = gpt_job(32, 4096, 32, 1024);
-  job.layout.tp = 2;
-  job.layout.pp = 4;
-  job.layout.dp = 6;
-  job.layout.micro_batch = 1;
-  job.layout.global_batch = 96;
-  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
-  const Simulation s = simulate_mix(job, kinds);
-  ASSERT_FALSE(s.fits());
-  job.layout.recompute = RecomputeKind::kFull;
-  const Simulation followed = simulate_mix(job, kinds);
-  ASSERT_TRUE(followed.fits());
-  const std::vector<std::string> ways = ways_to_fit(s);
-  ASSERT_FALSE(ways.empty());
-  EXPECT_EQ(ways[0], fmt::format("train.recompute = full: {}, {} a step", format_gigabytes(followed.memory_bytes()),
-                                 format_duration(followed.step_seconds)));
-}
-
-TEST(Simulate, SaysHowManyDevicesWouldDo) {
-  Job job = gpt_job(126, 16384, 128, 8192);
-  job.layout.tp = 8;
-  job.layout.micro_batch = 1;
-  job.layout.global_batch = 64;
-  const Cluster cluster = find_cluster("h100-80gb");
-  const Simulation s = simulate(job, cluster);
-  const std::vector<std::string> ways = ways_to_fit(s);
-  const auto number_of = [&](const char* words) {
-    return std::count_if(ways.begin(), ways.end(),
-                         [&](const std::string& way) { return way.find(words) != std::string::npos; });
-  };
-  EXPECT_EQ(number_of(" devices with parallel.pp = "), 1);
-  EXPECT_EQ(number_of("parallel.zero = 3, train.recompute = full"), 1);
-  EXPECT_EQ(ways.back(), "this layout on devices with " + format_gigabytes(s.memory_bytes()));
-  // The batch is the user's: where it has one sample, there are no more replicas.
-  job.layout.global_batch = 1;
-  for (const std::string& way : ways_to_fit(simulate(job, cluster))) EXPECT_EQ(way.find("dp"), std::string::npos);
-}
-
 TEST(Simulate, PlaysEverySchedule) {
   Job job = gpt_job(16, 1024, 16, 512);
   job.layout.pp = 4;
@@ -534,61 +481,6 @@ TEST(Simulate, AnswersForVeryManyDevices) {
   const Simulation s = simulate(job, find_cluster("h100-80gb"));
   EXPECT_EQ(s.devices(), 131072);
   EXPECT_EQ(s.ranks.size(), 16u);
-}
-
-TEST(Simulate, TheSlowestKindOfAMixSetsThePace) {
-  Job job = gpt_job();
-  job.layout.dp = 16;
-  job.layout.global_batch = 64;
-  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
-  ASSERT_EQ(kinds.size(), 2u);
-  EXPECT_EQ(kinds[0].between, kinds[1].between);
-  const Simulation mix = simulate_mix(job, kinds);
-  EXPECT_EQ(mix.step_seconds, std::max(simulate(job, kinds[0]).step_seconds, simulate(job, kinds[1]).step_seconds));
-  EXPECT_EQ(mix.cluster.device.memory_bytes, find_cluster("v100-16gb").device.memory_bytes);
-  EXPECT_EQ(mix.cluster.name, "a100-80gb+v100-16gb");
-  EXPECT_EQ(mix.cluster.device.name, "A100+V100");
-  EXPECT_THROW(find_clusters(""), UsageError);
-  EXPECT_THROW(find_clusters("a100-80gb+nothing"), UsageError);
-}
-
-TEST(Simulate, KindsOfAMixReachEachOtherByTheNetwork) {
-  Job job = gpt_job();
-  job.layout.dp = 2;
-  const std::vector<Cluster> kinds = find_clusters("a100-80gb+v100-16gb");
-  std::vector<Cluster> slower = kinds;
-  for (Cluster& kind : slower) kind.between.bandwidth /= 100;
-  EXPECT_GT(simulate_mix(job, slower).step_seconds, 2 * simulate_mix(job, kinds).step_seconds);
-  EXPECT_EQ(in_mix(kinds[0], 2, 2).devices_per_host, 1);
-  EXPECT_EQ(in_mix(kinds[0], 64, 2), in_mix(kinds[0], 32, 2));
-  job.layout.dp = 1;
-  EXPECT_THROW(simulate_mix(job, kinds), UsageError) << "half a replica on each";
-}
-
-TEST(Simulate, FasterKindsMayHaveALargerShare) {
-  Job job = gpt_job();
-  job.layout.tp = job.layout.pp = 1;
-  job.layout.dp = 4;
-  job.layout.micro_batch = 1;
-  job.layout.global_batch = 32;
-  const std::vector<Cluster> kinds = find_clusters("h100-80gb+v100-16gb");
-  Job equal = job, unequal = job;
-  equal.layout.shares = {8, 8, 8, 8};
-  EXPECT_EQ(simulate_mix(equal, kinds).step_seconds, simulate_mix(job, kinds).step_seconds);
-  unequal.layout.shares = {10, 10, 6, 6};
-  const Simulation mix = simulate_mix(unequal, kinds);
-  Job most = job, least = job;
-  most.layout.global_batch = 40;
-  least.layout.global_batch = 24;
-  EXPECT_EQ(mix.step_seconds, std::max(simulate(most, in_mix(kinds[0], 4, 2)).step_seconds,
-                                       simulate(least, in_mix(kinds[1], 4, 2)).step_seconds));
-  EXPECT_LT(mix.step_seconds, simulate_mix(job, kinds).step_seconds);
-  EXPECT_EQ(mix.tokens_per_step, simulate_mix(job, kinds).tokens_per_step) << "all of the batch, whoever has it";
-  EXPECT_EQ(simulate(unequal, kinds[0]).step_seconds, simulate(most, kinds[0]).step_seconds) << "waits for the most";
-  unequal.layout.shares = {12, 12, 4};
-  EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
-  unequal.layout.shares = {12, 12, 4, 3};
-  EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
 }
 
 TEST(Simulate, RefusesWhatCannotBe) {
