@@ -17,6 +17,7 @@ print("first <line> & more")
 for step in (1, 20, 3):
     print(f"\rstep {step} \x1b[36mbar\x1b[0m\x1b[K", end="", flush=True)
 print()
+print("x" * 25)
 sys.exit(3)
 """
 
@@ -25,13 +26,14 @@ class RecordRun(unittest.TestCase):
     def test_draws_what_was_left_on_the_screen(self):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "run.svg"
-            done = subprocess.run([sys.executable, TOOL, "--out", out, "--shows", "./program", "--",
+            done = subprocess.run([sys.executable, TOOL, "--out", out, "--columns", "20",
+                                   "--shows", "./program", "--",
                                    sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, timeout=50)
             self.assertEqual(done.returncode, 3)
             picture = xml.parse(out).getroot()
         texts = [("".join(text.itertext()), text.get("style", "")) for text in picture.iter("{http://www.w3.org/2000/svg}text")]
         stays = [text for text, style in texts if "visibility:hidden" not in style]
-        self.assertEqual(stays, ["$ ./program", "first <line> & more", "step 3 bar"])
+        self.assertEqual(stays, ["$ ./program", "first <line> & more", "step 3 bar", "x" * 20, "x" * 5])
         self.assertEqual([style for text, style in texts if text == "$ ./program"], [""])  # there from the start
         colours = [span.get("class") for span in picture.iter("{http://www.w3.org/2000/svg}tspan") if span.text == "bar"]
         self.assertTrue(colours and set(colours) == {"cyan"}, colours)
