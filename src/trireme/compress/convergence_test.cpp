@@ -10,7 +10,6 @@
 #include "trireme/compress/adasum.h"
 #include "trireme/compress/compress_test_util.h"
 #include "trireme/compress/compressed_reducer.h"
-#include "trireme/compress/gossip.h"
 #include "trireme/compress/local_sgd.h"
 #include "trireme/compress/one_bit_adam.h"
 
@@ -240,14 +239,6 @@ TEST_P(Convergence, FewerMeetingsEndNearTheBest) {
   };
   EXPECT_LT(distance(loss_after(GetParam(), local({4, 0})), best), 0.02);
   EXPECT_LT(distance(loss_after(GetParam(), local({10, 150})), best), 0.02);
-  for (const GossipGraph graph : {GossipGraph::kRing, GossipGraph::kExponential}) {
-    const auto gossip = alone(0.4f, [graph](Communicator& comm) {
-      return [gossip = std::make_shared<Gossip>(comm, graph)](uint64_t step, std::span<float> model) {
-        gossip->mix(model, step);
-      };
-    });
-    EXPECT_LT(distance(loss_after(GetParam(), gossip), best), 0.03) << name_of(graph);
-  }
   for (const auto format : {std::optional<BlockFormat>(), std::optional(BlockFormat::kInt4)}) {
     const auto diloco = alone(0.3f, [format](Communicator& comm) {
       const std::vector<float> start(kCount);

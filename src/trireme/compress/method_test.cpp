@@ -112,7 +112,7 @@ TEST(Pairs, RefusesWithAReason) {
       {.method = Method::kDgc, .adam = false, .momentum = true},
       {.method = Method::kTopK, .synchronisation = Synchronisation::kDiLoCo},
       {.synchronisation = Synchronisation::kLocalSgd, .zero = 3},
-      {.synchronisation = Synchronisation::kGossip, .server = true},
+      {.synchronisation = Synchronisation::kLocalSgd, .server = true},
       {.synchronisation = Synchronisation::kAdasum, .server = true},
       {.synchronisation = Synchronisation::kAdasum, .zero = 2},
       {.method = Method::kQsgd, .synchronisation = Synchronisation::kAdasum},

@@ -13,12 +13,11 @@ struct Rule {
 };
 
 bool steps_alone(const Combination& c) {
-  return c.synchronisation == Synchronisation::kLocalSgd || c.synchronisation == Synchronisation::kDiLoCo ||
-         c.synchronisation == Synchronisation::kGossip;
+  return c.synchronisation == Synchronisation::kLocalSgd || c.synchronisation == Synchronisation::kDiLoCo;
 }
 bool is_adasum(const Combination& c) { return c.synchronisation == Synchronisation::kAdasum; }
 
-constexpr std::string_view kAlone = "local SGD, DiLoCo or gossip";
+constexpr std::string_view kAlone = "local SGD or DiLoCo";
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
@@ -67,7 +66,7 @@ const std::vector<Rule>& rules() {
 }  // namespace
 
 std::string_view name_of(Synchronisation synchronisation) {
-  constexpr std::string_view kNames[] = {"every_step", "local_sgd", "diloco", "gossip", "adasum"};
+  constexpr std::string_view kNames[] = {"every_step", "local_sgd", "diloco", "adasum"};
   return kNames[static_cast<size_t>(synchronisation)];
 }
 

@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-enum class Synchronisation : uint8_t { kEveryStep, kLocalSgd, kDiLoCo, kGossip, kAdasum };
+enum class Synchronisation : uint8_t { kEveryStep, kLocalSgd, kDiLoCo, kAdasum };
 std::string_view name_of(Synchronisation synchronisation);
 
 /// The choices of a run that bear on each other.

@@ -384,7 +384,6 @@ TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
           "set checkpoint.spread = true");
   refuses(local, {"--checkpoint.every=6"}, "nearest checkpoint.every: 4 or 8");
   refuses(local, {"--checkpoint.every=8", "--local.after=5"}, "local.after = 5");
-  EXPECT_EQ(error_of({"--local.method=gossip", "--local.every=4", "--checkpoint.every=6"}, 2), "no error");
   EXPECT_EQ(error_of({local[0], local[1], "--checkpoint.every=8"}, 2), "no error");
 }
 

@@ -137,7 +137,7 @@ struct ServerConfig {
 };
 
 struct LocalConfig {
-  std::string method = "none";  ///< none, average, diloco, gossip
+  std::string method = "none";  ///< none, average, diloco
   int64_t every = 16;           ///< steps
   int64_t after = 0;            ///< steps
   double outer_lr = 0.7;

@@ -165,8 +165,8 @@ std::vector<Key> make_keys() {
       {KEY(server, rows), kAny, "of the embedding only the rows of a step's tokens travel; model.tied must be false"},
       {KEY(server, replicate), kAny, "every gradient is kept by two servers before it counts"},
 
-      {KEY(local, method), one_of({"none", "average", "diloco", "gossip"}),
-       "replicas step alone and then average their weights, take an outer step, or average with neighbours"},
+      {KEY(local, method), one_of({"none", "average", "diloco"}),
+       "replicas step alone and then average their weights, or take an outer step"},
       {KEY(local, every), range(1, kMaxSteps, "steps"), "how often replicas meet"},
       {KEY(local, after), range(0, kMaxSteps, "steps"), "they meet at every step before this one"},
       {KEY(local, outer_lr), range(0, 10), "diloco: learning rate of the outer step"},
