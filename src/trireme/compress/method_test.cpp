@@ -1,17 +1,13 @@
-// Tests of names, settings that cannot be, formulas of size, and the table of what cannot go together.
+// Tests of names, settings that cannot be, and formulas of size.
 #include "trireme/compress/method.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 
-#include "support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/compress/compress_test_util.h"
-#include "trireme/compress/pairs.h"
 
 namespace trireme {
 namespace {
@@ -98,56 +94,6 @@ TEST(Method, DgcBecomesSparserStepByStep) {
       EXPECT_LE(dgc_density(options, step), std::max(0.25, density));
     }
   }
-}
-
-TEST(Pairs, RefusesWithAReason) {
-  EXPECT_FALSE(find_refusal({}));
-  const Combination refused[] = {
-      {.method = Method::kPowerSgd, .server = true},
-      {.method = Method::kOneBitAdam, .adam = false},
-      {.method = Method::kOneBitAdam, .zero = 1},
-      {.method = Method::kOneBitAdam, .server = true},
-      {.method = Method::kOneBitAdam, .clips_norm = true},
-      {.method = Method::kDgc},
-      {.method = Method::kDgc, .adam = false, .momentum = true},
-      {.method = Method::kTopK, .synchronisation = Synchronisation::kDiLoCo},
-      {.synchronisation = Synchronisation::kLocalSgd, .zero = 3},
-      {.synchronisation = Synchronisation::kLocalSgd, .server = true},
-      {.synchronisation = Synchronisation::kAdasum, .server = true},
-      {.synchronisation = Synchronisation::kAdasum, .zero = 2},
-      {.method = Method::kQsgd, .synchronisation = Synchronisation::kAdasum},
-  };
-  std::vector<std::string_view> reasons;
-  for (const Combination& combination : refused) {
-    const std::optional<Refusal> refusal = find_refusal(combination);
-    ASSERT_TRUE(refusal);
-    reasons.push_back(refusal->reason);
-    EXPECT_THROW(check(combination), UsageError);
-  }
-  ASSERT_EQ(all_refusals().size(), reasons.size());  // each rule is met, in the order of the table
-  for (size_t i = 0; i < reasons.size(); ++i) EXPECT_EQ(all_refusals()[i].reason, reasons[i]);
-}
-
-TEST(Pairs, AreInTheDocument) {
-  std::ifstream file(source_path("docs/compression.md"));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  for (const Refusal& refusal : all_refusals()) {
-    const std::string row = fmt::format("| {} | {} | {} |", refusal.one, refusal.other, refusal.reason);
-    EXPECT_NE(text.find(row), std::string::npos) << row;
-  }
-}
-
-TEST(Pairs, AllowsWhatWorks) {
-  for (size_t i = 0; i < kNumMethods; ++i) {
-    const auto method = static_cast<Method>(i);
-    if (method == Method::kOneBitAdam) continue;
-    for (int zero = 0; zero < 4; ++zero) {
-      EXPECT_FALSE(find_refusal({.method = method, .zero = zero, .adam = method != Method::kDgc, .clips_norm = true}));
-    }
-    EXPECT_EQ(find_refusal({.method = method, .server = true, .adam = false}).has_value(), method == Method::kPowerSgd);
-  }
-  EXPECT_FALSE(find_refusal({.method = Method::kOneBitAdam}));
-  EXPECT_FALSE(find_refusal({.synchronisation = Synchronisation::kAdasum, .zero = 1}));
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launch_environment.h"
-#include "trireme/compress/pairs.h"
 #include "trireme/train/compression.h"
 
 namespace trireme {
@@ -53,7 +52,6 @@ server::Settings settings_of(const Config& config, int num_workers) {
 std::unique_ptr<PushCodec> make_codec(const Config& config, const RankGroups& groups) {
   const CompressionOptions options = compression_options(config);
   if (options.method == Method::kNone) return nullptr;
-  check(combination_of(config));
   return std::make_unique<PushCodec>(options, groups.replica, groups.dp);
 }
 
