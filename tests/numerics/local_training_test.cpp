@@ -107,7 +107,7 @@ TEST(LocalTraining, FewerMeetingsSendLess) {
 
 TEST(LocalTraining, GoesOnFromACheckpointWithTheSameBits) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "trireme_local_training_test";
-  for (const Words& words : {Words{"average"}, {"diloco"}, {"diloco", "--local.format=int4"}}) {
+  for (const Words& words : {Words{"average"}, {"diloco"}, {"diloco", "--local.format=int8"}}) {
     SCOPED_TRACE(words.back());
     std::filesystem::remove_all(folder);
     const Config config = local(words[0], 2, Words(words.begin() + 1, words.end()));

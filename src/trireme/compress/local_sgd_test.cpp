@@ -69,7 +69,7 @@ TEST(DiLoCo, WithoutMomentumAndARateOf1IsLocalSgd) {
 }
 
 TEST(DiLoCo, PacksWhatItSendsAndKeepsTheRest) {
-  for (const BlockFormat format : {BlockFormat::kInt4, BlockFormat::kQsgd8, BlockFormat::kSign}) {
+  for (const BlockFormat format : {BlockFormat::kInt8, BlockFormat::kQsgd8, BlockFormat::kSign}) {
     std::vector<StatePieces> saved(2);
     std::vector<std::vector<float>> after(2);
     const std::vector<float> start(1300, 1.f);

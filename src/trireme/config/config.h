@@ -116,7 +116,6 @@ struct CompressionConfig {
   std::string method = "none";
   std::string gather = "none";
   double density = 0.01;  ///< share of the elements that travel
-  double threshold = 1e-3;
   int64_t bits = 8;
   int64_t rank = 4;
   std::string error_feedback = "auto";  ///< auto, on, off
@@ -142,7 +141,7 @@ struct LocalConfig {
   int64_t after = 0;            ///< steps
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
-  std::string format = "float32";  ///< float32, int8, int4, fp8_e4m3
+  std::string format = "float32";  ///< float32, int8
   bool operator==(const LocalConfig&) const = default;
 };
 

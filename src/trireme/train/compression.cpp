@@ -15,7 +15,6 @@ CompressionOptions compression_options(const Config& config) {
   CompressionOptions options;
   options.method = method_named(from.method);
   options.density = from.density;
-  options.threshold = static_cast<float>(from.threshold);
   options.bits = static_cast<int>(from.bits);
   options.rank = static_cast<int>(from.rank);
   if (from.error_feedback != "auto") options.error_feedback = from.error_feedback == "on";
