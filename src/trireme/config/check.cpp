@@ -423,7 +423,7 @@ BatchPlan check(const Config& config, int64_t world_size) {
   check_zero(config, plan.dp);
   check_compression(config);
   check_aggregation(config);
-  check_servers(config, plan.dp);
+  check_servers(config);
   return plan;
 }
 

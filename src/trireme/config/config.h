@@ -129,7 +129,6 @@ struct ServerConfig {
   int64_t count = 1;
   std::string mode = "synchronous";  ///< synchronous, asynchronous, bounded
   int64_t staleness = 4;
-  int64_t backup_workers = 0;
   bool rows = false;
   bool replicate = false;
   bool operator==(const ServerConfig&) const = default;

@@ -159,7 +159,6 @@ std::vector<Key> make_keys() {
       {KEY(server, mode), one_of({"synchronous", "asynchronous", "bounded"}),
        "weights change when all gradients are there; with each; or with each, nobody too far ahead"},
       {KEY(server, staleness), range(0, kMaxSteps, "steps"), "bounded: how far a worker may be ahead of the slowest"},
-      {KEY(server, backup_workers), range(0, kMaxWorkers), "synchronous: a step does not wait for so many"},
       {KEY(server, rows), kAny, "of the embedding only the rows of a step's tokens travel; model.tied must be false"},
       {KEY(server, replicate), kAny, "every gradient is kept by two servers before it counts"},
 

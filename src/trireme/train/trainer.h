@@ -183,9 +183,6 @@ class Trainer {
   void update_weights(int64_t update, double lr, double factor);
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
-  void apply_with_backups(StepReport& report);
-  bool skip_late_step(StepReport& report);
-  void take_end(StepReport& report, const ServerAggregation::RoundEnd& end);
   std::vector<torch::Tensor> own_tokens() const;
   void run_updates(StepReport& report);
   void update_stage(int number, const StepReport& report);
