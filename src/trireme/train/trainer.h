@@ -157,8 +157,6 @@ class Trainer {
   void restore(const std::string& meta, bool keep_position = false);
 
  private:
-  /// What is summed over micro-batches beside gradients: these, then the statistics.
-  enum Value : int64_t { kLoss, kStop, kNumValues };
   /// What all ranks of a model must know before the update.
   struct Totals {
     double norm = 0;  ///< of the gradients' sums
