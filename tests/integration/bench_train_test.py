@@ -35,7 +35,7 @@ class Report(unittest.TestCase):
         result = run("--json", *TINY, *arguments, **variables)
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
-        for each in [report, *report["results"], *report["precisions"]]:
+        for each in [report, *report["results"]]:
             self.assertLessEqual(FIELDS, set(each))
             self.assertEqual(list(each["parts_ms"]), PARTS)
             for field in ["tokens_per_second", "step_ms", "loss", "peak_memory_bytes", "state_bytes"]:
@@ -67,8 +67,13 @@ class Report(unittest.TestCase):
         self.assertTrue(all(each["loss_repeats"] and len(each["each_step_ms"]) == 2 for each in report["results"]))
         self.assertTrue(self.report("--layouts", "dp=1;dp=2")["losses_agree"])
 
+    def precisions(self, *arguments, **variables):
+        layouts = [f"dp=2,precision.compute={compute},precision.gradients={gradients}"
+                   for compute, gradients in [("float32", "float32"), ("bfloat16", "float32"), ("bfloat16", "compute")]]
+        return self.report("--layouts", ";".join(layouts), *arguments, **variables)["results"]
+
     def test_bfloat16_halves_what_is_reduced(self):
-        full, mixed, reduced = self.report("--precision-table")["precisions"]
+        full, mixed, reduced = self.precisions()
         self.assertEqual([each["precision"] for each in [full, mixed, reduced]], ["float32", "bfloat16", "bfloat16"])
         self.assertEqual(mixed["reduced_bytes_per_step"], full["reduced_bytes_per_step"])
         self.assertAlmostEqual(reduced["reduced_bytes_per_step"] / full["reduced_bytes_per_step"], 0.5, 2)
@@ -76,7 +81,7 @@ class Report(unittest.TestCase):
 
     def test_bfloat16_halves_weights_gradients_and_activations(self):
         sizes = ["--model.hidden=64", "--train.micro_batch=2"]  # one a worker: several are summed in float32
-        full, mixed, reduced = self.report("--precision-table", *sizes, TRIREME_TRANSPORT="tcp")["precisions"]
+        full, mixed, reduced = self.precisions(*sizes, TRIREME_TRANSPORT="tcp")
         for part in ["weight_bytes", "activation_bytes"]:
             self.assertLess(mixed[part] / full[part], 0.6, part)
             self.assertEqual(mixed[part], reduced[part])
@@ -159,13 +164,9 @@ class Report(unittest.TestCase):
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("--write-cluster", refused.stderr)
 
-    def test_text_and_chart(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "speed.svg")
-            result = run(*TINY, "--layouts", "dp=1;dp=2", "--plot", path)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            with open(path) as file:
-                self.assertTrue(file.read().startswith("<svg"))
+    def test_text(self):
+        result = run(*TINY, "--layouts", "dp=1;dp=2")
+        self.assertEqual(result.returncode, 0, result.stderr)
         for part in ["gpt2 of ", "layout", "tok/s", "exposed", "peak memory", "reduced a step", "dp=1", "dp=2",
                      "% of twice one worker (of the same batch in all)", "bit for bit"]:
             self.assertIn(part, result.stdout)
@@ -262,8 +263,6 @@ class Mistakes(unittest.TestCase):
         self.check(["--layouts", ";"], "names no layout")
         self.check(["--layouts", "dp=3"], "train.global_batch = 16", "dp = 3")
         self.check(["--steps", "0"], "--steps")
-        self.check(["--plot", "speed.png"], ".svg")
-        self.check(["--plot", "/no/such/folder/speed.svg"], "/no/such/folder")
         self.check(["--train.setps=3"], "train.steps")
 
     @unittest.skipIf(os.path.exists(os.path.join(BIN, "../lib/libtrireme_gpu.so")), "this build has GPU code")

@@ -33,9 +33,6 @@ void check_flags(const BenchTrainFlags& flags) {
     throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare),
                      "known: ddp (on CPUs), torch (on a GPU)");
   }
-  if (flags.plot.empty()) return;
-  if (!flags.plot.ends_with(".svg")) throw UsageError("--plot " + flags.plot + ": the name must end in .svg");
-  check_writable("--plot", flags.plot);
 }
 
 /// What is measured where, once the config is known.
@@ -65,9 +62,8 @@ double measured_peak_tflops(const Config& config) {
 }
 
 void write_cluster(const BenchTrainFlags& flags) {
-  if (!flags.layouts.empty() || !flags.compare.empty() || !flags.plot.empty() || flags.precision_table) {
-    throw UsageError("--write-cluster measures trainings of its own",
-                     "leave out --layouts, --compare, --plot and --precision-table");
+  if (!flags.layouts.empty() || !flags.compare.empty()) {
+    throw UsageError("--write-cluster measures trainings of its own", "leave out --layouts and --compare");
   }
   const Calibration calibration = calibrate(flags, cluster_path(*flags.write_cluster));
   if (flags.json) {
@@ -89,13 +85,11 @@ void run(BenchTrainFlags& flags, const CLI::App& command) {
   const auto tokens = add_random_tokens(flags);
   if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = measured_peak_tflops(config);
   const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
-  if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
   if (flags.json) {
     fmt::print("{}\n", bench_train_json(measured).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
   fmt::print("{}", bench_train_text(measured, has_colour(STDOUT_FILENO)));
-  if (!flags.plot.empty()) fmt::print("chart written to {}\n", flags.plot);
 }
 
 }  // namespace
@@ -120,14 +114,10 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   add("--peak-tflops", flags->peak_tflops, "X",
       "of the GPUs used, in a matrix product: then also the share of it (what --write-cluster measured)")
       ->check(CLI::PositiveNumber);
-  command->add_flag(
-      "--precision-table", flags->precision_table,
-      "float32 beside bfloat16: memory, bytes reduced, speed (on CPUs also where precision.compute is another)");
   const auto cluster_file = std::make_shared<std::string>();
   CLI::Option* cluster = add("--write-cluster", *cluster_file, "[FILE]",
                              "fits the simulator's constants to trainings of its own on this device, and keeps them")
                              ->expected(0, 1);
-  add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
   command->add_flag("--json", flags->json, "one object on stdout: the main layout, and all in results");
   command->footer(
       "Takes every key of trireme train. Without a config it measures gpt2-bench, a GPT-2 of 3.3M parameters;\n"
@@ -135,9 +125,8 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "\n"
       "Examples\n"
       "  trireme bench train\n"
-      "  trireme bench train --compare ddp --repeats 5 --plot train.svg\n"
+      "  trireme bench train --compare ddp --repeats 5\n"
       "  trireme bench train --layouts \"dp=2;dp=2,overlap=false\"\n"
-      "  trireme bench train --precision-table\n"
       "  trireme bench train --device cuda --compare torch\n"
       "  trireme bench train --write-cluster\n"
       "\n"

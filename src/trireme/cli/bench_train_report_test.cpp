@@ -125,41 +125,6 @@ TEST(BenchTrainGpuReport, JsonHasTheSame) {
   EXPECT_EQ(json["machine"]["torch"], "2.11.0");
 }
 
-TEST(BenchTrainReport, PrecisionsByMemoryAndBytes) {
-  BenchTrainFlags flags;
-  flags.config.num_processes = 2;
-  flags.precision_table = true;
-  flags.config = with_bench_defaults(flags);
-  BenchTrainRun run;
-  run.plan = plan_bench_train(flags);
-  run.results.resize(run.plan.cases.size());
-  constexpr uint64_t kMiB = uint64_t{1} << 20;
-  for (size_t row = 0; row < 3; ++row) {
-    BenchTrainResult& r = run.results[run.plan.precisions[row]];
-    r.each_step_ms = {100};
-    r.weight_bytes = (row == 0 ? 8 : 4) * kMiB;
-    r.gradient_bytes = (row == 2 ? 4 : 8) * kMiB;
-    r.activation_bytes = (row == 0 ? 48 : 24) * kMiB;
-    r.optimizer_bytes = (row == 0 ? 16 : 24) * kMiB;
-    r.reduced_bytes_per_step = (row == 2 ? 3 : 6) * kMiB;
-  }
-  std::string text = bench_train_text(run, false);
-  expect_parts(text,
-               {"memory of worker 0 by precision, dp=2\n", "bytes on the wire by precision, dp=2\n",
-                "  float32                         8 MiB      8 MiB       48 MiB    64 MiB       100 %     16 MiB  "
-                "80 MiB       100 %\n",
-                "  bfloat16, gradients float32     4 MiB      8 MiB       24 MiB    36 MiB        56 %     24 MiB  "
-                "60 MiB        75 %\n",
-                "  bfloat16, gradients bfloat16    4 MiB      4 MiB       24 MiB    32 MiB        50 %     24 MiB  "
-                "56 MiB        70 %\n",
-                "  bfloat16, gradients bfloat16           3 MiB        50 %\n"});
-  EXPECT_EQ(text.find("sent a step"), std::string::npos) << "nothing was";
-  for (const size_t i : run.plan.precisions) run.results[i].sent_bytes_per_step = run.results[i].reduced_bytes_per_step;
-  text = bench_train_text(run, false);
-  expect_parts(text, {"sent a step", "3 MiB        50 %        3 MiB        50 %\n"});
-  EXPECT_EQ(bench_train_json(run)["precisions"][2]["activation_bytes"], 24 * kMiB);
-}
-
 TEST(BenchTrainReport, OnACpuHasTheOldTable) {
   BenchTrainFlags flags;
   flags.config.num_processes = 2;

@@ -88,14 +88,4 @@ struct Folding {
 };
 Folding fold_layers(const Graph& graph, int period = 2);
 
-/// A picture of it: operators as boxes with their tensors' sizes, filled by stage, framed where their weights are cut.
-/// `placement` is shown under the name of each operator; stages and placements may be empty. Layers that are alike in a
-/// stage are drawn once.
-struct GraphPicture {
-  std::vector<int> stage_of_layer = {};
-  std::vector<std::string> placement = {};  ///< of each operator
-};
-std::string graph_dot(const Graph& graph, const GraphPicture& picture);
-std::string graph_svg(const Graph& graph, const GraphPicture& picture);
-
 }  // namespace trireme
