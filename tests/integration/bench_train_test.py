@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 BIN = os.environ["TRIREME_BIN_DIR"]
 TRIREME = os.path.join(BIN, "trireme")
+SCRIPT = str(Path(__file__).resolve().parents[2] / "bench/gpu_training.py")
 FOLDER = tempfile.mkdtemp(prefix="trireme-bench-train-")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "SLURM_"))}
 TINY = ["--model.layers=1", "--model.hidden=32", "--model.heads=2", "--model.seq=16", "--model.vocab=256",
@@ -175,7 +177,8 @@ class Report(unittest.TestCase):
 
 
 class PretendedGpu(unittest.TestCase):
-    """The command on a machine whose workers and whose PyTorch are made up: they say what they were asked."""
+    """The command, and the script that compares with PyTorch, where workers and PyTorch are made up: they say what they
+    were asked."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="trireme-bench-gpu-")
@@ -209,39 +212,48 @@ class PretendedGpu(unittest.TestCase):
         self.assertEqual(os.listdir(self.temporary), [])
         return result.stdout
 
-    def test_both_modes_and_pytorch_take_turns(self):
+    def test_both_modes_take_turns(self):
+        report = json.loads(self.run_it("--json", "--repeats", "2", "--peak-tflops", "800"))
+        whole = (self.root / "asked").read_text().splitlines()
+        kinds = ["deterministic" if "--train.deterministic=true" in line else "fastest" for line in whole]
+        self.assertEqual(kinds, 2 * ["deterministic", "fastest"])
+        self.assertIn("--profile 2", whole[0])
+        self.assertEqual([each["layout"] for each in report["results"]], ["deterministic", "fastest"])
+        self.assertAlmostEqual(report["tokens_per_second"], 655360)
+        self.assertAlmostEqual(report["gpu_busy"], 0.8)
+        self.assertEqual(report["kernels_us"], {"nvjet_sm90_TNN": 60000, "cudnn_sdpa": 20000})
+        self.assertEqual(report["device_memory_bytes"], 23 << 30)
+        self.assertAlmostEqual(report["of_peak"], report["tflops"] / 800)
+        self.assertRegex((self.root / "files").read_text(), r"trireme-bench-tokens-\d+\.bin")
+        self.assertEqual(report["notes"], [])
+
+    def beside_pytorch(self, python):
+        return subprocess.run([sys.executable, SCRIPT, "--bin", str(self.root / "bin"), "--repeats", "2"],
+                              capture_output=True, text=True, timeout=60, cwd=FOLDER,
+                              env={**ENVIRONMENT, "TMPDIR": str(self.temporary), "TRIREME_PYTHON": python})
+
+    def test_a_script_compares_with_pytorch_in_turn(self):
         self.script("python", "echo a compiler says something", {"step_ms": 200.0, "version": "2.11.0",
                                                                  "peak_memory_bytes": 30 << 30})
-        report = json.loads(self.run_it("--json", "--compare", "torch", "--repeats", "2", "--peak-tflops", "800",
-                                        TRIREME_PYTHON=str(self.root / "python")))
+        done = self.beside_pytorch(str(self.root / "python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
         whole = (self.root / "asked").read_text().splitlines()
         kinds = ["eager" if "--mode eager" in line else "compiled" if "--mode compiled" in line else
                  "deterministic" if "--train.deterministic=true" in line else "fastest" for line in whole]
         self.assertEqual(kinds, 2 * ["deterministic", "fastest", "eager", "compiled"])
-        self.assertIn("--profile 2", whole[0])
         self.assertIn("--layers 12 --hidden 768 --heads 12 --seq 1024 --vocab 50304 --batch 64 --steps 20 --warmup 5",
                       whole[2])
-        self.assertEqual([each["layout"] for each in report["results"]], ["deterministic", "fastest"])
-        self.assertAlmostEqual(report["tokens_per_second"], 655360)
-        self.assertAlmostEqual(report["by_torch_compiled"], 2)
-        self.assertAlmostEqual(report["gpu_busy"], 0.8)
-        self.assertEqual(report["kernels_ms"], {"matrix products": 60, "attention": 20})
-        self.assertEqual(report["device_memory_bytes"], 23 << 30)
-        self.assertAlmostEqual(report["of_peak"], report["tflops"] / 800)
-        self.assertEqual([peer["peer"] for peer in report["peers"]], ["torch eager", "torch compiled"])
-        self.assertRegex((self.root / "files").read_text(), r"trireme-bench-tokens-\d+\.bin")
-        self.assertEqual(report["notes"], [])
+        self.assertRegex(done.stdout, r"fastest +655,360 +100\.0 .* 2\.00x +2\.00x")
+        self.assertRegex(done.stdout, r"PyTorch compiled +327,680 +200\.0 ")
+        self.assertRegex(done.stdout, r"matrix products +60\.0 +75 %")
+        self.assertIn("attention", done.stdout)
 
-    def test_a_pytorch_that_fails_is_a_note(self):
+    def test_a_pytorch_that_fails_is_left_out(self):
         self.script("python", "exit 42", {})
-        without = self.run_it("--compare", "torch", "--repeats", "1", TRIREME_PYTHON=str(self.root / "python"))
-        self.assertIn("note: PyTorch eager is left out: TRIREME_PYTHON", without)
-        self.assertIn("655,360", without)
-        self.assertIn("where the time of a step goes", without)
-        nowhere = self.run_it("--compare", "torch", "--repeats", "1")
-        self.assertIn("note: PyTorch is left out: TRIREME_PYTHON names no Python with PyTorch", nowhere)
-        other = self.run_it("--compare", "torch", "--repeats", "1", "--model", "llama-tiny", "--train.micro_batch=4")
-        self.assertIn("note: PyTorch is left out: its yardstick is a GPT-2", other)
+        done = self.beside_pytorch(str(self.root / "python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("PyTorch is left out: ", done.stdout)
+        self.assertIn("655,360", done.stdout)
 
 
 class Mistakes(unittest.TestCase):
@@ -255,8 +267,7 @@ class Mistakes(unittest.TestCase):
 
     def test_mistakes(self):
         self.check(["--compare", "horovod"], "horovod", "known: ddp")
-        self.check(["--compare", "torch"], "--compare torch", "--device cuda")
-        self.check(["--device", "cuda", "--compare", "ddp"], "--compare ddp", "--compare torch")
+        self.check(["--device", "cuda", "--compare", "ddp"], "--compare ddp", "bench/gpu_training.py")
         self.check(["--device", "tpu"], "--device tpu", "known: cpu, cuda")
         self.check(["--peak-tflops", "-1"], "--peak-tflops")
         self.check(["--layouts", "dp"], "\"dp\" has no value")

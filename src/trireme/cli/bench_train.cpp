@@ -29,21 +29,17 @@ void check_flags(const BenchTrainFlags& flags) {
   if (!flags.device.empty() && flags.device != "cpu" && flags.device != "cuda") {
     throw UsageError(fmt::format("--device {}: no such device", flags.device), "known: cpu, cuda");
   }
-  if (!flags.compare.empty() && flags.compare != "ddp" && flags.compare != "torch") {
-    throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare),
-                     "known: ddp (on CPUs), torch (on a GPU)");
+  if (!flags.compare.empty() && flags.compare != "ddp") {
+    throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare), "known: ddp (on CPUs)");
   }
 }
 
 /// What is measured where, once the config is known.
 void check_device(const BenchTrainFlags& flags, const Config& config) {
   const bool on_gpu = config.train.device == "cuda";
-  if (!on_gpu && flags.compare == "torch") {
-    throw UsageError("--compare torch: PyTorch on one GPU, but train.device = \"cpu\"",
-                     "--device cuda, or --compare ddp on CPUs");
-  }
   if (on_gpu && flags.compare == "ddp") {
-    throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"", "--compare torch");
+    throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"",
+                     "leave it out; bench/gpu_training.py compares on a GPU");
   }
   if (on_gpu && gpu_library().empty()) throw UsageError(kNoGpuCode, kGetGpuCode);
 }
@@ -110,7 +106,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   add("--layouts", flags->layouts, "LAYOUTS", "such as \"dp=1;dp=2\", or \"dp=2;dp=2,overlap=false\"")
       ->default_str("one worker with its share of the batch, then all");
   add("--device", flags->device, "DEVICE", "cuda or cpu: short for --train.device");
-  add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp on CPUs, torch on one GPU");
+  add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp, on CPUs");
   add("--peak-tflops", flags->peak_tflops, "X",
       "of the GPUs used, in a matrix product: then also the share of it (what --write-cluster measured)")
       ->check(CLI::PositiveNumber);
@@ -127,7 +123,7 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "  trireme bench train\n"
       "  trireme bench train --compare ddp --repeats 5\n"
       "  trireme bench train --layouts \"dp=2;dp=2,overlap=false\"\n"
-      "  trireme bench train --device cuda --compare torch\n"
+      "  trireme bench train --device cuda\n"
       "  trireme bench train --write-cluster\n"
       "\n"
       "Peers need a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");

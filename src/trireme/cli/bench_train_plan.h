@@ -17,7 +17,7 @@ struct BenchTrainFlags {
   int repeats = 3;
   std::string device;      ///< "cpu", "cuda"; empty: as train.device says
   double peak_tflops = 0;  ///< of the GPUs used, in a matrix product; 0: not known
-  std::string compare;     ///< "ddp" (CPU), "torch" (GPU), or empty
+  std::string compare;     ///< "ddp" (on CPUs), or empty
   std::string layouts;     ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
   /// Names, and words that are added to the config: instead of layouts.
   std::vector<std::pair<std::string, std::vector<std::string>>> cases;

@@ -145,7 +145,7 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
                                         format_short_count(static_cast<double>(result.num_parameters)),
                                         main.samples_per_step, run.on_gpu() ? gpu_title(run) : result.transport);
   std::string text = emphasised(title, Emphasis::kBold, colour) + "\n";
-  text += run.on_gpu() ? bench_train_gpu_tables(run, colour) : layouts_table(run) + "\n";
+  text += run.on_gpu() ? bench_train_gpu_tables(run) : layouts_table(run) + "\n";
   if (const auto efficiency = efficiency_of(run)) text += efficiency_text(run, *efficiency);
   if (const auto agree = losses_agree(run)) {
     text += *agree ? fmt::format("loss {:.6f} after the last step in each layout, bit for bit\n", result.loss)
@@ -159,7 +159,7 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
   const Machine machine = this_machine();
   text += fmt::format(
       "\nmedians of {} repeats in turn · {}\n", result.each_step_ms.size(),
-      run.on_gpu() ? "TFLOP/s: of the model's matrix products · kernels: of profiled steps after those"
+      run.on_gpu() ? "TFLOP/s: of the model's matrix products · GPU busy: of profiled steps after those"
                    : "ms of worker 0 · stages: waiting for others of a pipeline · exposed: sums that nothing hides");
   text += fmt::format("{} cores, {} · trireme {}{}\n", machine.cores, machine.processor, version_text(),
                       run.torch_version.empty() ? "" : " · PyTorch " + run.torch_version);
@@ -181,7 +181,7 @@ Json bench_train_json(const BenchTrainRun& run) {
       {"cores", machine.cores},    {"memory_bytes", machine.memory_bytes},
       {"kernel", machine.kernel},  {"date", machine.date},
       {"trireme", version_text()}, {"torch", run.torch_version.empty() ? Json() : Json(run.torch_version)}};
-  if (run.on_gpu()) add_gpu_peers(json, run);
+  if (run.on_gpu()) add_gpus(json, run);
   json["notes"] = run.notes;
   return json;
 }
