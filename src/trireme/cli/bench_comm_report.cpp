@@ -151,17 +151,11 @@ Json results_json(const BenchCommRun& run) {
 }
 
 Json machine_json(const BenchCommRun& run) {
-  const Machine machine = this_machine();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
-  return {{"host", machine.host},
-          {"processor", machine.processor},
-          {"cores", machine.cores},
-          {"memory_bytes", machine.memory_bytes},
-          {"kernel", machine.kernel},
-          {"date", machine.date},
-          {"trireme", version_text()},
-          {"mpi", or_null(run.mpi_version)},
-          {"gloo", or_null(run.gloo_version)}};
+  Json json = machine_json();
+  json["mpi"] = or_null(run.mpi_version);
+  json["gloo"] = or_null(run.gloo_version);
+  return json;
 }
 
 std::string machine_text(const BenchCommRun& run) {

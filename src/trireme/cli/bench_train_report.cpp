@@ -175,12 +175,8 @@ Json bench_train_json(const BenchTrainRun& run) {
   json["losses_agree"] = agree ? Json(*agree) : Json();
   json["results"] = Json::array();
   for (const size_t i : run.plan.layouts) json["results"].push_back(result_json(run, i));
-  const Machine machine = this_machine();
-  json["machine"] = {
-      {"host", machine.host},      {"processor", machine.processor},
-      {"cores", machine.cores},    {"memory_bytes", machine.memory_bytes},
-      {"kernel", machine.kernel},  {"date", machine.date},
-      {"trireme", version_text()}, {"torch", run.torch_version.empty() ? Json() : Json(run.torch_version)}};
+  json["machine"] = machine_json();
+  json["machine"]["torch"] = run.torch_version.empty() ? Json() : Json(run.torch_version);
   if (run.on_gpu()) add_gpus(json, run);
   json["notes"] = run.notes;
   return json;

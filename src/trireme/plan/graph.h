@@ -42,7 +42,6 @@ struct OperatorWork {
   double attention_flops = 0;
   std::vector<Product> forward_products, backward_products;
   std::vector<double> forward_bytes, backward_bytes, weight_bytes;  ///< memory traffic, one entry a start
-  double flops() const;                                             ///< forward, without linear operators
 };
 
 struct GraphOperator {
@@ -64,7 +63,6 @@ struct Graph {
 
   /// Trainable numbers; a parameter that several operators use counts once.
   double num_parameters() const;
-  double forward_flops() const;
   /// Throws Error that names the operator whose sizes, order or rule cannot be.
   void check() const;
 };
