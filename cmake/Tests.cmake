@@ -1,6 +1,7 @@
 # Every test, found by its name and place:
 #   src/trireme/FOLDER/**/NAME_test.cpp          together FOLDER_test                     label unit
 #   tests/FOLDER/NAME_test.cpp                   a binary and an entry of its own         label FOLDER
+#   tests/FOLDER/NAME/*.cpp                      more sources of that binary
 #   tests/FOLDER/NAME.sh, NAME_test.py           run with TRIREME_BUILD_DIR set           label FOLDER
 #   **/NAME_program.cpp                          a program that tests start
 #   tests/gpu/…                                  GPU builds only; without a GPU they say that they were not run
@@ -142,7 +143,9 @@ foreach(source IN LISTS trireme_test_sources)
   if(label STREQUAL "gpu" AND NOT TRIREME_CUDA)
     continue()
   endif()
-  trireme_add_executable(${name} "${source}")
+  string(REGEX REPLACE "_test$" "" short "${name}")
+  file(GLOB parts CONFIGURE_DEPENDS "${folder}/${short}/*.cpp")
+  trireme_add_executable(${name} "${source}" ${parts})
   if(built)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
     file(STRINGS "${source}" sanitized REGEX "^// ctest: .*sanitize")
@@ -151,7 +154,6 @@ foreach(source IN LISTS trireme_test_sources)
     else()
       add_dependencies(${name} test_programs)
     endif()
-    string(REGEX REPLACE "_test$" "" short "${name}")
     trireme_add_test(${label}.${short} ${label} 300 ${name} --gtest_brief=1)
     trireme_read_test_options(${label}.${short} "${source}" ${label})
   endif()

@@ -1,7 +1,7 @@
 # The Debian packages that a build and its tests use. Read by the scripts ./trireme and tools/setup.sh.
 
 # Without these nothing builds.
-needed='g++ cmake ninja-build libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libgtest-dev'
+needed='g++ cmake ninja-build libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libfmt-dev libgtest-dev'
 needed+=' python3 python3-pip unzip git ca-certificates'
 
 # Faster builds (ccache, mold); the MPI transport and the comparison with MPI (Open MPI); the tests of networks
