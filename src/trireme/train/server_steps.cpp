@@ -3,15 +3,11 @@
 #include <set>
 #include <utility>
 
-#include "trireme/base/error.h"
 #include "trireme/optimizer/kernels.h"
 #include "trireme/tensor/device.h"
 #include "trireme/train/server_aggregation.h"
 
 namespace trireme {
-
-using server::Part;
-
 namespace {
 
 std::span<float> floats_of(const torch::Tensor& tensor) {
