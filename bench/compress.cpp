@@ -101,9 +101,6 @@ void add_choices(const Kernels& kernels) {
       return [=, out = std::vector<float>(kCount)]() mutable { add_sparse(wire, out); };
     });
   }
-  measure(std::string(kernels.name) + "/randomk/0.010/select", [] {
-    return [] { benchmark::DoNotOptimize(select_at_random({kCount, kCount / 100, 1, "bench", 0})); };
-  });
 }
 
 void add_low_rank(const Kernels& kernels) {

@@ -1,6 +1,7 @@
 # Every test, found by its name and place:
 #   src/trireme/FOLDER/**/NAME_test.cpp          together FOLDER_test                     label unit
 #   tests/FOLDER/NAME_test.cpp                   together FOLDER_tests, an entry each     label FOLDER
+#   tests/FOLDER/NAME/*.cpp                      more sources of that binary
 #   tests/FOLDER/NAME.sh, NAME_test.py           run with TRIREME_BUILD_DIR set           label FOLDER
 #   **/NAME_program.cpp                          a program that tests start
 #   tests/gpu/…                                  GPU builds only; without a GPU they say that they were not run
@@ -151,8 +152,12 @@ foreach(folder IN LISTS trireme_test_folders)
   if(NOT sources)
     continue()
   endif()
+  file(GLOB parts CONFIGURE_DEPENDS "${folder}/*/*.cpp")
+  if(TRIREME_SANITIZE OR NOT LibTorch_FOUND)
+    set(parts "")
+  endif()
   set(target ${label}_tests)
-  trireme_add_executable(${target} ${sources})
+  trireme_add_executable(${target} ${sources} ${parts})
   trireme_compile_in_batches(${target} 8)
   target_link_libraries(${target} PRIVATE GTest::gtest_main)
   add_dependencies(checks ${target})

@@ -1,6 +1,6 @@
 // A rank that works on GPU memory: gpu_comm_program [KEY=VALUE]…
 //
-//   backend=auto|nccl|ipc|mpi   short=1 fewer cases   call_ms=N patience for a call   attach_anyway=1 with a GPU or
+//   backend=auto|nccl|ipc   short=1 fewer cases   call_ms=N patience for a call   attach_anyway=1 with a GPU or
 //   without mode=check     every operation against the host's result; one line each, "all right" at the end mode=bench
 //   microseconds of an all-reduce for 4 KiB to 64 MiB mode=loop      all-reduces until something happens. stuck=RANK:
 //   that one puts a kernel of 20 s in front of one;

@@ -52,26 +52,6 @@ INSTANTIATE_TEST_SUITE_P(By, GpuComm,
                                          Case{"nccl", 2}, Case{"nccl", 4}),
                          [](const auto& one) { return name_of(one.param); });
 
-TEST(GpuCommOverMpi, DoesWhatTheHostDoes) {
-  if (!gpu::survey().usable()) GTEST_SKIP() << "no GPU: not run";
-  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun in PATH: not run";
-  for (const std::string ranks : {"2", "3"}) {
-    const ScratchFolder folder;
-    ChildProcess job({"/usr/bin/env", "mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, program(),
-                      "backend=mpi", "short=1"},
-                     {{"TRIREME_TRANSPORT", "mpi"}, {"OMPI_MCA_plm_rsh_agent", "/bin/false"}},
-                     folder.path() / "output");
-    const int code = job.wait(Deadline::after(120s));
-    if (contains(job.output(), "has an MPI that does not take GPU memory")) {
-      EXPECT_NE(code, 0);
-      GTEST_SKIP() << "this MPI does not take GPU memory: its operations were not run";
-    }
-    EXPECT_EQ(code, 0) << job.output();
-    EXPECT_TRUE(contains(job.output(), fmt::format("all right: {} ranks by mpi\n", ranks))) << job.output();
-    fmt::print("{}", job.output());
-  }
-}
-
 class GpuFault : public GpuComm {
  protected:
   /// Everybody but `victim` has thrown an error that blames it, within `limit`; the slowest's seconds.

@@ -124,18 +124,6 @@ class Table(unittest.TestCase):
         self.assertNotIn("MPI", result.stdout)
         self.assertIn("bench comm", result.stderr)  # progress
 
-    def test_charts(self):
-        for name, start in [("chart.svg", "<svg"), ("charts.html", "<!")]:
-            path = os.path.join(FOLDER, name)
-            result = run(*SHORT, "--sizes", "4KiB,16KiB", "--operations", "all-reduce,broadcast", "--plot", path)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            with open(path) as file:
-                text = file.read()
-            self.assertTrue(text.lower().lstrip().startswith(start), text[:40])
-            self.assertIn("all-reduce of 2 ranks", text)
-            self.assertEqual("broadcast of 2 ranks" in text, name.endswith("html"))
-            self.assertIn("predicted", text)
-
 
 class Explain(unittest.TestCase):
     def test_counts_what_is_sent(self):
@@ -223,8 +211,6 @@ class Mistakes(unittest.TestCase):
         self.check(["--ranks", "0"], "--ranks 0")
         self.check(["--ranks", "-2"], "-2")
         self.check(["--seconds-per-point", "0"], "--seconds-per-point 0")
-        self.check(["--plot", "chart.png"], ".svg")
-        self.check(["--plot", "/no/such/folder/chart.svg"], "/no/such/folder")
 
     def test_what_does_not_go_together(self):
         self.check(["--explain", "--compare", "mpi"], "--explain")

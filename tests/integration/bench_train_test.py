@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 BIN = os.environ["TRIREME_BIN_DIR"]
 TRIREME = os.path.join(BIN, "trireme")
+SCRIPT = str(Path(__file__).resolve().parents[2] / "bench/gpu_training.py")
 FOLDER = tempfile.mkdtemp(prefix="trireme-bench-train-")
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TRIREME_", "OMPI_", "SLURM_"))}
 TINY = ["--model.layers=1", "--model.hidden=32", "--model.heads=2", "--model.seq=16", "--model.vocab=256",
@@ -35,7 +37,7 @@ class Report(unittest.TestCase):
         result = run("--json", *TINY, *arguments, **variables)
         self.assertEqual(result.returncode, 0, result.stderr)
         report = json.loads(result.stdout)
-        for each in [report, *report["results"], *report["precisions"]]:
+        for each in [report, *report["results"]]:
             self.assertLessEqual(FIELDS, set(each))
             self.assertEqual(list(each["parts_ms"]), PARTS)
             for field in ["tokens_per_second", "step_ms", "loss", "peak_memory_bytes", "state_bytes"]:
@@ -67,8 +69,13 @@ class Report(unittest.TestCase):
         self.assertTrue(all(each["loss_repeats"] and len(each["each_step_ms"]) == 2 for each in report["results"]))
         self.assertTrue(self.report("--layouts", "dp=1;dp=2")["losses_agree"])
 
+    def precisions(self, *arguments, **variables):
+        layouts = [f"dp=2,precision.compute={compute},precision.gradients={gradients}"
+                   for compute, gradients in [("float32", "float32"), ("bfloat16", "float32"), ("bfloat16", "compute")]]
+        return self.report("--layouts", ";".join(layouts), *arguments, **variables)["results"]
+
     def test_bfloat16_halves_what_is_reduced(self):
-        full, mixed, reduced = self.report("--precision-table")["precisions"]
+        full, mixed, reduced = self.precisions()
         self.assertEqual([each["precision"] for each in [full, mixed, reduced]], ["float32", "bfloat16", "bfloat16"])
         self.assertEqual(mixed["reduced_bytes_per_step"], full["reduced_bytes_per_step"])
         self.assertAlmostEqual(reduced["reduced_bytes_per_step"] / full["reduced_bytes_per_step"], 0.5, 2)
@@ -76,7 +83,7 @@ class Report(unittest.TestCase):
 
     def test_bfloat16_halves_weights_gradients_and_activations(self):
         sizes = ["--model.hidden=64", "--train.micro_batch=2"]  # one a worker: several are summed in float32
-        full, mixed, reduced = self.report("--precision-table", *sizes, TRIREME_TRANSPORT="tcp")["precisions"]
+        full, mixed, reduced = self.precisions(*sizes, TRIREME_TRANSPORT="tcp")
         for part in ["weight_bytes", "activation_bytes"]:
             self.assertLess(mixed[part] / full[part], 0.6, part)
             self.assertEqual(mixed[part], reduced[part])
@@ -152,20 +159,16 @@ class Report(unittest.TestCase):
         self.assertGreater(len(written["products"]), 6)
         simulated = trireme("simulate", "--cluster", file, "--gpus", "2", "--json", "--model", "gpt2-bench")
         self.assertEqual(simulated.returncode, 0, simulated.stderr)
-        refused = trireme("bench", "tensor", "--write-cluster", file, "--rules")
+        refused = trireme("bench", "tensor", "--write-cluster", file, "--only", "mm")
         self.assertEqual(refused.returncode, 2, refused.stderr)
-        self.assertIn("leave out --rules", refused.stderr)
+        self.assertIn("leave out --only", refused.stderr)
         refused = trireme("bench", "tensor", "--device", "cuda")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertIn("--write-cluster", refused.stderr)
 
-    def test_text_and_chart(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "speed.svg")
-            result = run(*TINY, "--layouts", "dp=1;dp=2", "--plot", path)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            with open(path) as file:
-                self.assertTrue(file.read().startswith("<svg"))
+    def test_text(self):
+        result = run(*TINY, "--layouts", "dp=1;dp=2")
+        self.assertEqual(result.returncode, 0, result.stderr)
         for part in ["gpt2 of ", "layout", "tok/s", "exposed", "peak memory", "reduced a step", "dp=1", "dp=2",
                      "% of twice one worker (of the same batch in all)", "bit for bit"]:
             self.assertIn(part, result.stdout)
@@ -174,7 +177,8 @@ class Report(unittest.TestCase):
 
 
 class PretendedGpu(unittest.TestCase):
-    """The command on a machine whose workers and whose PyTorch are made up: they say what they were asked."""
+    """The command, and the script that compares with PyTorch, where workers and PyTorch are made up: they say what they
+    were asked."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="trireme-bench-gpu-")
@@ -208,39 +212,48 @@ class PretendedGpu(unittest.TestCase):
         self.assertEqual(os.listdir(self.temporary), [])
         return result.stdout
 
-    def test_both_modes_and_pytorch_take_turns(self):
+    def test_both_modes_take_turns(self):
+        report = json.loads(self.run_it("--json", "--repeats", "2", "--peak-tflops", "800"))
+        whole = (self.root / "asked").read_text().splitlines()
+        kinds = ["deterministic" if "--train.deterministic=true" in line else "fastest" for line in whole]
+        self.assertEqual(kinds, 2 * ["deterministic", "fastest"])
+        self.assertIn("--profile 2", whole[0])
+        self.assertEqual([each["layout"] for each in report["results"]], ["deterministic", "fastest"])
+        self.assertAlmostEqual(report["tokens_per_second"], 655360)
+        self.assertAlmostEqual(report["gpu_busy"], 0.8)
+        self.assertEqual(report["kernels_us"], {"nvjet_sm90_TNN": 60000, "cudnn_sdpa": 20000})
+        self.assertEqual(report["device_memory_bytes"], 23 << 30)
+        self.assertAlmostEqual(report["of_peak"], report["tflops"] / 800)
+        self.assertRegex((self.root / "files").read_text(), r"trireme-bench-tokens-\d+\.bin")
+        self.assertEqual(report["notes"], [])
+
+    def beside_pytorch(self, python):
+        return subprocess.run([sys.executable, SCRIPT, "--bin", str(self.root / "bin"), "--repeats", "2"],
+                              capture_output=True, text=True, timeout=60, cwd=FOLDER,
+                              env={**ENVIRONMENT, "TMPDIR": str(self.temporary), "TRIREME_PYTHON": python})
+
+    def test_a_script_compares_with_pytorch_in_turn(self):
         self.script("python", "echo a compiler says something", {"step_ms": 200.0, "version": "2.11.0",
                                                                  "peak_memory_bytes": 30 << 30})
-        report = json.loads(self.run_it("--json", "--compare", "torch", "--repeats", "2", "--peak-tflops", "800",
-                                        TRIREME_PYTHON=str(self.root / "python")))
+        done = self.beside_pytorch(str(self.root / "python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
         whole = (self.root / "asked").read_text().splitlines()
         kinds = ["eager" if "--mode eager" in line else "compiled" if "--mode compiled" in line else
                  "deterministic" if "--train.deterministic=true" in line else "fastest" for line in whole]
         self.assertEqual(kinds, 2 * ["deterministic", "fastest", "eager", "compiled"])
-        self.assertIn("--profile 2", whole[0])
         self.assertIn("--layers 12 --hidden 768 --heads 12 --seq 1024 --vocab 50304 --batch 64 --steps 20 --warmup 5",
                       whole[2])
-        self.assertEqual([each["layout"] for each in report["results"]], ["deterministic", "fastest"])
-        self.assertAlmostEqual(report["tokens_per_second"], 655360)
-        self.assertAlmostEqual(report["by_torch_compiled"], 2)
-        self.assertAlmostEqual(report["gpu_busy"], 0.8)
-        self.assertEqual(report["kernels_ms"], {"matrix products": 60, "attention": 20})
-        self.assertEqual(report["device_memory_bytes"], 23 << 30)
-        self.assertAlmostEqual(report["of_peak"], report["tflops"] / 800)
-        self.assertEqual([peer["peer"] for peer in report["peers"]], ["torch eager", "torch compiled"])
-        self.assertRegex((self.root / "files").read_text(), r"trireme-bench-tokens-\d+\.bin")
-        self.assertEqual(report["notes"], [])
+        self.assertRegex(done.stdout, r"fastest +655,360 +100\.0 .* 2\.00x +2\.00x")
+        self.assertRegex(done.stdout, r"PyTorch compiled +327,680 +200\.0 ")
+        self.assertRegex(done.stdout, r"matrix products +60\.0 +75 %")
+        self.assertIn("attention", done.stdout)
 
-    def test_a_pytorch_that_fails_is_a_note(self):
+    def test_a_pytorch_that_fails_is_left_out(self):
         self.script("python", "exit 42", {})
-        without = self.run_it("--compare", "torch", "--repeats", "1", TRIREME_PYTHON=str(self.root / "python"))
-        self.assertIn("note: PyTorch eager is left out: TRIREME_PYTHON", without)
-        self.assertIn("655,360", without)
-        self.assertIn("where the time of a step goes", without)
-        nowhere = self.run_it("--compare", "torch", "--repeats", "1")
-        self.assertIn("note: PyTorch is left out: TRIREME_PYTHON names no Python with PyTorch", nowhere)
-        other = self.run_it("--compare", "torch", "--repeats", "1", "--model", "llama-tiny", "--train.micro_batch=4")
-        self.assertIn("note: PyTorch is left out: its yardstick is a GPT-2", other)
+        done = self.beside_pytorch(str(self.root / "python"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("PyTorch is left out: ", done.stdout)
+        self.assertIn("655,360", done.stdout)
 
 
 class Mistakes(unittest.TestCase):
@@ -254,16 +267,13 @@ class Mistakes(unittest.TestCase):
 
     def test_mistakes(self):
         self.check(["--compare", "horovod"], "horovod", "known: ddp")
-        self.check(["--compare", "torch"], "--compare torch", "--device cuda")
-        self.check(["--device", "cuda", "--compare", "ddp"], "--compare ddp", "--compare torch")
+        self.check(["--device", "cuda", "--compare", "ddp"], "--compare ddp", "bench/gpu_training.py")
         self.check(["--device", "tpu"], "--device tpu", "known: cpu, cuda")
         self.check(["--peak-tflops", "-1"], "--peak-tflops")
         self.check(["--layouts", "dp"], "\"dp\" has no value")
         self.check(["--layouts", ";"], "names no layout")
         self.check(["--layouts", "dp=3"], "train.global_batch = 16", "dp = 3")
         self.check(["--steps", "0"], "--steps")
-        self.check(["--plot", "speed.png"], ".svg")
-        self.check(["--plot", "/no/such/folder/speed.svg"], "/no/such/folder")
         self.check(["--train.setps=3"], "train.steps")
 
     @unittest.skipIf(os.path.exists(os.path.join(BIN, "../lib/libtrireme_gpu.so")), "this build has GPU code")

@@ -58,7 +58,7 @@ class Compression(unittest.TestCase):
                                             f"--compression.method={method}"))["reduced_bytes_per_step"]
         dense = bytes_of("none")
         self.assertLess(bytes_of("topk"), dense / 20)
-        self.assertLess(bytes_of("int4"), dense / 7)
+        self.assertLess(bytes_of("sign"), dense / 20)
 
     def test_mistakes_cost_nothing(self):
         done = self.run_program("train", *SMALL, "--compression.method=topc")

@@ -86,6 +86,16 @@ class Links(unittest.TestCase):
         self.assertGreater(seen, 0)
 
 
+class Index(unittest.TestCase):
+    def test_lists_every_page(self):
+        listed = set(re.findall(r"\]\((\w+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
+        pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+        self.assertEqual(listed, pages)
+
+    def test_the_first_page_stays_short(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 90)
+
+
 class Command:
     """One invocation of trireme as a document shows it."""
 

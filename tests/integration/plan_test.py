@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tempfile
 import unittest
-import xml.etree.ElementTree
 from pathlib import Path
 
 BIN = os.environ["TRIREME_BIN_DIR"]
@@ -146,7 +145,6 @@ class Words(unittest.TestCase):
                 (["--gpus", "8", "--memory-limit", "1MB"], "fit into no layout"),
                 (["--gpus", "7", "--train.global_batch", "3", "--parallel.tp", "1", "--parallel.pp", "1"], "7 devices"),
                 (["--gpus", "7", "--cluster", "v100-16gb+a100-80gb"], "7 devices of 2 kinds"),
-                (["--gpus", "8", "--graph", "x.png"], ".svg or .dot"),
                 (["--gpus", "8", "--check", "/nonexistent/plan.json"], "plan.json")):
             base = [] if "--cluster" in arguments else V100
             result = subprocess.run([TRIREME, "plan", *MODEL, *base, *arguments], capture_output=True, text=True)
@@ -205,9 +203,7 @@ class Files(unittest.TestCase):
         # A model that fits nowhere would be refused by the search.
         giant = ["--model.layers", 96, "--model.hidden", 12288, "--model.heads", 96, "--gpus", 1]
         for flags, words in ((["--out", "/nonexistent/x.json"], "--out /nonexistent/x.json: cannot write"),
-                             (["--out", self.path], "that is a folder"),
-                             (["--graph", "/nonexistent/x.svg"], "--graph /nonexistent/x.svg: cannot write"),
-                             (["--graph", self.path / "x.png"], "a picture is .svg or .dot")):
+                             (["--out", self.path], "that is a folder")):
             with self.subTest(words):
                 self.assertIn(words, trireme("plan", *giant, *flags, code=2))
 
@@ -282,27 +278,11 @@ class Files(unittest.TestCase):
         self.assertFalse(said["trains"])
         self.assertIn("context parallelism", said["why_not"])
 
-    def test_the_graph_is_drawn(self):
-        svg, dot = self.path / "graph.svg", self.path / "graph.dot"
-        for file in (svg, dot):
-            trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 2, "--parallel.pp", 2, "--graph", file)
-        texts = [node.text or "" for node in xml.etree.ElementTree.parse(svg).getroot().iter() if node.tag.endswith("text")]
-        self.assertTrue(any("mlp.down" in text for text in texts))
-        self.assertIn("weight [2048, 8192] [replicate, shard(1)]", texts)
-        self.assertTrue(any("stage 1" in text for text in texts))
-        self.assertIn("digraph", dot.read_text())
-        self.assertIn("attention.qkv", dot.read_text())
-        # As libtorch has them: [outputs, inputs], the order that placements count dimensions in.
-        self.assertRegex(dot.read_text(), r"mlp\.up\.weight\\n\[8192, 2048\]")
-        self.assertRegex(dot.read_text(), r"mlp\.down\.weight\\n\[2048, 8192\]")
-
     def test_what_is_not_cut_is_not_called_so(self):
-        file, dot = self.path / "plan.json", self.path / "graph.dot"
-        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 1, "--out", file, "--graph", dot)
+        file = self.path / "plan.json"
+        trireme("plan", *MODEL, *BATCH, *V100, "--gpus", 4, "--parallel.tp", 1, "--out", file)
         for stage in json.loads(file.read_text())["stages"]:
             self.assertEqual(set(stage["placements"].values()), {"[replicate, replicate]"})
-        self.assertNotIn("shard", dot.read_text())
-        self.assertNotIn("b45309", dot.read_text())
 
 
 class Edited(unittest.TestCase):

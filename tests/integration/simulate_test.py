@@ -289,11 +289,10 @@ class Words(unittest.TestCase):
 class Files(unittest.TestCase):
     def test_timeline(self):
         with tempfile.TemporaryDirectory() as folder:
-            svg, html, trace = (Path(folder) / name for name in ["a.svg", "a.html", "a.json"])
+            svg, trace = (Path(folder) / name for name in ["a.svg", "a.json"])
             trireme(*SMALL, "--cluster", "a100-80gb", "--gpus", 8, "--parallel.pp", 4, "--train.micro_batch", 1,
-                    "--train.global_batch", 16, "--svg", svg, "--html", html, "--trace", trace)
+                    "--train.global_batch", 16, "--svg", svg, "--trace", trace)
             xml.etree.ElementTree.parse(svg)
-            self.assertIn("<svg", html.read_text())
             events = json.loads(trace.read_text())["traceEvents"]
             spans = [event for event in events if event["ph"] == "X"]
             self.assertEqual({event["pid"] for event in spans}, {0, 1, 2, 3})
@@ -322,9 +321,9 @@ class Files(unittest.TestCase):
     def test_memory_over_time(self):
         kinds = {"weights", "gradients", "optimizer", "activations", "buffers"}
         with tempfile.TemporaryDirectory() as folder:
-            html, trace = (Path(folder) / name for name in ["a.html", "a.json"])
+            trace = Path(folder) / "a.json"
             base = [*SMALL, "--cluster", "v100-16gb", "--gpus", 8, "--parallel.pp", 4, "--train.micro_batch", 8,
-                    "--train.global_batch", 128, "--memory", "--html", html, "--trace", trace]
+                    "--train.global_batch", 128, "--memory", "--trace", trace]
             for recompute in ("none", "full"):
                 ranks = numbers(*base, "--train.recompute", recompute)["memory_accounting"]["ranks"]
                 counters = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "C"]
@@ -332,12 +331,6 @@ class Files(unittest.TestCase):
                 for rank, memory in enumerate(ranks):
                     most = max(sum(event["args"].values()) for event in counters if event["pid"] == rank)
                     self.assertAlmostEqual(most / memory["total"], 1)
-                    self.assertEqual(html.read_text().count(f"peak {memory['total'] / 1e9:.2f} GB"),
-                                     sum(f"{other['total'] / 1e9:.2f}" == f"{memory['total'] / 1e9:.2f}"
-                                         for other in ranks))
-            for kind in kinds:
-                self.assertIn(f">{kind}</text>", html.read_text())
-            self.assertIn("limit 17.18 GB", html.read_text())
 
     def test_the_peak_of_recomputation_is_in_the_backward_pass(self):
         base = [*SMALL, "--cluster", "a100-80gb", "--parallel.pp", 2, "--train.micro_batch", 1,

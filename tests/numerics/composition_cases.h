@@ -39,7 +39,7 @@ struct Composed {
 inline std::vector<Composed> all_composed() {
   std::vector<Composed> all;
   for (const char* aggregation : {"average", "server"})
-    for (const char* compression : {"none", "topk", "qsgd", "fp8_e4m3"})
+    for (const char* compression : {"none", "topk", "qsgd", "int8"})
       for (const int tp : {1, 2})
         for (const int pp : {1, 2})
           for (const char* precision : {"float32", "bfloat16"})

@@ -85,16 +85,11 @@ TEST(ServerCompression, EveryMethodTrainsNearTheDenseOne) {
   const Outcome dense = train(served("gpt2", {}, 2), 2, 8);
   for (const auto& [method, bound] : {std::pair{"float16", 1e-3},
                                       {"bfloat16", 2e-3},
-                                      {"fp8_e4m3", 2e-2},
-                                      {"fp8_e5m2", 2e-2},
                                       {"int8", 5e-3},
-                                      {"int4", 5e-2},
                                       {"qsgd", 2e-2},
                                       {"terngrad", 0.1},
                                       {"sign", 0.1},
-                                      {"topk", 0.1},
-                                      {"threshold", 0.1},
-                                      {"randomk", 0.1}}) {
+                                      {"topk", 0.1}}) {
     const Outcome outcome = train(served("gpt2", {std::string("--compression.method=") + method}, 2), 2, 8);
     EXPECT_NEAR(outcome.losses.back(), dense.losses.back(), bound * dense.losses.back()) << method;
     EXPECT_GT(largest_difference(outcome, dense), 0) << method;
@@ -121,14 +116,14 @@ TEST(ServerCompression, PushesAreShorter) {
   };
   const double dense = bytes("none");
   EXPECT_NEAR(bytes("bfloat16") / dense, 0.5, 0.05);
-  EXPECT_NEAR(bytes("fp8_e4m3") / dense, 0.25, 0.05);
+  EXPECT_NEAR(bytes("int8") / dense, 0.25, 0.05);
   EXPECT_LT(bytes("topk") / dense, 0.05);
 }
 
 /// Servers have one copy of what all places hold, so that no method lets it drift apart.
 TEST(ServerCompression, GoesWithTensorParallelismAndPipelines) {
   const Words small = {"--train.leaves=4", "--train.global_batch=4"};
-  for (const char* method : {"topk", "qsgd", "fp8_e4m3"}) {
+  for (const char* method : {"topk", "qsgd", "int8"}) {
     for (const auto& [pp, tp] : {std::pair(1, 2), {2, 1}, {2, 2}}) {
       const Words words = small + layout(pp, tp);
       const Outcome dense = train(served("gpt2", words, 2), 2 * pp * tp, 4);

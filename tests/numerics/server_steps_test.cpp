@@ -1,5 +1,4 @@
-// Steps with parameter servers: which do not wait for the slowest, which move rows of the embedding alone, and which
-// send and receive while they compute.
+// Steps with parameter servers: which move rows of the embedding alone, and which send and receive while they compute.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -16,97 +15,6 @@ void before_the_last_gradient(const Trainer& trainer, const std::function<void()
   trainer.part().stages()[0].gradients->on_gradient = [action](size_t source, const torch::Tensor&) {
     if (source == 0) action();
   };
-}
-
-TEST(BackupWorkers, AStepDoesNotWaitForTheSlowest) {
-  const Words words = kPlainSgd + Words{"--server.backup_workers=1", "--train.leaves=3", "--train.global_batch=3"};
-  const Config config = served("gpt2", words, 2);
-  const OpenedData data = open_data(data_options_of(config));
-  std::atomic<int> alone{0}, blocked{0}, further{0};
-  std::vector<std::vector<double>> losses(3);
-  std::vector<std::vector<torch::Tensor>> weights(3);
-  uint64_t dropped = 0;
-  run_as_threads(3, [&](World& world) {
-    const auto rank = static_cast<size_t>(world.rank());
-    const bool is_slow = rank == 2;
-    Trainer trainer(world, config, data);
-    const auto step = [&](int times) {
-      for (int i = 0; i < times; ++i) losses[rank].push_back(trainer.step().loss);
-    };
-    if (is_slow) wait_for(alone, 2);  // until the others have made four steps
-    step(4);
-    if (!is_slow) count(alone);
-    EXPECT_EQ(trainer.servers()->num_late(), is_slow ? 4 : 0);
-    // In the midst of a step, until the others are two further.
-    if (is_slow) {
-      before_the_last_gradient(trainer, [&] {
-        count(blocked);
-        wait_for(further, 2);
-      });
-    } else {
-      wait_for(blocked, 1);
-    }
-    step(1);
-    if (is_slow) before_the_last_gradient(trainer, [] {});
-    if (!is_slow) step(1);
-    if (!is_slow) count(further);
-    step(is_slow ? 3 : 2);
-    EXPECT_EQ(trainer.steps_done(), 8);
-    if (is_slow) {
-      EXPECT_GE(trainer.servers()->num_late(), 6);
-      dropped = trainer.servers()->worker_stats().num_dropped;
-    }
-    EXPECT_TRUE(std::isfinite(trainer.evaluate(1).loss));
-    for (size_t i = 0; i < trainer.part().weights().size(); ++i) weights[rank].push_back(trainer.weight(i).clone());
-  });
-  EXPECT_GT(dropped, 0u);
-  for (const size_t rank : {1u, 2u}) {
-    EXPECT_EQ(bits_of(losses[rank]), bits_of(losses[0])) << rank;
-    for (size_t i = 0; i < weights[0].size(); ++i) EXPECT_TRUE(same_bits(weights[rank][i], weights[0][i])) << rank;
-  }
-  EXPECT_LT(losses[0].back(), losses[0].front());
-}
-
-/// Two of three workers: the training whose batch is theirs.
-TEST(BackupWorkers, WhoIsLateDoesNotCount) {
-  const Words sgd = kPlainSgd + Words{"--train.clip=0.5"};
-  const Config config =
-      served("gpt2", sgd + Words{"--server.backup_workers=1", "--train.leaves=24", "--train.global_batch=24"}, 2);
-  const OpenedData data = open_data(data_options_of(config));
-  std::atomic<int> done{0};
-  StepReport report;
-  std::vector<torch::Tensor> weights;
-  run_as_threads(3, [&](World& world) {
-    Trainer trainer(world, config, data);
-    if (world.rank() == 2) wait_for(done, 2);
-    const StepReport own = trainer.step();
-    count(done);
-    if (world.rank() > 0) return;
-    report = own;
-    for (size_t i = 0; i < trainer.part().weights().size(); ++i) weights.push_back(trainer.weight(i).clone());
-  });
-  const Config reference = served("gpt2", sgd + Words{"--train.leaves=16", "--train.global_batch=16"}, 0);
-  const OpenedData same_data = open_data(data_options_of(reference));
-  run_as_threads(2, [&](World& world) {
-    Trainer trainer(world, reference, same_data);
-    const StepReport expected = trainer.step();
-    EXPECT_NEAR(report.loss, expected.loss, 1e-6 * expected.loss);
-    EXPECT_NEAR(report.gradient_norm, expected.gradient_norm, 1e-6 * expected.gradient_norm);
-    for (size_t i = 0; i < weights.size(); ++i) EXPECT_TRUE(torch::allclose(trainer.weight(i), weights[i], 1e-6, 1e-8));
-  });
-}
-
-TEST(BackupWorkers, WithEverybodyInTimeAStepStillEnds) {
-  const Words words = {"--train.steps=30", "--optimizer.lr=0.003"};
-  const Outcome all = train(served("mlp", words, 2), 3, 30);
-  const Outcome some = train(served("mlp", words + Words{"--server.backup_workers=1"}, 2), 3, 30);
-  const auto end = [](const std::vector<double>& losses) {
-    return (losses.end()[-1] + losses.end()[-2] + losses.end()[-3]) / 3;
-  };
-  const double fall = all.losses[0] - end(all.losses);
-  ASSERT_GT(fall, 0.1 * all.losses[0]);
-  EXPECT_NEAR(end(some.losses), end(all.losses), 0.4 * fall);
-  train(served("gpt2", {"--server.backup_workers=2", "--precision.compute=float16", "--server.replicate"}, 2), 4, 4);
 }
 
 TEST(Rows, GiveTheBitsOfTheWholeEmbeddingWithSgd) {
@@ -144,11 +52,9 @@ TEST(Rows, OfAdamRestWhileNobodyNamesThem) {
 }
 
 TEST(Rows, GoWithCompressionAndTheOtherModes) {
-  for (const Words& more : {Words{"--compression.method=qsgd"}, Words{"--server.backup_workers=1"}}) {
-    const Words words = Words{"--model.tied=false", "--server.rows"} + more;
-    EXPECT_TRUE(std::isfinite(train(served("gpt2", words, 2), 3, 3).losses.back()));
-  }
   const Words words = {"--model.tied=false", "--server.rows"};
+  const Words compressed = words + Words{"--compression.method=qsgd"};
+  EXPECT_TRUE(std::isfinite(train(served("gpt2", compressed, 2), 3, 3).losses.back()));
   for (const char* mode : {"asynchronous", "bounded"}) {
     const Outcome outcome = train(served("gpt2", words, 2, mode), 2, 6);
     EXPECT_LT(outcome.losses.back(), outcome.losses.front()) << mode;

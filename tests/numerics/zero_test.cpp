@@ -144,18 +144,16 @@ TEST(Zero, PackedWeightsTrainNearTheExactOnes) {
     Words words = stage;
     words.insert(words.end(), more.begin(), more.end());
     const Outcome exact = train(shared_config("gpt2", 3, words), 3, 12, /*evaluates=*/true);
-    for (const auto& [format, bits, bound] :
-         {std::tuple{"int8", 8.06, 0.01}, {"fp8_e4m3", 8.06, 0.02}, {"int4", 4.06, 0.05}}) {
-      Words packed = words;
-      packed.push_back(std::string("--compression.gather=") + format);
-      const Outcome outcome = train(shared_config("gpt2", 3, packed), 3, 12, /*evaluates=*/true);
-      EXPECT_NEAR(outcome.losses.back(), exact.losses.back(), bound * exact.losses.back()) << format;
-      EXPECT_NEAR(outcome.evaluation.loss, exact.evaluation.loss, bound * exact.evaluation.loss) << format;
-      EXPECT_NE(bits_of(outcome.losses), bits_of(exact.losses)) << format;
-      const double whole = more.empty() || more[0] == "--parallel.zero_keep" ? 32 : 16;
-      const double share = static_cast<double>(outcome.bytes_gathered) / static_cast<double>(exact.bytes_gathered);
-      EXPECT_NEAR(share, bits / whole, 0.02 * bits / whole + 0.002) << format;
-    }
+    Words packed = words;
+    packed.push_back("--compression.gather=int8");
+    const Outcome outcome = train(shared_config("gpt2", 3, packed), 3, 12, /*evaluates=*/true);
+    EXPECT_NEAR(outcome.losses.back(), exact.losses.back(), 0.01 * exact.losses.back());
+    EXPECT_NEAR(outcome.evaluation.loss, exact.evaluation.loss, 0.01 * exact.evaluation.loss);
+    EXPECT_NE(bits_of(outcome.losses), bits_of(exact.losses));
+    constexpr double kBits = 8.06;
+    const double whole = more.empty() || more[0] == "--parallel.zero_keep" ? 32 : 16;
+    const double share = static_cast<double>(outcome.bytes_gathered) / static_cast<double>(exact.bytes_gathered);
+    EXPECT_NEAR(share, kBits / whole, 0.02 * kBits / whole + 0.002);
   }
   expect_equal_in_stages("gpt2", 2, 2, {"--parallel.zero=3", "--compression.gather=int8"}, {{"--parallel.zero_keep"}});
 }

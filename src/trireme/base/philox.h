@@ -22,9 +22,6 @@ class Philox {
  public:
   explicit Philox(uint64_t seed, std::string_view stream = {}, uint64_t step = 0);
 
-  const PhiloxKey& key() const { return key_; }
-  uint64_t step() const { return step_; }
-
   /// Four words for each index.
   PhiloxCounter operator()(uint64_t index) const;
 

@@ -204,12 +204,6 @@ std::string format_gigabytes(double num_bytes, int decimals) {
   return fmt::format("{:.{}f} GB", num_bytes / 1e9, decimals);
 }
 
-std::string format_byte_rate(double bytes_per_second) {
-  static constexpr std::array<std::string_view, 6> kUnits = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"};
-  if (!std::isfinite(bytes_per_second)) return "? B/s";
-  return scaled(bytes_per_second, 1000, kUnits, " ");
-}
-
 std::string format_count(int64_t count) {
   std::string text = std::to_string(count);
   const size_t first = count < 0 ? 1 : 0;

@@ -39,8 +39,6 @@ struct ByteUnit {
 ByteUnit unit_of_bytes(double largest);
 /// "84.4 GB" with so many decimals; below 1 GB three digits: "12.3 MB".
 std::string format_gigabytes(double num_bytes, int decimals = 1);
-/// "12.3 GB/s": decimal, as networks and memories are sold.
-std::string format_byte_rate(double bytes_per_second);
 /// "4,980".
 std::string format_count(int64_t count);
 /// "1 device", "4,980 devices": `noun` is that of one.

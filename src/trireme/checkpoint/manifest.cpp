@@ -199,9 +199,7 @@ Manifest read_manifest(JsonScanner& json) {
       }
       case 5: {
         expect_key(json, key, "meta");
-        const std::string_view meta = json.raw();
-        if (!meta.starts_with('{')) json.fail("meta is no object");
-        manifest.meta = meta;
+        manifest.meta = json.raw_object();
         break;
       }
       case 6:

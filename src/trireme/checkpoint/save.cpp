@@ -92,7 +92,7 @@ void add_record(Manifest& manifest, const SavePlace& place, int shard) {
 void check_meta(const std::string& meta) {
   try {
     JsonScanner json(meta);
-    if (!json.raw().starts_with('{')) throw JsonError(0, "it is no object");
+    json.raw_object();
     json.end();
   } catch (const JsonError& error) {
     throw UsageError(

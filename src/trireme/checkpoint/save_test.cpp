@@ -96,7 +96,7 @@ TEST_F(Save, WrongUseIsNamed) {
   write_shard(pending.place(), 1, 2, as_shard(model));
   EXPECT_TRUE(contains(message_of([&] { pending.commit(2, "{}", 0); }), "row 0 is in two shards"));
   EXPECT_TRUE(contains(message_of([&] { pending.commit(2, "[]", 0); }), "must be a JSON object"));
-  EXPECT_TRUE(contains(message_of([&] { pending.commit(2, "{\"a\": nan}", 0); }), "byte 6"));
+  EXPECT_TRUE(contains(message_of([&] { pending.commit(2, "{\"a\": nan}", 0); }), "byte 7"));
   EXPECT_TRUE(list_checkpoints(root()).empty());
 }
 

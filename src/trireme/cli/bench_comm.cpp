@@ -13,7 +13,6 @@
 #include "trireme/cli/bench_comm_gpu.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_report.h"
-#include "trireme/cli/bench_comm_server.h"
 #include "trireme/cli/bench_comm_worker.h"
 #include "trireme/cli/bench_tensor.h"
 #include "trireme/cli/bench_train.h"
@@ -32,7 +31,6 @@ void run(const BenchCommFlags& flags) {
   const Interrupts interrupts;
   Guardian guardian(kMostProcesses);
   const bool colour = has_colour(STDOUT_FILENO);
-  if (options.server) return run_bench_comm_server(options, guardian, colour);
 
   Json json;
   std::string text;
@@ -59,10 +57,6 @@ void run(const BenchCommFlags& flags) {
     measured = measure_table(options, cluster, guardian, variables);
     text = table_text(measured, cluster, colour);
   }
-  if (!options.plot.empty()) {
-    write_plot(options.plot, measured);
-    measured.notes.push_back("chart written to " + options.plot);
-  }
   if (options.json) {
     json["results"] = results_json(measured);
     json["machine"] = machine_json(measured);
@@ -71,7 +65,6 @@ void run(const BenchCommFlags& flags) {
     return;
   }
   fmt::print("{}", text);
-  if (!options.plot.empty()) fmt::print("chart written to {}\n", options.plot);
 }
 
 }  // namespace
@@ -97,12 +90,9 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
       ->capture_default_str();
   add("--compare", flags->compare, "PEERS", "mpi, gloo: measured in alternation with ours");
   command->add_flag("--explain", flags->explain, "every all-reduce algorithm: what it sends, predicted, measured, why");
-  command->add_flag("--server", flags->server,
-                    "1, 2 and 4 parameter servers beside a ring; --ranks are workers (1,2,4)");
   CLI::Option* cluster =
       add("--write-cluster", flags->cluster_file, "[FILE]", "fits the costs of this machine first, and keeps them");
   cluster->expected(0, 1);
-  add("--plot", flags->plot, "FILE", "a chart: .svg (the first table) or .html (all)");
   command->add_flag("--json", flags->json, "one object on stdout: results, machine");
   add("--seconds-per-point", flags->seconds_per_point, "S", "time for each size of each contestant")
       ->default_str("20 rounds above 1 MB, else 500");
@@ -112,9 +102,8 @@ void add_bench_comm(CLI::App& bench, int& exit_code) {
   command->footer(
       "Examples\n"
       "  trireme bench comm --operations all-reduce\n"
-      "  trireme bench comm --ranks 2,4 --sizes 4KiB,1MiB,64MiB --compare mpi,gloo --plot comm.html\n"
+      "  trireme bench comm --ranks 2,4 --sizes 4KiB,1MiB,64MiB --compare mpi,gloo\n"
       "  trireme bench comm --explain --ranks 2,4,8 --sizes 16MiB\n"
-      "  trireme bench comm --server --sizes 16MiB            what parameter servers cost\n"
       "  trireme bench comm --device cuda --ranks 2,4         on GPU memory\n"
       "  trireme bench comm --write-cluster --ranks 2,4       predictions and the tuner then know this machine\n"
       "\n"

@@ -5,8 +5,10 @@
 
 #include <ctime>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/text.h"
+#include "trireme/cli/commands.h"
 #include "trireme/cli/probe.h"
 
 namespace trireme::cli {
@@ -40,6 +42,14 @@ Machine this_machine() {
   if (localtime_r(&now, &local) != nullptr) std::strftime(date, sizeof date, "%Y-%m-%d", &local);
   machine.date = date;
   return machine;
+}
+
+nlohmann::ordered_json machine_json() {
+  const Machine machine = this_machine();
+  return {{"host", machine.host},     {"processor", machine.processor},
+          {"cores", machine.cores},   {"memory_bytes", machine.memory_bytes},
+          {"kernel", machine.kernel}, {"date", machine.date},
+          {"trireme", version_text()}};
 }
 
 }  // namespace trireme::cli

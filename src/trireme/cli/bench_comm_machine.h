@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace trireme::cli {
@@ -15,5 +16,7 @@ struct Machine {
 
 /// Never throws; what cannot be told is empty or 0.
 Machine this_machine();
+/// The same as JSON, with the version of Trireme: what a number needs to be compared with another.
+nlohmann::ordered_json machine_json();
 
 }  // namespace trireme::cli

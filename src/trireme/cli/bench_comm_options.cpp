@@ -92,15 +92,6 @@ double parse_seconds(const std::string& text) {
   return seconds;
 }
 
-std::string check_plot(const std::string& path) {
-  if (path.empty()) return path;
-  if (!path.ends_with(".svg") && !path.ends_with(".html")) {
-    throw UsageError("--plot " + path + ": the name must end in .svg (one chart) or .html (all of them)");
-  }
-  check_writable("--plot", path);
-  return path;
-}
-
 void check_memory(const BenchCommOptions& options) {
   const auto available = read_field("/proc/meminfo", "MemAvailable");
   if (!available) return;
@@ -131,14 +122,13 @@ double bus_factor(Operation operation, int ranks) {
 
 BenchCommOptions check_flags(const BenchCommFlags& flags) {
   BenchCommOptions options;
-  options.server = flags.server;
   options.on_gpu = kDevices[index_of(flags.device, kDevices, "device")] == "cuda";
-  if (options.on_gpu && (flags.explain || flags.server || !flags.compare.empty() || !flags.plot.empty() ||
-                         flags.transport != "auto" || flags.algorithm != "auto")) {
+  if (options.on_gpu &&
+      (flags.explain || !flags.compare.empty() || flags.transport != "auto" || flags.algorithm != "auto")) {
     throw UsageError("--device cuda measures its own backends, ipc and nccl",
-                     "leave out --explain, --server, --compare, --plot, --transport and --algorithm");
+                     "leave out --explain, --compare, --transport and --algorithm");
   }
-  options.ranks = parse_ranks(!flags.ranks.empty() ? flags.ranks : flags.server ? "1,2,4" : "2");
+  options.ranks = parse_ranks(!flags.ranks.empty() ? flags.ranks : "2");
   options.transport = kTransports[index_of(flags.transport, kTransports, "transport")];
   options.algorithms = parse_algorithms(flags.algorithm);
   options.explain = flags.explain;
@@ -146,7 +136,6 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
   options.bind = !flags.unbound;
   options.sizes = parse_sizes(!flags.sizes.empty() ? flags.sizes
                               : flags.explain      ? "4KiB, 256KiB, 16MiB"
-                              : flags.server       ? "16MiB"
                                                    : "4KiB:64MiB");
 
   const bool only_all_reduce = flags.explain || flags.write_cluster || options.algorithms[0] != Algorithm::kAuto;
@@ -173,21 +162,11 @@ BenchCommOptions check_flags(const BenchCommFlags& flags) {
     throw UsageError(fmt::format("--{} needs at least 2 ranks", flags.explain ? "explain" : "write-cluster"),
                      "such as --ranks 2,4");
   }
-  if (flags.server && (flags.explain || flags.write_cluster || !flags.compare.empty() || !flags.plot.empty() ||
-                       !flags.operations.empty())) {
-    throw UsageError("--server is a measurement of its own: parameter servers beside a ring",
-                     "leave out --explain, --write-cluster, --compare, --plot and --operations");
-  }
-  if (flags.server && options.transport != "auto" && options.transport != "tcp") {
-    throw UsageError(fmt::format("--server needs processes, which --transport {} has not", options.transport),
-                     "give --transport auto or tcp");
-  }
   if (flags.explain && !flags.compare.empty()) {
     throw UsageError("--explain shows Trireme's own algorithms side by side, without peers",
                      "leave out --explain to measure against them, or --compare to explain");
   }
   if (flags.write_cluster) options.write_cluster = cluster_path(flags.cluster_file);
-  options.plot = check_plot(flags.plot);
   if (!flags.seconds_per_point.empty()) options.seconds_per_point = parse_seconds(flags.seconds_per_point);
   check_memory(options);
   return options;

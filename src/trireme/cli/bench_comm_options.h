@@ -23,8 +23,8 @@ double bus_factor(Operation operation, int ranks);
 /// As typed.
 struct BenchCommFlags {
   std::string ranks, sizes, operations, transport = "auto", algorithm = "auto", buffers = "both", compare;
-  std::string cluster_file, plot, seconds_per_point, device = "cpu";
-  bool explain = false, write_cluster = false, json = false, unbound = false, server = false;
+  std::string cluster_file, seconds_per_point, device = "cpu";
+  bool explain = false, write_cluster = false, json = false, unbound = false;
 };
 
 struct BenchCommOptions {
@@ -35,16 +35,14 @@ struct BenchCommOptions {
   std::vector<Algorithm> algorithms;  ///< of the all-reduce
   std::vector<bool> buffers;          ///< registered or not, in the order of measurement
   bool compare_mpi = false, compare_gloo = false;
-  bool explain = false, json = false, server = false;
+  bool explain = false, json = false;
   bool on_gpu = false;  ///< operands in GPU memory
   bool bind = true;     ///< ours and MPI's ranks to cores, where there are enough; the scheduler places them otherwise
   std::optional<std::filesystem::path> write_cluster;
-  std::string plot;                         ///< a file that ends in .svg or .html, or empty
   std::optional<double> seconds_per_point;  ///< of each contestant; none: a fixed number of rounds
 };
 
-/// Throws UsageError that names the flag, what is wrong with it and what was probably meant. `ranks` are workers where
-/// servers are measured.
+/// Throws UsageError that names the flag, what is wrong with it and what was probably meant.
 BenchCommOptions check_flags(const BenchCommFlags& flags);
 
 }  // namespace trireme::cli

@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 
 #include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/commands.h"
-#include "trireme/observe/plot.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 
@@ -106,63 +103,6 @@ std::string one_table(const Results& group, bool colour) {
   return emphasised(title, Emphasis::kBold, colour) + "\n" + table.to_text({.indent = 2}) + "\n";
 }
 
-/// Lines by name, each with a colour of its own; predictions have that of what they predict.
-class Lines {
- public:
-  void add(const std::string& name, const std::string& coloured_as, const BenchCommResult& at,
-           const std::optional<double>& us, bool dashed = false, bool in_legend = true) {
-    if (!us) return;
-    auto line = std::find_if(series_.begin(), series_.end(), [&](const Series& each) { return each.name == name; });
-    if (line == series_.end()) {
-      line = series_.insert(line, Series{name, {}, dashed, color_of(coloured_as), in_legend});
-    }
-    // The results of one point share the peers' times.
-    const double x = static_cast<double>(at.bytes);
-    if (line->points.empty() || line->points.back().first != x) line->points.emplace_back(x, *us);
-  }
-  std::vector<Series> take() { return std::move(series_); }
-
- private:
-  int color_of(const std::string& name) {
-    const auto found = std::find(colours_.begin(), colours_.end(), name);
-    const auto index = found - colours_.begin();
-    if (found == colours_.end()) colours_.push_back(name);
-    return static_cast<int>(index);
-  }
-
-  std::vector<Series> series_;
-  std::vector<std::string> colours_;
-};
-
-Chart chart_of(const Results& group) {
-  const BenchCommResult& first = group[0];
-  Chart chart;
-  chart.title = fmt::format("{} of {} ranks", name_of(first.operation), first.ranks);
-  chart.subtitle = fmt::format("{}; median time, lower is better; dashed: predicted", first.transport);
-  chart.x = {"size", Scale::kLog, Quantity::kBytes, {}, {}};
-  chart.y = {"time", Scale::kLog, Quantity::kMicroseconds, {}, {}};
-  // Who was asked for several algorithms wants to tell them apart; with one a size, the tuner chose.
-  size_t most = 0;
-  for (const BenchCommResult& r : group) {
-    most = std::max<size_t>(most, static_cast<size_t>(std::count_if(group.begin(), group.end(), [&](const auto& other) {
-                              return other.bytes == r.bytes && other.registered == r.registered;
-                            })));
-  }
-  const bool several = most > 1;
-  Lines lines;
-  for (const BenchCommResult& r : group) {
-    const std::string who = several ? r.algorithm : "ours";
-    const std::string name = who + (r.registered ? "" : ", user memory");
-    lines.add(name, name, r, r.us);
-    lines.add(who + ", predicted", name, r, r.predicted_us, true, !several);
-  }
-  for (const BenchCommResult& r : group) lines.add("MPI", "MPI", r, r.mpi_us);
-  for (const BenchCommResult& r : group) lines.add("Gloo", "Gloo", r, r.gloo_us);
-  for (const BenchCommResult& r : group) lines.add("floor", "floor", r, r.floor_us);
-  chart.series = lines.take();
-  return chart;
-}
-
 }  // namespace
 
 std::string format_us(double us) {
@@ -210,17 +150,11 @@ Json results_json(const BenchCommRun& run) {
 }
 
 Json machine_json(const BenchCommRun& run) {
-  const Machine machine = this_machine();
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
-  return {{"host", machine.host},
-          {"processor", machine.processor},
-          {"cores", machine.cores},
-          {"memory_bytes", machine.memory_bytes},
-          {"kernel", machine.kernel},
-          {"date", machine.date},
-          {"trireme", version_text()},
-          {"mpi", or_null(run.mpi_version)},
-          {"gloo", or_null(run.gloo_version)}};
+  Json json = machine_json();
+  json["mpi"] = or_null(run.mpi_version);
+  json["gloo"] = or_null(run.gloo_version);
+  return json;
 }
 
 std::string machine_text(const BenchCommRun& run) {
@@ -229,23 +163,6 @@ std::string machine_text(const BenchCommRun& run) {
   if (!run.mpi_version.empty()) text += " · " + run.mpi_version;
   if (!run.gloo_version.empty()) text += " · Gloo of " + run.gloo_version;
   return text;
-}
-
-void write_plot(const std::string& path, const BenchCommRun& run) {
-  const std::vector<Results> groups = grouped(run.results);
-  std::string text;
-  if (path.ends_with(".svg")) {
-    text = to_svg(chart_of(groups.at(0)));
-  } else {
-    HtmlPage page("trireme bench comm");
-    page.add_paragraph(machine_text(run));
-    for (const Results& group : groups) page.add_chart(chart_of(group));
-    text = page.to_html();
-  }
-  std::ofstream file(path, std::ios::trunc);
-  file << text;
-  file.close();
-  if (!file) throw SystemError("write " + path, errno);
 }
 
 }  // namespace trireme::cli

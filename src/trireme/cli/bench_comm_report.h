@@ -1,4 +1,4 @@
-// What `trireme bench comm` shows: tables for people, one object for machines, charts.
+// What `trireme bench comm` shows: tables for people, one object for machines.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,9 +16,6 @@ nlohmann::ordered_json results_json(const BenchCommRun& run);
 nlohmann::ordered_json machine_json(const BenchCommRun& run);
 /// The same on one line.
 std::string machine_text(const BenchCommRun& run);
-
-/// To a file that ends in .svg (the first operation and number of ranks) or .html (all of them). Throws SystemError.
-void write_plot(const std::string& path, const BenchCommRun& run);
 
 /// Three digits: "1.23", "45.6", "5,500".
 std::string format_us(double us);

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "trireme/cli/bench_comm_options.h"
-#include "trireme/cli/bench_comm_server_worker.h"
 #include "trireme/comm/reduce.h"
 #include "trireme/comm/world.h"
 
@@ -118,11 +117,6 @@ class Worker {
       words >> rounds;
       return text_of(time_rounds(
           rounds, [] {}, [this] { comm_.barrier(); }));
-    }
-    if (what == "server") {
-      int servers = 0;
-      words >> servers >> bytes >> rounds;
-      return to_line(measure_servers(comm_, servers, bytes, rounds));
     }
     words >> bytes;
     if (what == "combine" || what == "copy") return stream(what == "combine", bytes);

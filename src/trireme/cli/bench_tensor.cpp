@@ -36,14 +36,12 @@ void write_cluster(const std::string& file, const std::string& device, bool json
 
 void add_bench_tensor(CLI::App& bench) {
   struct Flags {
-    bool json = false, rules = false, markdown = false;
+    bool json = false;
     std::string only, device = "cpu", cluster_file;
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = bench.add_subcommand("tensor", "what mesh tensors cost, operator by operator");
   command->add_flag("--json", flags->json, "one object on stdout");
-  command->add_flag("--rules", flags->rules, "proves the rules of all operators, and lists them (half a minute)");
-  command->add_flag("--markdown", flags->markdown, "with --rules: the page docs/mesh_operators.md");
   command->add_option("--only", flags->only, "operators whose names contain this")->type_name("TEXT");
   CLI::Option* cluster =
       command->add_option("--write-cluster", flags->cluster_file, "measures plain operators instead, and keeps them")
@@ -61,22 +59,19 @@ void add_bench_tensor(CLI::App& bench) {
       "\n"
       "Examples\n"
       "  trireme bench tensor\n"
-      "  trireme bench tensor --rules --only softmax\n"
+      "  trireme bench tensor --only softmax\n"
       "  trireme bench tensor --write-cluster\n"
       "\n"
       "More: docs/mesh_tensors.md");
   command->callback([flags, cluster] {
     if (cluster->count() > 0) {
-      if (flags->rules || flags->markdown || !flags->only.empty()) {
-        throw UsageError("--write-cluster measures plain operators of its own",
-                         "leave out --rules, --markdown and --only");
+      if (!flags->only.empty()) {
+        throw UsageError("--write-cluster measures plain operators of its own", "leave out --only");
       }
       return write_cluster(flags->cluster_file, flags->device, flags->json);
     }
     std::vector<std::string> words = {tensor_program(), "bench-tensor"};
     if (flags->json) words.push_back("--json");
-    if (flags->rules) words.push_back("--rules");
-    if (flags->markdown) words.push_back("--markdown");
     if (!flags->only.empty()) words.insert(words.end(), {"--only", flags->only});
     replace_process(words);
   });

@@ -29,24 +29,17 @@ void check_flags(const BenchTrainFlags& flags) {
   if (!flags.device.empty() && flags.device != "cpu" && flags.device != "cuda") {
     throw UsageError(fmt::format("--device {}: no such device", flags.device), "known: cpu, cuda");
   }
-  if (!flags.compare.empty() && flags.compare != "ddp" && flags.compare != "torch") {
-    throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare),
-                     "known: ddp (on CPUs), torch (on a GPU)");
+  if (!flags.compare.empty() && flags.compare != "ddp") {
+    throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare), "known: ddp (on CPUs)");
   }
-  if (flags.plot.empty()) return;
-  if (!flags.plot.ends_with(".svg")) throw UsageError("--plot " + flags.plot + ": the name must end in .svg");
-  check_writable("--plot", flags.plot);
 }
 
 /// What is measured where, once the config is known.
 void check_device(const BenchTrainFlags& flags, const Config& config) {
   const bool on_gpu = config.train.device == "cuda";
-  if (!on_gpu && flags.compare == "torch") {
-    throw UsageError("--compare torch: PyTorch on one GPU, but train.device = \"cpu\"",
-                     "--device cuda, or --compare ddp on CPUs");
-  }
   if (on_gpu && flags.compare == "ddp") {
-    throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"", "--compare torch");
+    throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"",
+                     "leave it out; bench/gpu_training.py compares on a GPU");
   }
   if (on_gpu && gpu_library().empty()) throw UsageError(kNoGpuCode, kGetGpuCode);
 }
@@ -65,9 +58,8 @@ double measured_peak_tflops(const Config& config) {
 }
 
 void write_cluster(const BenchTrainFlags& flags) {
-  if (!flags.layouts.empty() || !flags.compare.empty() || !flags.plot.empty() || flags.precision_table) {
-    throw UsageError("--write-cluster measures trainings of its own",
-                     "leave out --layouts, --compare, --plot and --precision-table");
+  if (!flags.layouts.empty() || !flags.compare.empty()) {
+    throw UsageError("--write-cluster measures trainings of its own", "leave out --layouts and --compare");
   }
   const Calibration calibration = calibrate(flags, cluster_path(*flags.write_cluster));
   if (flags.json) {
@@ -89,13 +81,11 @@ void run(BenchTrainFlags& flags, const CLI::App& command) {
   const auto tokens = add_random_tokens(flags);
   if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = measured_peak_tflops(config);
   const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
-  if (!flags.plot.empty()) write_bench_train_plot(flags.plot, measured);
   if (flags.json) {
     fmt::print("{}\n", bench_train_json(measured).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
   fmt::print("{}", bench_train_text(measured, has_colour(STDOUT_FILENO)));
-  if (!flags.plot.empty()) fmt::print("chart written to {}\n", flags.plot);
 }
 
 }  // namespace
@@ -116,18 +106,14 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
   add("--layouts", flags->layouts, "LAYOUTS", "such as \"dp=1;dp=2\", or \"dp=2;dp=2,overlap=false\"")
       ->default_str("one worker with its share of the batch, then all");
   add("--device", flags->device, "DEVICE", "cuda or cpu: short for --train.device");
-  add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp on CPUs, torch on one GPU");
+  add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp, on CPUs");
   add("--peak-tflops", flags->peak_tflops, "X",
       "of the GPUs used, in a matrix product: then also the share of it (what --write-cluster measured)")
       ->check(CLI::PositiveNumber);
-  command->add_flag(
-      "--precision-table", flags->precision_table,
-      "float32 beside bfloat16: memory, bytes reduced, speed (on CPUs also where precision.compute is another)");
   const auto cluster_file = std::make_shared<std::string>();
   CLI::Option* cluster = add("--write-cluster", *cluster_file, "[FILE]",
                              "fits the simulator's constants to trainings of its own on this device, and keeps them")
                              ->expected(0, 1);
-  add("--plot", flags->plot, "FILE.svg", "a chart of the speed by workers");
   command->add_flag("--json", flags->json, "one object on stdout: the main layout, and all in results");
   command->footer(
       "Takes every key of trireme train. Without a config it measures gpt2-bench, a GPT-2 of 3.3M parameters;\n"
@@ -135,10 +121,9 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "\n"
       "Examples\n"
       "  trireme bench train\n"
-      "  trireme bench train --compare ddp --repeats 5 --plot train.svg\n"
+      "  trireme bench train --compare ddp --repeats 5\n"
       "  trireme bench train --layouts \"dp=2;dp=2,overlap=false\"\n"
-      "  trireme bench train --precision-table\n"
-      "  trireme bench train --device cuda --compare torch\n"
+      "  trireme bench train --device cuda\n"
       "  trireme bench train --write-cluster\n"
       "\n"
       "Peers need a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");

@@ -1,4 +1,4 @@
-// What `trireme bench train` shows of a GPU: speed by the model's arithmetic, memory, and where the time goes.
+// What `trireme bench train` shows of a GPU: speed by the model's arithmetic, and memory.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,12 +8,12 @@
 
 namespace trireme::cli {
 
-/// Modes and peers side by side, then kernels by class.
-std::string bench_train_gpu_tables(const BenchTrainRun& run, bool colour);
+/// Modes side by side, then their losses.
+std::string bench_train_gpu_tables(const BenchTrainRun& run);
 
 /// The fields of a case that only a GPU has.
 void add_gpu_fields(nlohmann::ordered_json& json, const BenchTrainRun& run, size_t i);
-/// The GPUs, and the peers on them.
-void add_gpu_peers(nlohmann::ordered_json& json, const BenchTrainRun& run);
+/// The GPUs, to the machine.
+void add_gpus(nlohmann::ordered_json& json, const BenchTrainRun& run);
 
 }  // namespace trireme::cli

@@ -21,11 +21,7 @@ nlohmann::json run_tensor_program(const std::vector<std::string>& words, int num
 /// `peer_ddp.py` by the interpreter in $TRIREME_PYTHON, with the shape, batch and workers of the case. The same.
 nlohmann::json run_ddp(const BenchTrainCase& measured, int64_t steps, int64_t warmup);
 
-/// `peer_gpt2.py` on one GPU; `mode` is "eager" or "compiled". The same.
-nlohmann::json run_torch(const BenchTrainCase& measured, const std::string& mode, int64_t steps, int64_t warmup);
-
 /// Why PyTorch cannot train this beside us, and what to do about it; empty when, as far as can be told, it can.
 std::string ddp_problem(const Config& config);
-std::string torch_problem(const BenchTrainCase& measured);
 
 }  // namespace trireme::cli

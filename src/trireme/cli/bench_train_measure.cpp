@@ -40,13 +40,12 @@ class Measurement {
     run_.peak_tflops = flags.peak_tflops;
     if (run_.on_gpu()) run_.gpus = ask_for_gpus(Deadline::after(kGpuAnswer));
     if (flags.compare == "ddp") choose_compared();
-    if (flags.compare == "torch") choose_peers();
   }
 
   BenchTrainRun run() {
     ProgressOptions shown;
     shown.label = "bench train";
-    shown.total = (run_.plan.cases.size() + compared_.size() + run_.peers.size()) * static_cast<size_t>(flags_.repeats);
+    shown.total = (run_.plan.cases.size() + compared_.size()) * static_cast<size_t>(flags_.repeats);
     Progress progress(shown);
     uint64_t done = 0;
     for (int repeat = 0; repeat < flags_.repeats; ++repeat) {
@@ -59,19 +58,9 @@ class Measurement {
         measure_ddp(i);
         ++done;
       }
-      for (size_t i = 0; i < run_.peers.size();) {
-        progress.update(done, "PyTorch, " + run_.peers[i].name);
-        if (measure_peer(run_.peers[i])) {
-          ++i;
-        } else {
-          run_.peers.erase(run_.peers.begin() + static_cast<std::ptrdiff_t>(i));
-        }
-        ++done;
-      }
     }
     progress.finish();
     for (size_t i = 0; i < run_.results.size(); ++i) summarise(i);
-    for (BenchTrainPeer& peer : run_.peers) summarise(peer);
     return std::move(run_);
   }
 
@@ -86,12 +75,6 @@ class Measurement {
         leave_out("PyTorch DDP", problem);
       }
     }
-  }
-
-  void choose_peers() {
-    const std::string problem = torch_problem(run_.main_case());
-    if (!problem.empty()) return leave_out("PyTorch", problem);
-    for (const char* name : {"eager", "compiled"}) run_.peers.push_back({.name = name, .each_step_ms = {}});
   }
 
   void leave_out(const std::string& who, const std::string& why) {
@@ -133,30 +116,10 @@ class Measurement {
     result.transport = said.at("transport");
     result.device_memory_bytes =
         std::max<uint64_t>(result.device_memory_bytes, said.value("device_memory_bytes", 0ull));
-    if (said.contains("kernels")) take_kernels(said["kernels"], result);
-  }
-
-  static void take_kernels(const nlohmann::json& said, BenchTrainResult& result) {
-    std::vector<KernelUse> kernels;
-    result.kernels_ms = 0;
-    for (const nlohmann::json& kernel : said) {
-      kernels.push_back({kernel.at("name"), kernel.at("us")});
-      result.kernels_ms += kernels.back().us / 1000;
-    }
-    result.kernel_classes = time_by_class(kernels);
-  }
-
-  /// False where it cannot be measured, now or later.
-  bool measure_peer(BenchTrainPeer& peer) {
-    try {
-      const nlohmann::json said = run_torch(run_.main_case(), peer.name, flags_.steps, flags_.warmup);
-      peer.each_step_ms.push_back(said.at("step_ms"));
-      peer.device_memory_bytes = std::max<uint64_t>(peer.device_memory_bytes, said.at("peak_memory_bytes"));
-      run_.torch_version = said.at("version");
-      return true;
-    } catch (const Error& error) {
-      leave_out("PyTorch " + peer.name, error.what());
-      return false;
+    if (!said.contains("kernels")) return;
+    result.kernels_us.clear();
+    for (const nlohmann::json& kernel : said["kernels"]) {
+      result.kernels_us.emplace_back(kernel.at("name"), kernel.at("us"));
     }
   }
 
@@ -188,13 +151,6 @@ class Measurement {
     if (result.each_ddp_step_ms.empty()) return;
     result.ddp_step_ms = median(result.each_ddp_step_ms);
     result.ddp_units_per_second = 1000 * units / result.ddp_step_ms;
-  }
-
-  void summarise(BenchTrainPeer& peer) {
-    const BenchTrainCase& measured = run_.main_case();
-    peer.step_ms = median(peer.each_step_ms);
-    peer.units_per_second =
-        1000 * static_cast<double>(measured.samples_per_step * measured.config.model.seq) / peer.step_ms;
   }
 
   const BenchTrainFlags& flags_;

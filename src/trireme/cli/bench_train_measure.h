@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/cli/bench_train_kernels.h"
 #include "trireme/cli/bench_train_plan.h"
 #include "trireme/cli/probe.h"
 
@@ -30,28 +29,18 @@ struct BenchTrainResult {
   std::string transport;
   std::vector<double> each_step_ms;  ///< of each repeat
 
-  uint64_t device_memory_bytes = 0;             ///< the most that libtorch took of a GPU; 0: on a CPU
-  std::vector<KernelClassTime> kernel_classes;  ///< of one step of worker 0, profiled after those that count
-  double kernels_ms = 0;                        ///< all of them
+  uint64_t device_memory_bytes = 0;  ///< the most that libtorch took of a GPU; 0: on a CPU
+  /// Kernels of one step of worker 0, profiled after those that count: µs by name.
+  std::vector<std::pair<std::string, double>> kernels_us;
 
   double ddp_units_per_second = 0;  ///< 0: not compared
   double ddp_step_ms = 0;
   std::vector<double> each_ddp_step_ms;
 };
 
-/// PyTorch on a GPU, in one of its modes, with the sizes of the main case. Medians over the repeats.
-struct BenchTrainPeer {
-  std::string name;  ///< "eager", "compiled"
-  double units_per_second = 0;
-  double step_ms = 0;
-  uint64_t device_memory_bytes = 0;
-  std::vector<double> each_step_ms;
-};
-
 struct BenchTrainRun {
   BenchTrainPlan plan;
   std::vector<BenchTrainResult> results;  ///< one a case
-  std::vector<BenchTrainPeer> peers;      ///< on a GPU; those that could be measured
   std::string torch_version;              ///< of the peer; empty: not compared
   std::vector<GpuCard> gpus;              ///< as nvidia-smi names them; empty on a CPU
   double peak_tflops = 0;                 ///< 0: not known

@@ -32,8 +32,6 @@ class Planner {
       }
       plan_.main = plan_.layouts.back();
     }
-    // On a GPU a reduced type is what one trains in, and float32 may not fit.
-    if (flags_.precision_table || (!on_gpu() && asked_.precision.compute != "float32")) plan_precisions();
     return std::move(plan_);
   }
 
@@ -71,23 +69,6 @@ class Planner {
     };
     plan_.layouts.push_back(plan_.main = add_mode(first));
     if (!is_chosen) plan_.layouts.push_back(add_mode(!first));
-  }
-
-  /// The main layout in float32 and in the reduced type, whose gradients travel in either.
-  void plan_precisions() {
-    const BenchTrainCase main = plan_.cases[plan_.main];
-    const bool full = asked_.precision.compute == "float32";
-    const std::string reduced = full ? "bfloat16" : asked_.precision.compute;
-    const auto add_precision = [&](const std::string& name, const std::string& compute, const std::string& gradients) {
-      Words words(main.arguments.words.begin() + static_cast<std::ptrdiff_t>(flags_.config.words.size()),
-                  main.arguments.words.end());
-      words.push_back("--precision.compute=" + compute);
-      words.push_back("--precision.gradients=" + gradients);
-      plan_.precisions.push_back(add(name, words));
-    };
-    add_precision("float32", "float32", "float32");
-    add_precision(reduced + ", gradients float32", reduced, "float32");
-    add_precision(reduced + ", gradients " + reduced, reduced, "compute");
   }
 
   /// The number of the case; one that is there already is measured only once.

@@ -17,13 +17,12 @@ struct BenchTrainFlags {
   int repeats = 3;
   std::string device;      ///< "cpu", "cuda"; empty: as train.device says
   double peak_tflops = 0;  ///< of the GPUs used, in a matrix product; 0: not known
-  std::string compare;     ///< "ddp" (CPU), "torch" (GPU), or empty
+  std::string compare;     ///< "ddp" (on CPUs), or empty
   std::string layouts;     ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
   /// Names, and words that are added to the config: instead of layouts.
   std::vector<std::pair<std::string, std::vector<std::string>>> cases;
-  std::string plot;
   std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
-  bool precision_table = false, json = false;
+  bool json = false;
 };
 
 /// One training that is measured, `repeats` times.
@@ -37,9 +36,8 @@ struct BenchTrainCase {
 
 struct BenchTrainPlan {
   std::vector<BenchTrainCase> cases;
-  std::vector<size_t> layouts;     ///< cases of the first table
-  size_t main = 0;                 ///< the case that speaks for all; one of the layouts
-  std::vector<size_t> precisions;  ///< cases of the precision table; may be empty
+  std::vector<size_t> layouts;  ///< cases, in the order of the table
+  size_t main = 0;              ///< the case that speaks for all; one of the layouts
 };
 
 /// `flags.config` names a model: with_bench_defaults(). Every case has been checked: it can run. Throws UsageError.

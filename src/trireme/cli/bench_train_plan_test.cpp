@@ -26,7 +26,6 @@ TEST(BenchTrainPlan, OnAGpuIsGpt2SmallInTwoModes) {
   EXPECT_EQ(made.cases[0].name, "deterministic");
   EXPECT_EQ(made.cases[1].name, "fastest");
   EXPECT_EQ(made.main, 0u);
-  EXPECT_TRUE(made.precisions.empty());
   for (const BenchTrainCase& each : made.cases) {
     EXPECT_EQ(each.num_workers, 1);
     EXPECT_EQ(each.samples_per_step, 64);
@@ -82,8 +81,6 @@ TEST(BenchTrainPlan, OnACpuIsAsItWas) {
   EXPECT_EQ(made.cases[made.main].name, "dp=2");
   EXPECT_EQ(made.cases[0].config.model.hidden, 256);
   EXPECT_EQ(made.cases[0].config.model.preset, "gpt2-bench");
-  flags.config.words = {"--precision.compute=bfloat16"};
-  EXPECT_EQ(plan(flags).precisions.size(), 3u);
 }
 
 TEST(NumRandomTokens, AreForGpusWithoutDataOfTheirOwn) {

@@ -4,18 +4,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
-#include <fstream>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_train_gpu_report.h"
-#include "trireme/cli/bench_train_precision.h"
 #include "trireme/cli/commands.h"
-#include "trireme/observe/plot.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 
@@ -147,7 +143,7 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
                                         format_short_count(static_cast<double>(result.num_parameters)),
                                         main.samples_per_step, run.on_gpu() ? gpu_title(run) : result.transport);
   std::string text = emphasised(title, Emphasis::kBold, colour) + "\n";
-  text += run.on_gpu() ? bench_train_gpu_tables(run, colour) : layouts_table(run) + "\n";
+  text += run.on_gpu() ? bench_train_gpu_tables(run) : layouts_table(run) + "\n";
   if (const auto efficiency = efficiency_of(run)) text += efficiency_text(run, *efficiency);
   if (const auto agree = losses_agree(run)) {
     text += *agree ? fmt::format("loss {:.6f} after the last step in each layout, bit for bit\n", result.loss)
@@ -158,13 +154,10 @@ std::string bench_train_text(const BenchTrainRun& run, bool colour) {
         fmt::format("PyTorch DDP {}, ours {}: {:.2f}x\n", format_rate(result.ddp_units_per_second, "tok"),
                     format_rate(result.units_per_second, "tok"), result.units_per_second / result.ddp_units_per_second);
   }
-  if (!run.plan.precisions.empty()) {
-    text += bench_train_precision_tables(run, colour);
-  }
   const Machine machine = this_machine();
   text += fmt::format(
       "\nmedians of {} repeats in turn · {}\n", result.each_step_ms.size(),
-      run.on_gpu() ? "TFLOP/s: of the model's matrix products · kernels: of profiled steps after those"
+      run.on_gpu() ? "TFLOP/s: of the model's matrix products · GPU busy: of profiled steps after those"
                    : "ms of worker 0 · stages: waiting for others of a pipeline · exposed: sums that nothing hides");
   text += fmt::format("{} cores, {} · trireme {}{}\n", machine.cores, machine.processor, version_text(),
                       run.torch_version.empty() ? "" : " · PyTorch " + run.torch_version);
@@ -180,51 +173,11 @@ Json bench_train_json(const BenchTrainRun& run) {
   json["losses_agree"] = agree ? Json(*agree) : Json();
   json["results"] = Json::array();
   for (const size_t i : run.plan.layouts) json["results"].push_back(result_json(run, i));
-  json["precisions"] = Json::array();
-  for (const size_t i : run.plan.precisions) json["precisions"].push_back(result_json(run, i));
-  const Machine machine = this_machine();
-  json["machine"] = {
-      {"host", machine.host},      {"processor", machine.processor},
-      {"cores", machine.cores},    {"memory_bytes", machine.memory_bytes},
-      {"kernel", machine.kernel},  {"date", machine.date},
-      {"trireme", version_text()}, {"torch", run.torch_version.empty() ? Json() : Json(run.torch_version)}};
-  if (run.on_gpu()) add_gpu_peers(json, run);
+  json["machine"] = machine_json();
+  json["machine"]["torch"] = run.torch_version.empty() ? Json() : Json(run.torch_version);
+  if (run.on_gpu()) add_gpus(json, run);
   json["notes"] = run.notes;
   return json;
-}
-
-void write_bench_train_plot(const std::string& path, const BenchTrainRun& run) {
-  std::vector<size_t> by_workers = run.plan.layouts;
-  std::erase_if(by_workers, [&](size_t i) {  // on a GPU the other mode has as many workers
-    return run.plan.cases[i].config.train.deterministic != run.main_case().config.train.deterministic;
-  });
-  std::stable_sort(by_workers.begin(), by_workers.end(),
-                   [&](size_t a, size_t b) { return run.plan.cases[a].num_workers < run.plan.cases[b].num_workers; });
-  Series ours{.name = "trireme", .points = {}, .color = 0}, ddp{.name = "PyTorch DDP", .points = {}, .color = 1};
-  Series ideal{.name = "as many times the first", .points = {}, .dashed = true, .color = 0};
-  const double base_workers = run.plan.cases[by_workers[0]].num_workers;
-  const double base_speed = run.results[by_workers[0]].units_per_second;
-  for (const size_t i : by_workers) {
-    const double workers = run.plan.cases[i].num_workers;
-    const BenchTrainResult& r = run.results[i];
-    ours.points.emplace_back(workers, r.units_per_second);
-    ideal.points.emplace_back(workers, base_speed * workers / base_workers);
-    if (r.ddp_step_ms > 0) ddp.points.emplace_back(workers, r.ddp_units_per_second);
-  }
-  Chart chart;
-  chart.title = "Training speed";
-  chart.subtitle =
-      fmt::format("{} of {} parameters; medians, higher is better", name_of(run.main_case().config.model.kind),
-                  format_short_count(static_cast<double>(run.main_result().num_parameters)));
-  chart.x.label = "workers";
-  chart.y.label = run.main_result().unit + " a second";
-  chart.y.min = 0;
-  chart.series = {ours, ideal};
-  if (!ddp.points.empty()) chart.series.push_back(ddp);
-  std::ofstream file(path, std::ios::trunc);
-  file << to_svg(chart);
-  file.close();
-  if (!file) throw SystemError("write " + path, errno);
 }
 
 }  // namespace trireme::cli

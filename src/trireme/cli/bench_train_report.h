@@ -1,4 +1,4 @@
-// What `trireme bench train` shows of its measurements: tables, JSON, a chart.
+// What `trireme bench train` shows of its measurements: tables and JSON.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -27,7 +27,5 @@ std::optional<Efficiency> efficiency_of(const BenchTrainRun& run);
 
 std::string bench_train_text(const BenchTrainRun& run, bool colour);
 nlohmann::ordered_json bench_train_json(const BenchTrainRun& run);
-/// Throws SystemError.
-void write_bench_train_plot(const std::string& path, const BenchTrainRun& run);
 
 }  // namespace trireme::cli

@@ -23,7 +23,7 @@ struct PlanFlags {
   ConfigArguments config;
   std::string cluster = "h100-80gb", attention = "auto";
   bool names_cluster = false;
-  std::string out, graph, memory_limit, check;
+  std::string out, memory_limit, check;
   int64_t gpus = 0;
   size_t tries = 0;
   bool json = false, uneven = false, compression = false;
@@ -41,16 +41,6 @@ PlanOptions options_of(const PlanFlags& flags, const std::vector<Cluster>& kinds
   options.compression = flags.compression;
   options.flash = flash_of(flags);
   return options;
-}
-
-/// Before a search that may take long: what it finds must have a place to go.
-void check_files(const PlanFlags& flags) {
-  const std::string& graph = flags.graph;
-  if (!graph.empty() && !graph.ends_with(".svg") && !graph.ends_with(".dot")) {
-    throw UsageError(fmt::format("--graph {}: a picture is .svg or .dot", graph), "give a name with one of these ends");
-  }
-  if (!graph.empty()) check_writable("--graph", graph);
-  if (!flags.out.empty()) check_writable("--out", flags.out);
 }
 
 /// The fastest becomes the plan.
@@ -96,7 +86,7 @@ int run(PlanFlags flags) {
     check_plan_file({flags.check, cluster, flags.memory_limit, flash_of(flags), flags.gpus, flags.json}, config);
     return 0;
   }
-  check_files(flags);
+  if (!flags.out.empty()) check_writable("--out", flags.out);  // before a search that may take long
   const std::vector<Cluster> kinds = find_clusters(flags.cluster);
   const Cluster& cluster = kinds.front();
   int64_t gpus = flags.gpus > 0 ? flags.gpus : flags.config.num_processes;
@@ -107,9 +97,6 @@ int run(PlanFlags flags) {
   PlanReport report = explain_plan(config, kinds, gpus, options_of(flags, kinds));
   const std::optional<PlanTrials> trials = try_finalists(flags, config, kinds, gpus, report);
   if (!flags.out.empty()) replace_file(flags.out, plan_to_json(report.plan));
-  if (!flags.graph.empty()) {
-    replace_file(flags.graph, plan_picture(config, report, flags.graph.ends_with(".dot")));
-  }
   fmt::print("{}", flags.json ? plan_json(report, trials) + "\n" : plan_text(report));
   if (trials && !flags.json) fmt::print("\n{}", trials_text(*trials));
   if (!flags.out.empty() && !flags.json) fmt::print("\nwritten to {}\n", flags.out);
@@ -129,8 +116,6 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->type_name("N")
       ->check(CLI::Range(1, 10'000'000));
   command->add_option("--out", flags->out, "writes the plan: readable, diffable, for parallel.plan")->type_name("FILE");
-  command->add_option("--graph", flags->graph, "draws operators, tensors, stages and placements: .svg or .dot")
-      ->type_name("FILE");
   command->add_option("--memory-limit", flags->memory_limit, "of a device, 60GB (default: what it has)")
       ->type_name("BYTES");
   command->add_option("--attention", flags->attention, "flash, unfused; auto: what the cluster's software does")

@@ -171,30 +171,4 @@ std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>&
   return json.dump(2);
 }
 
-std::string plan_picture(const Config& config, const PlanReport& report, bool dot) {
-  const Plan& plan = report.plan;
-  const Graph graph = graph_of(config.model, plan.keys.micro_batch);
-  GraphPicture picture;
-  picture.stage_of_layer.assign(static_cast<size_t>(graph.num_layers), 0);
-  for (size_t i = 0; i < plan.stages.size(); ++i) {
-    const LayerRange& layers = plan.stages[i].layers;
-    for (int layer = layers.first; layer < layers.last && layer < graph.num_layers; ++layer) {
-      picture.stage_of_layer[static_cast<size_t>(layer)] = static_cast<int>(i);
-    }
-  }
-  for (const GraphOperator& op : graph.operators) {
-    const PlanStage& stage = plan.stages[static_cast<size_t>(picture.stage_of_layer[static_cast<size_t>(op.layer)])];
-    picture.placement.emplace_back();
-    for (const int input : op.inputs) {
-      const GraphTensor& tensor = graph.tensors[static_cast<size_t>(input)];
-      if (!tensor.is_parameter) continue;
-      const std::string name = name_in_plan(tensor.name);
-      for (const auto& [who, where] : stage.placements) {
-        if (who == name) picture.placement.back() = where;
-      }
-    }
-  }
-  return dot ? graph_dot(graph, picture) : graph_svg(graph, picture);
-}
-
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// What `trireme plan` says of a plan: for people, as JSON, as a picture of its graph.
+// What `trireme plan` says of a plan: for people and as JSON.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,5 @@ namespace trireme::cli {
 std::string plan_text(const PlanReport& report);
 /// `trials`: where the best plans were tried.
 std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>& trials);
-/// The graph of a micro-batch with stages and placements, as SVG or for Graphviz.
-std::string plan_picture(const Config& config, const PlanReport& report, bool dot);
 
 }  // namespace trireme::cli

@@ -19,7 +19,7 @@ namespace trireme::cli {
 namespace {
 
 struct ScheduleFlags {
-  std::string kind = "1f1b", file, svg, html, csv;
+  std::string kind = "1f1b", file, svg, csv;
   int ranks = 4, micro_batches = 8, interleave = 0, update_every = 0, buffers = 1;
   StageTimes times = StageTimes::equal(1, 1, 1, 1, 0);
   bool recompute = false, messages = false, json = false, text = false;
@@ -27,7 +27,6 @@ struct ScheduleFlags {
 
 void show(const CheckedSchedule& checked, const ScheduleFlags& flags) {
   if (!flags.svg.empty()) replace_file(flags.svg, svg_report(checked));
-  if (!flags.html.empty()) replace_file(flags.html, html_report(checked));
   if (!flags.csv.empty()) {
     replace_file(flags.csv, schedule_to_csv(flags.messages ? schedule_of(checked.programs) : checked.schedule));
   }
@@ -85,8 +84,6 @@ void add_flags(CLI::App& command, ScheduleFlags& flags) {
   add_times("--comm-ms", flags.times.comm, "a message to the next stage, or back (0)");
   command.add_flag("--recompute", flags.recompute, "forward passes keep their inputs alone, and are repeated");
   command.add_option("--svg", flags.svg, "writes the picture")->type_name("FILE");
-  command.add_option("--html", flags.html, "writes a page: the picture and the numbers of each rank")
-      ->type_name("FILE");
   command.add_option("--csv", flags.csv, "writes the schedule as PyTorch's pipelining does, one row a rank")
       ->type_name("FILE");
   command.add_flag("--messages", flags.messages, "the CSV has sends and receives as well");

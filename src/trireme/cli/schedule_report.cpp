@@ -138,17 +138,4 @@ std::string svg_report(const CheckedSchedule& checked) {
   return draw_svg(checked.timeline, checked.programs, headline(checked));
 }
 
-std::string html_report(const CheckedSchedule& checked) {
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
-      "<style>:root{{color-scheme:light dark}}body{{font:15px system-ui,sans-serif;margin:2em auto;max-width:1160px;"
-      "padding:0 1em}}svg{{max-width:100%;height:auto}}td,th{{padding:.2em .9em;text-align:right}}"
-      "table{{border-collapse:collapse}}th{{border-bottom:1px solid}}</style></head>\n<body>\n{1}\n{2}\n"
-      "<p>Busy is the time of computations; idle, the share of the rank's time from its first to its last one; "
-      "activations, the most micro-batches whose activations it holds at once. The bubble rate is "
-      "(cost − m(T_F + T_B + T_W)) / cost = ({3} − {4}) / {3}.</p>\n</body></html>\n",
-      escape_html(checked.name), svg_report(checked), table_of(checked).to_html(), number(checked.timeline.cost_ms),
-      number(checked.timeline.ideal_ms));
-}
-
 }  // namespace trireme::cli

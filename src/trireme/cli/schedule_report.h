@@ -1,4 +1,4 @@
-// What `trireme schedule` says of a schedule: in the terminal, as JSON, as pictures.
+// What `trireme schedule` says of a schedule: in the terminal, as JSON, as a picture.
 #pragma once
 
 #include <string>
@@ -28,8 +28,6 @@ std::string headline(const CheckedSchedule& checked);
 /// Drawing and table, in the colours and the width that stdout has.
 std::string terminal_report(const CheckedSchedule& checked);
 std::string json_report(const CheckedSchedule& checked);
-/// A page of its own: the picture, the numbers of each rank.
-std::string html_report(const CheckedSchedule& checked);
 std::string svg_report(const CheckedSchedule& checked);
 
 }  // namespace trireme::cli

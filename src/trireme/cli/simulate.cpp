@@ -57,7 +57,6 @@ int run(SimulateFlags flags) {
   const Simulation& simulation = played.simulation;
   const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory, .note = played.note};
   if (!flags.svg.empty()) replace_file(flags.svg, simulation_svg(simulation));
-  if (!flags.html.empty()) replace_file(flags.html, simulation_html(simulation, options));
   if (!flags.trace.empty()) replace_file(flags.trace, simulation_trace(simulation));
   fmt::print("{}{}", flags.json ? simulation_json(simulation, options) : simulation_text(simulation, options),
              flags.json ? "\n" : "");
@@ -103,7 +102,6 @@ void add_simulate(CLI::App& app, int& exit_code) {
           ->type_name("[FILE]")
           ->expected(0, 1);
   command->add_option("--svg", flags->svg, "writes the timeline as a picture")->type_name("FILE");
-  command->add_option("--html", flags->html, "writes a page: the timeline and all numbers")->type_name("FILE");
   command->add_option("--trace", flags->trace, "writes the timeline for Perfetto")->type_name("FILE");
   command->add_flag("--json", flags->json, "one object on stdout: step_seconds, memory_bytes_per_gpu, fits, …");
   command->footer(fmt::format(

@@ -16,7 +16,7 @@ struct SimulateFlags {
   ConfigArguments config;
   std::optional<std::string> cluster;  ///< where one was named
   std::string attention = "auto";      ///< auto, flash, unfused
-  std::string svg, html, trace;
+  std::string svg, trace;
   std::vector<std::string> runs;             ///< folders of runs to compare with
   std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
   int64_t gpus = 0;                          ///< 0: the product of the degrees

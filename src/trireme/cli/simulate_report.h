@@ -22,7 +22,6 @@ std::string simulation_text(const Simulation& simulation, const SimulateReportOp
 std::string simulation_json(const Simulation& simulation, const SimulateReportOptions& options);
 
 std::string simulation_svg(const Simulation& simulation);
-std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options);
 /// For chrome://tracing and Perfetto: a process a rank, a thread a stream.
 std::string simulation_trace(const Simulation& simulation);
 

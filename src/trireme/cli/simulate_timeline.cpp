@@ -1,12 +1,10 @@
-// The timeline of a simulation: as a picture, as a page, and for trace viewers.
+// The timeline of a simulation: as a picture, and for trace viewers.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "trireme/base/json.h"
-#include "trireme/cli/simulate_memory_chart.h"
 #include "trireme/cli/simulate_report.h"
-#include "trireme/observe/table.h"
 #include "trireme/program/draw.h"
 #include "trireme/simulate/memory_over_time.h"
 
@@ -59,16 +57,6 @@ SvgExtras extras_of(const Simulation& s) {
 
 std::string simulation_svg(const Simulation& simulation) {
   return draw_svg(timeline_of(simulation), simulation.programs, headline(simulation), extras_of(simulation));
-}
-
-std::string simulation_html(const Simulation& simulation, const SimulateReportOptions& options) {
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>\n"
-      "<style>:root{{color-scheme:light dark}}body{{font:15px system-ui,sans-serif;margin:2em auto;max-width:1160px;"
-      "padding:0 1em}}svg{{max-width:100%;height:auto}}pre{{overflow-x:auto}}</style></head>\n<body>\n{1}\n{2}\n"
-      "<pre>{3}</pre>\n</body></html>\n",
-      escape_html(headline(simulation)), simulation_svg(simulation), memory_chart(simulation),
-      escape_html(simulation_text(simulation, {.tokens = options.tokens, .memory = true})));
 }
 
 std::string simulation_trace(const Simulation& simulation) {

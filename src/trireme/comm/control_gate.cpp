@@ -161,7 +161,6 @@ void Gate::judge(Position stranger) {
 }
 
 void Gate::refuse(Position stranger, const Refusal& refusal) {
-  ++num_refused_;
   if (!send_at_once(stranger->socket, encode(refusal))) return drop(stranger, true);
   ::shutdown(stranger->socket.fd(), SHUT_WR);
   stranger->refused = true;

@@ -42,7 +42,6 @@ class Gate {
 
   size_t num_strangers() const { return strangers_.size(); }
   uint64_t num_dropped() const { return num_dropped_; }
-  uint64_t num_refused() const { return num_refused_; }
   const Socket& listener() const { return listener_; }
 
  private:
@@ -72,7 +71,7 @@ class Gate {
   std::list<Stranger> strangers_;  ///< oldest first
   std::unordered_map<int, Position> by_fd_;
   std::optional<Clock::time_point> paused_until_;  ///< out of descriptors
-  uint64_t num_dropped_ = 0, num_refused_ = 0;
+  uint64_t num_dropped_ = 0;
 };
 
 }  // namespace trireme::control

@@ -18,8 +18,6 @@ class MpiBackend {
   /// Blocking; all ranks.
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
   virtual std::unique_ptr<Link> make_link(int peer_world_rank, uint64_t channel) = 0;
-  /// Whether operands may lie in GPU memory: MPI says that it was built for CUDA.
-  virtual bool takes_gpu_memory() const = 0;
   /// The job has failed: the end of the process must not wait for the others.
   virtual void set_failed() = 0;
   virtual std::string version() const = 0;

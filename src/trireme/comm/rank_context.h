@@ -27,7 +27,6 @@ struct RankContext {
   Topology machines{std::vector<int>{0}};
   /// Makes a link to a rank of another host; the channel is the group's.
   std::function<std::unique_ptr<Link>(int peer_world_rank, uint64_t channel)> make_remote_link;
-  bool links_take_gpu_memory = false;  ///< those that make_remote_link makes
   std::string transport;
   std::chrono::milliseconds call_timeout{300'000};
   bool cores_are_scarce = false;  ///< more ranks than cores on this host

@@ -255,7 +255,6 @@ World World::join(const WorldOptions& options) {
   context.tuner = environment.size == 1 ? tuner : Tuner::parse(costs.substr(costs.find('\n') + 1));
   if (impl->mpi != nullptr && transport == "mpi") {
     context.make_remote_link = [mpi = impl->mpi](int peer, uint64_t channel) { return mpi->make_link(peer, channel); };
-    context.links_take_gpu_memory = impl->mpi->takes_gpu_memory();
   } else {
     context.make_remote_link = [control = context.control.get()](int peer, uint64_t channel) {
       return make_tcp_link(*control, peer, channel, kOpenTimeout);

@@ -93,7 +93,7 @@ TEST(BlockCollectives, StochasticSumsAreRightOnAverage) {
 
 TEST(BlockCollectives, KeepsWhatIsRoundedAway) {
   run_as_threads(2, [](World& world) {
-    BlockCollectives blocks(world.comm(), BlockFormat::kInt4, {600, 500});
+    BlockCollectives blocks(world.comm(), BlockFormat::kInt8, {600, 500});
     const std::vector<float> own = test_values(1100, static_cast<uint64_t>(world.rank()));
     std::vector<float> rest = own, sum(blocks.own_count());
     blocks.reduce_scatter_keeping_rest(rest, sum);

@@ -20,9 +20,8 @@ struct FormatFacts {
 };
 
 constexpr FormatFacts kFormatFacts[kNumBlockFormats] = {
-    {"int8", 1, false},    {"int4", 2, false},     {"qsgd8", 1, true},     {"qsgd4", 2, true},
-    {"qsgd2", 4, true},    {"qsgd1", 8, true},     {"ternary", 5, true},   {"sign", 8, false},
-    {"float16", 0, false}, {"bfloat16", 0, false}, {"fp8_e4m3", 1, false}, {"fp8_e5m2", 1, false},
+    {"int8", 1, false},   {"qsgd8", 1, true}, {"qsgd4", 2, true},    {"qsgd2", 4, true},     {"qsgd1", 8, true},
+    {"ternary", 5, true}, {"sign", 8, false}, {"float16", 0, false}, {"bfloat16", 0, false},
 };
 
 const FormatFacts& format_facts(BlockFormat format) { return kFormatFacts[static_cast<size_t>(format)]; }

@@ -24,7 +24,6 @@ namespace trireme {
 
 enum class BlockFormat : uint8_t {
   kInt8,      ///< 255 levels, to nearest
-  kInt4,      ///< 15 levels, to nearest
   kQsgd8,     ///< 255 levels, stochastic: the mean is the value
   kQsgd4,     ///< 15
   kQsgd2,     ///< 3
@@ -33,10 +32,8 @@ enum class BlockFormat : uint8_t {
   kSign,      ///< the sign, times the mean magnitude
   kHalf,      ///< float16 under a power of two
   kBFloat16,  ///< no scale
-  kFp8E4M3,   ///< under a power of two
-  kFp8E5M2,
 };
-inline constexpr size_t kNumBlockFormats = 12;
+inline constexpr size_t kNumBlockFormats = 9;
 inline constexpr size_t kBlockElements = 512;
 
 std::string_view name_of(BlockFormat format);

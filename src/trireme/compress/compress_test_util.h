@@ -35,7 +35,6 @@ inline std::vector<CompressionOptions> all_options() {
     CompressionOptions options;
     options.method = static_cast<Method>(i);
     options.density = 0.05;
-    options.threshold = 0.05f;
     options.rank = 2;
     options.seed = 7;
     if (options.method != Method::kQsgd) {

@@ -48,11 +48,8 @@ std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const Compress
     case Method::kNone:
       return std::make_unique<DenseExchange>(comm, processor);
     case Method::kTopK:
-    case Method::kThreshold:
     case Method::kDgc:
       return make_gather_exchange(comm, options, std::move(layout), share, processor);
-    case Method::kRandomK:
-      return make_random_exchange(comm, options, std::move(layout), processor);
     case Method::kPowerSgd:
       return make_low_rank_exchange(comm, options, std::move(layout), processor);
     default:

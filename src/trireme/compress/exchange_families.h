@@ -8,8 +8,6 @@ namespace trireme {
 
 std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                               Processor& processor);
-std::unique_ptr<Exchange> make_random_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout, Processor& processor);
 std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,
                                                GroupLayout layout, double share, Processor& processor);
 std::unique_ptr<Exchange> make_low_rank_exchange(Communicator& comm, const CompressionOptions& options,

@@ -1,6 +1,4 @@
 // Sums of chosen elements: all ranks gather what all have chosen and add it in the order of the ranks.
-#include <algorithm>
-
 #include "trireme/compress/exchange_families.h"
 #include "trireme/compress/message_encoders.h"
 
@@ -17,19 +15,17 @@ class GatherExchange : public Exchange {
 
   void sum(std::span<float> values, uint64_t step) override {
     const std::span<uint8_t> own = encoder_->encode(values, step);
-    const std::vector<size_t> counts = message_sizes(own.size());
-    size_t total = 0;
-    for (const size_t count : counts) total += count;
+    const auto ranks = static_cast<size_t>(comm_.size());
+    const size_t total = own.size() * ranks;  // messages of one step have the same size on all ranks
     if (gathered_.num_bytes() < total) gathered_ = processor_.allocate(total);
     const std::span<uint8_t> all(static_cast<uint8_t*>(gathered_.data()), total);
+    const std::vector<size_t> counts(ranks, own.size());
     comm_.all_gather_v(processor_.data_of(own), processor_.data_of(all), counts, processor_.call_options());
-    bytes_sent_ += own.size() * (counts.size() - 1);
+    bytes_sent_ += own.size() * (ranks - 1);
 
     processor_.clear(values);
-    size_t at = 0;
-    for (const size_t count : counts) {
-      processor_.add_sparse(all.subspan(at, count), values);
-      at += count;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      processor_.add_sparse(all.subspan(rank * own.size(), own.size()), values);
     }
   }
   void save(StatePieces& pieces) const override { encoder_->save(pieces); }
@@ -38,19 +34,6 @@ class GatherExchange : public Exchange {
   uint64_t bytes_sent() const override { return bytes_sent_; }
 
  private:
-  /// Of all ranks, in bytes.
-  std::vector<size_t> message_sizes(size_t own_bytes) {
-    const auto ranks = static_cast<size_t>(comm_.size());
-    std::vector<size_t> counts(ranks, own_bytes);
-    if (encoder_->same_size_everywhere()) return counts;
-    const std::vector<int64_t> own = {static_cast<int64_t>(own_bytes)};
-    std::vector<int64_t> all(ranks);
-    comm_.all_gather(own, all);
-    bytes_sent_ += sizeof(int64_t) * (ranks - 1);
-    std::copy(all.begin(), all.end(), counts.begin());
-    return counts;
-  }
-
   Communicator& comm_;
   Processor& processor_;
   std::unique_ptr<SparseEncoder> encoder_;

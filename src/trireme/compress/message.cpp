@@ -36,7 +36,6 @@ class WarmEncoder : public MessageEncoder {
   void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) override {
     step < steps_ ? dense_.encode(values, step, out) : later_->encode(values, step, out);
   }
-  bool same_size_everywhere() const override { return later_->same_size_everywhere(); }
   void save(StatePieces& pieces) const override { later_->save(pieces); }
   void load(std::span<const StatePieces> by_rank) override { later_->load(by_rank); }
   void rescale(float factor) override { later_->rescale(factor); }
@@ -53,11 +52,8 @@ std::unique_ptr<MessageEncoder> make_without_warmup(const CompressionOptions& op
     case Method::kNone:
       return std::make_unique<DenseEncoder>();
     case Method::kTopK:
-    case Method::kThreshold:
     case Method::kDgc:
       return make_sparse_messages(options, std::move(layout), rank, size, share);
-    case Method::kRandomK:
-      return make_random_encoder(options, std::move(layout), rank, size);
     case Method::kPowerSgd:
     case Method::kOneBitAdam:
       throw UsageError(fmt::format("compression by {} takes more than one message a step", name_of(options.method)),
@@ -79,8 +75,8 @@ std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& o
   return std::make_unique<WarmEncoder>(std::move(encoder), options.warmup_steps);
 }
 
-void add_message(const CompressionOptions& options, const std::string& group, uint64_t step,
-                 std::span<const uint8_t> message, std::span<float> out) {
+void add_message(const CompressionOptions& options, uint64_t step, std::span<const uint8_t> message,
+                 std::span<float> out) {
   const bool warm = step < options.warmup_steps && options.method != Method::kDgc;
   if (warm || options.method == Method::kNone) return add_dense(message, out);
   if (const auto format = block_format(options)) {
@@ -91,7 +87,6 @@ void add_message(const CompressionOptions& options, const std::string& group, ui
     }
     return add_blocks(*format, message, out);
   }
-  if (options.method == Method::kRandomK) return add_random(options, group, step, message, out);
   add_sparse(message, out);
 }
 

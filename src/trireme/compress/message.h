@@ -22,8 +22,6 @@ class MessageEncoder {
   virtual ~MessageEncoder() = default;
   /// May change `values`.
   virtual void encode(std::span<float> values, uint64_t step, std::vector<uint8_t>& out) = 0;
-  /// All messages of a step have the same size on all ranks.
-  virtual bool same_size_everywhere() const { return true; }
 
   // As of an Exchange.
   virtual void save(StatePieces&) const {}
@@ -36,8 +34,8 @@ class MessageEncoder {
 std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
                                                      int size, double share = 1);
 
-/// out += the message that was sent at this step with the same options and the same name of the group.
-void add_message(const CompressionOptions& options, const std::string& group, uint64_t step,
-                 std::span<const uint8_t> message, std::span<float> out);
+/// out += the message that was sent at this step with the same options.
+void add_message(const CompressionOptions& options, uint64_t step, std::span<const uint8_t> message,
+                 std::span<float> out);
 
 }  // namespace trireme

@@ -36,7 +36,7 @@ std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& opt
                                                    int size);
 /// Throws UsageError for a group that is too large for indices of 32 bits.
 void check_choosable(const GroupLayout& layout);
-/// Top-k, threshold and dgc, whose messages hold chosen elements.
+/// Top-k and dgc, whose messages hold chosen elements.
 std::unique_ptr<MessageEncoder> make_sparse_messages(const CompressionOptions& options, GroupLayout layout, int rank,
                                                      int size, double share);
 /// The same in a processor's memory.
@@ -47,7 +47,6 @@ class SparseEncoder {
   virtual std::span<uint8_t> encode(std::span<float> values, uint64_t step) = 0;
 
   // As of a MessageEncoder.
-  virtual bool same_size_everywhere() const { return true; }
   virtual void save(StatePieces& pieces) const { residual_.save(layout_, pieces); }
   virtual void load(std::span<const StatePieces> by_rank) { residual_.load(layout_, by_rank, rank_, size_); }
   virtual void rescale(float factor) { residual_.rescale(factor); }
@@ -60,8 +59,9 @@ class SparseEncoder {
         rank_(rank),
         size_(size),
         residual_(layout_.count, "residual/", keeps_residual(options), processor) {}
-  std::span<uint8_t> take(std::span<float> from, const Choice& choice, std::span<float> also = {}) {
-    const size_t num_bytes = processor_.take(from, choice, message_, also);
+  /// The message of the k largest, which it takes out of `from` (and `also`).
+  std::span<uint8_t> take(std::span<float> from, size_t k, std::span<float> also = {}) {
+    const size_t num_bytes = processor_.take(from, k, message_, also);
     return {static_cast<uint8_t*>(message_.data()), num_bytes};
   }
 
@@ -76,16 +76,6 @@ class SparseEncoder {
 };
 std::unique_ptr<SparseEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
                                                    int size, double share, Processor& processor);
-/// Only values: step and name of the group tell which elements they are.
-std::unique_ptr<MessageEncoder> make_random_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                    int size);
-void add_random(const CompressionOptions& options, const std::string& group, uint64_t step,
-                std::span<const uint8_t> message, std::span<float> out);
-
-/// What random-k chooses at a step. With error feedback the rest comes later; without it the mean is right when what is
-/// sent stands for its part of the array.
-RandomDraw random_draw(const CompressionOptions& options, const std::string& group, size_t count, uint64_t step);
-
 /// Terngrad: cuts off what lies further from 0 than `clip_deviations` standard deviations of its tensor.
 void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values,
                         Processor& processor = host_processor());

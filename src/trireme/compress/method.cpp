@@ -20,12 +20,10 @@ struct MethodFacts {
 };
 
 constexpr MethodFacts kMethodFacts[kNumMethods] = {
-    {"none", Feedback::kPossible},     {"topk", Feedback::kWanted},       {"randomk", Feedback::kWanted},
-    {"threshold", Feedback::kWanted},  {"dgc", Feedback::kAlways},        {"terngrad", Feedback::kHarmful},
-    {"qsgd", Feedback::kHarmful},      {"sign", Feedback::kWanted},       {"onebit_adam", Feedback::kAlways},
-    {"powersgd", Feedback::kWanted},   {"float16", Feedback::kPossible},  {"bfloat16", Feedback::kPossible},
-    {"fp8_e4m3", Feedback::kPossible}, {"fp8_e5m2", Feedback::kPossible}, {"int8", Feedback::kPossible},
-    {"int4", Feedback::kPossible},
+    {"none", Feedback::kPossible},      {"topk", Feedback::kWanted},     {"dgc", Feedback::kAlways},
+    {"terngrad", Feedback::kHarmful},   {"qsgd", Feedback::kHarmful},    {"sign", Feedback::kWanted},
+    {"onebit_adam", Feedback::kAlways}, {"powersgd", Feedback::kWanted}, {"float16", Feedback::kPossible},
+    {"bfloat16", Feedback::kPossible},  {"int8", Feedback::kPossible},
 };
 
 const MethodFacts& method_facts(Method method) { return kMethodFacts[static_cast<size_t>(method)]; }
@@ -81,7 +79,6 @@ void check(const CompressionOptions& options) {
   check_feedback(options);
   switch (options.method) {
     case Method::kTopK:
-    case Method::kRandomK:
       check_density(options);
       break;
     case Method::kDgc:
@@ -91,11 +88,6 @@ void check(const CompressionOptions& options) {
       }
       if (!(options.clip_norm >= 0))
         refuse(options, "clip_norm", fmt::format("{}", options.clip_norm), "0 (off) or more");
-      break;
-    case Method::kThreshold:
-      if (!(options.threshold > 0 && std::isfinite(options.threshold))) {
-        refuse(options, "threshold", fmt::format("{}", options.threshold), "more than 0, and finite");
-      }
       break;
     case Method::kTernGrad:
       if (!(options.clip_deviations >= 0)) {
@@ -139,14 +131,8 @@ std::optional<BlockFormat> block_format(const CompressionOptions& options) {
       return BlockFormat::kHalf;
     case Method::kBFloat16:
       return BlockFormat::kBFloat16;
-    case Method::kFp8E4M3:
-      return BlockFormat::kFp8E4M3;
-    case Method::kFp8E5M2:
-      return BlockFormat::kFp8E5M2;
     case Method::kInt8:
       return BlockFormat::kInt8;
-    case Method::kInt4:
-      return BlockFormat::kInt4;
     default:
       return std::nullopt;
   }
@@ -157,11 +143,8 @@ double bits_per_element(const CompressionOptions& options, size_t rows, size_t c
   constexpr double kPerReach = 32.0 / 65536;  // [Note: Sparse format]
   switch (options.method) {
     case Method::kTopK:
-    case Method::kThreshold:
     case Method::kDgc:
       return 48 * options.density + kPerReach;
-    case Method::kRandomK:
-      return 32 * options.density;
     case Method::kPowerSgd: {
       const auto r = static_cast<double>(options.rank), n = static_cast<double>(rows), m = static_cast<double>(columns);
       return std::min(32.0, 32 * r * (n + m) / (n * m));

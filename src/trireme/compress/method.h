@@ -14,8 +14,6 @@ namespace trireme {
 enum class Method : uint8_t {
   kNone,
   kTopK,
-  kRandomK,
-  kThreshold,
   kDgc,
   kTernGrad,
   kQsgd,
@@ -24,12 +22,9 @@ enum class Method : uint8_t {
   kPowerSgd,
   kFloat16,
   kBFloat16,
-  kFp8E4M3,
-  kFp8E5M2,
   kInt8,
-  kInt4,
 };
-inline constexpr size_t kNumMethods = 16;
+inline constexpr size_t kNumMethods = 11;
 
 std::string_view name_of(Method method);
 /// Throws UsageError, with the name that was probably meant.
@@ -38,10 +33,9 @@ std::vector<std::string_view> method_names();
 
 struct CompressionOptions {
   Method method = Method::kNone;
-  double density = 0.01;    ///< top-k, random-k, dgc: the share of elements that travel
-  float threshold = 1e-3f;  ///< threshold: what travels is at least as large
-  int bits = 8;             ///< qsgd: 1, 2, 4 or 8
-  int rank = 4;             ///< powersgd
+  double density = 0.01;  ///< top-k, dgc: the share of elements that travel
+  int bits = 8;           ///< qsgd: 1, 2, 4 or 8
+  int rank = 4;           ///< powersgd
   /// What was not sent is added to the next gradient. Unset: as the method wants it.
   std::optional<bool> error_feedback = std::nullopt;
   /// The first steps: dense, or, for dgc, of falling density.
@@ -62,7 +56,7 @@ bool keeps_residual(const CompressionOptions& options);
 std::optional<BlockFormat> block_format(const CompressionOptions& options);
 
 /// Bits an element of a long array that a rank hands over once, against 32 without compression. Low rank depends on the
-/// shape: rows × columns. Threshold depends on the values: the result is for `density` of them.
+/// shape: rows × columns.
 double bits_per_element(const CompressionOptions& options, size_t rows = 1, size_t columns = 1);
 
 /// The density of dgc at a step: a quarter of the elements at first, then a quarter of that, … until `density`.

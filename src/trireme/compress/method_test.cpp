@@ -1,17 +1,13 @@
-// Tests of names, settings that cannot be, formulas of size, and the table of what cannot go together.
+// Tests of names, settings that cannot be, and formulas of size.
 #include "trireme/compress/method.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 
-#include "support/paths.h"
 #include "trireme/base/error.h"
 #include "trireme/compress/compress_test_util.h"
-#include "trireme/compress/pairs.h"
 
 namespace trireme {
 namespace {
@@ -42,7 +38,7 @@ TEST(Method, DefaultsAreAllowed) {
 
 TEST(Method, RefusesWhatCannotBe) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const Method method : {Method::kTopK, Method::kRandomK, Method::kDgc}) {
+  for (const Method method : {Method::kTopK, Method::kDgc}) {
     for (const double density : {0.0, -0.1, 1.01, nan}) {
       const std::string error = error_of({.method = method, .density = density});
       EXPECT_NE(error.find("density = "), std::string::npos) << error;
@@ -54,9 +50,6 @@ TEST(Method, RefusesWhatCannotBe) {
   }
   for (const int rank : {-1, 0, 1000}) {
     EXPECT_NE(error_of({.method = Method::kPowerSgd, .rank = rank}).find("rank = "), std::string::npos);
-  }
-  for (const float threshold : {0.f, -1.f, std::numeric_limits<float>::infinity(), static_cast<float>(nan)}) {
-    EXPECT_NE(error_of({.method = Method::kThreshold, .threshold = threshold}).find("threshold = "), std::string::npos);
   }
   EXPECT_NE(error_of({.method = Method::kDgc, .momentum = 1}).find("momentum = 1"), std::string::npos);
   EXPECT_NE(error_of({.method = Method::kDgc, .clip_norm = -1}).find("clip_norm"), std::string::npos);
@@ -70,15 +63,14 @@ TEST(Method, KnowsWhetherItKeepsAResidual) {
   EXPECT_TRUE(keeps_residual({.method = Method::kTopK}));
   EXPECT_FALSE(keeps_residual({.method = Method::kTopK, .error_feedback = false}));
   EXPECT_FALSE(keeps_residual({.method = Method::kQsgd}));
-  EXPECT_FALSE(keeps_residual({.method = Method::kFp8E4M3}));
-  EXPECT_TRUE(keeps_residual({.method = Method::kFp8E4M3, .error_feedback = true}));
+  EXPECT_FALSE(keeps_residual({.method = Method::kInt8}));
+  EXPECT_TRUE(keeps_residual({.method = Method::kInt8, .error_feedback = true}));
   EXPECT_TRUE(keeps_residual({.method = Method::kOneBitAdam}));
 }
 
 TEST(Method, SizesFollowTheFormulas) {
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kNone}), 32);
   EXPECT_NEAR(bits_per_element({.method = Method::kTopK, .density = 0.01}), 0.48, 0.001);
-  EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kRandomK, .density = 0.01}), 0.32);
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kPowerSgd, .rank = 4}, 1000, 500), 32 * 4 * 1500 / 5e5);
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kPowerSgd, .rank = 4}, 1, 500), 32);
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kQsgd, .bits = 4}), 4.0625);
@@ -98,56 +90,6 @@ TEST(Method, DgcBecomesSparserStepByStep) {
       EXPECT_LE(dgc_density(options, step), std::max(0.25, density));
     }
   }
-}
-
-TEST(Pairs, RefusesWithAReason) {
-  EXPECT_FALSE(find_refusal({}));
-  const Combination refused[] = {
-      {.method = Method::kPowerSgd, .server = true},
-      {.method = Method::kOneBitAdam, .adam = false},
-      {.method = Method::kOneBitAdam, .zero = 1},
-      {.method = Method::kOneBitAdam, .server = true},
-      {.method = Method::kOneBitAdam, .clips_norm = true},
-      {.method = Method::kDgc},
-      {.method = Method::kDgc, .adam = false, .momentum = true},
-      {.method = Method::kTopK, .synchronisation = Synchronisation::kDiLoCo},
-      {.synchronisation = Synchronisation::kLocalSgd, .zero = 3},
-      {.synchronisation = Synchronisation::kGossip, .server = true},
-      {.synchronisation = Synchronisation::kAdasum, .server = true},
-      {.synchronisation = Synchronisation::kAdasum, .zero = 2},
-      {.method = Method::kQsgd, .synchronisation = Synchronisation::kAdasum},
-  };
-  std::vector<std::string_view> reasons;
-  for (const Combination& combination : refused) {
-    const std::optional<Refusal> refusal = find_refusal(combination);
-    ASSERT_TRUE(refusal);
-    reasons.push_back(refusal->reason);
-    EXPECT_THROW(check(combination), UsageError);
-  }
-  ASSERT_EQ(all_refusals().size(), reasons.size());  // each rule is met, in the order of the table
-  for (size_t i = 0; i < reasons.size(); ++i) EXPECT_EQ(all_refusals()[i].reason, reasons[i]);
-}
-
-TEST(Pairs, AreInTheDocument) {
-  std::ifstream file(source_path("docs/compression.md"));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  for (const Refusal& refusal : all_refusals()) {
-    const std::string row = fmt::format("| {} | {} | {} |", refusal.one, refusal.other, refusal.reason);
-    EXPECT_NE(text.find(row), std::string::npos) << row;
-  }
-}
-
-TEST(Pairs, AllowsWhatWorks) {
-  for (size_t i = 0; i < kNumMethods; ++i) {
-    const auto method = static_cast<Method>(i);
-    if (method == Method::kOneBitAdam) continue;
-    for (int zero = 0; zero < 4; ++zero) {
-      EXPECT_FALSE(find_refusal({.method = method, .zero = zero, .adam = method != Method::kDgc, .clips_norm = true}));
-    }
-    EXPECT_EQ(find_refusal({.method = method, .server = true, .adam = false}).has_value(), method == Method::kPowerSgd);
-  }
-  EXPECT_FALSE(find_refusal({.method = Method::kOneBitAdam}));
-  EXPECT_FALSE(find_refusal({.synchronisation = Synchronisation::kAdasum, .zero = 1}));
 }
 
 }  // namespace

@@ -48,9 +48,8 @@ class HostProcessor : public Processor {
     add ? add_blocks(format, in, out) : decode_blocks(format, in, out);
   }
 
-  size_t take(std::span<float> from, const Choice& choice, Buffer& out, std::span<float> also) override {
-    const std::vector<uint32_t> indices =
-        choice.k > 0 ? select_largest(from, choice.k) : select_over(from, choice.threshold);
+  size_t take(std::span<float> from, size_t k, Buffer& out, std::span<float> also) override {
+    const std::vector<uint32_t> indices = select_largest(from, k);
     std::vector<float> chosen(indices.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       chosen[i] = from[indices[i]];
@@ -67,22 +66,6 @@ class HostProcessor : public Processor {
     return num_bytes;
   }
   void add_sparse(std::span<const uint8_t> in, std::span<float> out) override { trireme::add_sparse(in, out); }
-
-  void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) override {
-    const bool finite = all_finite(from);
-    if (!finite) trireme::clear_not_finite(from);
-    const RandomChoice choice = select_at_random(draw);
-    for (size_t i = 0; i < choice.k; ++i) {
-      chosen[i] = from[choice.indices[i]] * (scaled ? static_cast<float>(choice.part_of(i)) : 1.f);
-      from[choice.indices[i]] = 0;
-    }
-    if (!finite) chosen[0] = std::numeric_limits<float>::quiet_NaN();
-  }
-  void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) override {
-    clear(out);
-    const RandomChoice choice = select_at_random(draw);
-    for (size_t i = 0; i < choice.k; ++i) out[choice.indices[i]] = chosen[i];
-  }
 
   void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,
                std::span<float> p) override {

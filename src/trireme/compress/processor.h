@@ -15,12 +15,6 @@
 
 namespace trireme {
 
-/// What a choice of elements takes.
-struct Choice {
-  size_t k = 0;  ///< the so many largest; 0: those of at least `threshold`
-  float threshold = 0;
-};
-
 class Processor {
  public:
   virtual ~Processor() = default;
@@ -56,19 +50,12 @@ class Processor {
                                    const RandomKey& random, uint64_t first) = 0;
   virtual void decode(BlockFormat format, std::span<const uint8_t> in, std::span<float> out, bool add) = 0;
 
-  /// Takes the chosen elements out of `from`, as one message ([Note: Sparse format]) in `out`, which grows where it
+  /// Takes the k largest elements out of `from`, as one message ([Note: Sparse format]) in `out`, which grows where it
   /// must; returns its length. Where one of them is not finite, everything that is not finite becomes 0. The same
   /// elements of `also`, unless it is empty, become 0, too.
-  virtual size_t take(std::span<float> from, const Choice& choice, Buffer& out, std::span<float> also = {}) = 0;
+  virtual size_t take(std::span<float> from, size_t k, Buffer& out, std::span<float> also = {}) = 0;
   /// out += what such a message holds.
   virtual void add_sparse(std::span<const uint8_t> in, std::span<float> out) = 0;
-
-  /// Moves the elements of a draw to `chosen`, in order, and leaves 0 in their places; times the size of the part that
-  /// each was chosen from, where `scaled`. Where `from` has something that is not finite, that becomes 0, and the first
-  /// chosen one a NaN: the culprit may not be among them.
-  virtual void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) = 0;
-  /// Back to their places; 0 everywhere else.
-  virtual void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) = 0;
 
   // As in low_rank.h.
   virtual void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,

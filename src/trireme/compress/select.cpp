@@ -100,23 +100,4 @@ std::vector<uint32_t> select_largest(std::span<const float> values, size_t k) {
   return select_largest(compress_kernels::fastest(), values, k);
 }
 
-std::vector<uint32_t> select_over(std::span<const float> values, float threshold) {
-  std::vector<uint32_t> found;
-  collect(compress_kernels::fastest(), values, magnitude(threshold), values.size(), found);
-  return found;
-}
-
-RandomChoice select_at_random(const RandomDraw& draw) {
-  RandomChoice choice;
-  choice.count = draw.count;
-  choice.k = draw.k;
-  choice.indices.resize(draw.k);
-  for (size_t i = 0, first = 0; i < draw.k; ++i) {
-    const size_t end = (i + 1) * draw.count / draw.k;
-    choice.indices[i] = static_cast<uint32_t>(first + draw.random.below(end - first, i));
-    first = end;
-  }
-  return choice;
-}
-
 }  // namespace trireme

@@ -60,29 +60,6 @@ TEST(SelectLargest, TakesWhatIsNotFiniteFirst) {
   EXPECT_EQ(select_largest({}, 3), std::vector<uint32_t>{});
 }
 
-TEST(SelectOver, TakesAllThatReachIt) {
-  const std::vector<float> values = {0.5f, -2, 1, -1, 0.99f, std::numeric_limits<float>::quiet_NaN(), 0};
-  EXPECT_EQ(select_over(values, 1), (std::vector<uint32_t>{1, 2, 3, 5}));
-}
-
-TEST(SelectAtRandom, ChoosesEachPartOnceAndEachElementEquallyOften) {
-  constexpr size_t kCount = 103, kTrials = 20000;
-  std::vector<double> weight(kCount);
-  for (size_t trial = 0; trial < kTrials; ++trial) {
-    const RandomChoice choice = select_at_random({kCount, 10, 3, "choice", trial});
-    ASSERT_EQ(choice.indices.size(), 10u);
-    ASSERT_TRUE(std::is_sorted(choice.indices.begin(), choice.indices.end()));
-    ASSERT_EQ(std::adjacent_find(choice.indices.begin(), choice.indices.end()), choice.indices.end());
-    for (size_t i = 0; i < 10; ++i) weight[choice.indices[i]] += choice.part_of(i);
-  }
-  for (const double sum : weight) EXPECT_NEAR(sum / kTrials, 1, 0.12);  // 5 deviations
-  EXPECT_EQ(select_at_random({1000, 30, 3, "a", 5}).indices, select_at_random({1000, 30, 3, "a", 5}).indices);
-  EXPECT_NE(select_at_random({1000, 30, 3, "a", 5}).indices, select_at_random({1000, 30, 3, "a", 6}).indices);
-  EXPECT_TRUE(select_at_random({0, 0, 3, "a", 5}).indices.empty());
-  const RandomChoice all = select_at_random({17, 17, 3, "a", 5});
-  EXPECT_EQ(all.indices.back(), 16u);
-}
-
 TEST(SparseFormat, KeepsEveryBitAndHasThePromisedSize) {
   for (const size_t count : {0, 1, 65535, 65536, 65537, 200000}) {
     for (const double density : {0.001, 0.5, 1.0}) {

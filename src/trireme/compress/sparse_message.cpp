@@ -1,4 +1,4 @@
-// Messages of chosen elements: the largest, those over a threshold, and Deep Gradient Compression.
+// Messages of chosen elements: the largest, and Deep Gradient Compression.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,11 +17,8 @@ class LargestEncoder : public SparseEncoder {
 
   std::span<uint8_t> encode(std::span<float> values, uint64_t) override {
     const std::span<float> from = residual_.with(values);
-    const bool by_number = options_.method == Method::kTopK;
-    return take(from,
-                {.k = by_number ? kept_elements(from.size(), options_.density) : 0, .threshold = options_.threshold});
+    return take(from, kept_elements(from.size(), options_.density));
   }
-  bool same_size_everywhere() const override { return options_.method == Method::kTopK; }
 };
 
 /// Momentum is applied before the choice, so that what waits gathers velocity, not only gradient; both are cleared
@@ -42,7 +39,7 @@ class DgcEncoder : public SparseEncoder {
     velocity_.rescale(options_.momentum);
     const std::span<float> velocity = velocity_.with(values);
     const std::span<float> from = residual_.with(velocity);
-    return take(from, {.k = kept_elements(from.size(), dgc_density(options_, step))}, velocity);
+    return take(from, kept_elements(from.size(), dgc_density(options_, step)), velocity);
   }
   void save(StatePieces& pieces) const override {
     SparseEncoder::save(pieces);
@@ -71,7 +68,6 @@ class SparseMessages : public MessageEncoder {
     const std::span<uint8_t> message = encoder_->encode(values, step);
     out.assign(message.begin(), message.end());
   }
-  bool same_size_everywhere() const override { return encoder_->same_size_everywhere(); }
   void save(StatePieces& pieces) const override { encoder_->save(pieces); }
   void load(std::span<const StatePieces> by_rank) override { encoder_->load(by_rank); }
   void rescale(float factor) override { encoder_->rescale(factor); }

@@ -273,8 +273,7 @@ void check_aggregation(const Config& config) {
          "set precision.gradients = \"float32\"");
   const LocalConfig& local = config.local;
   const bool shifted = local.after % local.every != 0;
-  if (alone && local.method != "gossip" && config.checkpoint.every > 0 &&
-      (shifted || config.checkpoint.every % local.every != 0)) {
+  if (alone && config.checkpoint.every > 0 && (shifted || config.checkpoint.every % local.every != 0)) {
     contradict(config, "checkpoint.every", "falls between two meetings of replicas, with",
                shifted ? "local.after" : "local.every",
                fmt::format("nearest {}: {}", shifted ? "local.after" : "checkpoint.every",
@@ -424,7 +423,7 @@ BatchPlan check(const Config& config, int64_t world_size) {
   check_zero(config, plan.dp);
   check_compression(config);
   check_aggregation(config);
-  check_servers(config, plan.dp);
+  check_servers(config);
   return plan;
 }
 

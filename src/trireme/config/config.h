@@ -116,7 +116,6 @@ struct CompressionConfig {
   std::string method = "none";
   std::string gather = "none";
   double density = 0.01;  ///< share of the elements that travel
-  double threshold = 1e-3;
   int64_t bits = 8;
   int64_t rank = 4;
   std::string error_feedback = "auto";  ///< auto, on, off
@@ -130,19 +129,18 @@ struct ServerConfig {
   int64_t count = 1;
   std::string mode = "synchronous";  ///< synchronous, asynchronous, bounded
   int64_t staleness = 4;
-  int64_t backup_workers = 0;
   bool rows = false;
   bool replicate = false;
   bool operator==(const ServerConfig&) const = default;
 };
 
 struct LocalConfig {
-  std::string method = "none";  ///< none, average, diloco, gossip
+  std::string method = "none";  ///< none, average, diloco
   int64_t every = 16;           ///< steps
   int64_t after = 0;            ///< steps
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
-  std::string format = "float32";  ///< float32, int8, int4, fp8_e4m3
+  std::string format = "float32";  ///< float32, int8
   bool operator==(const LocalConfig&) const = default;
 };
 

@@ -7,20 +7,6 @@
 namespace trireme {
 namespace {
 
-void check_backup_workers(const Config& config, int64_t dp) {
-  const auto refuse = [&](bool wrong, std::string_view problem, std::string_view other, const std::string& cure) {
-    if (wrong) contradict(config, "server.backup_workers", problem, other, cure);
-  };
-  if (config.server.backup_workers == 0) return;
-  refuse(config.server.mode != "synchronous", "is for rounds, which do not wait for the slowest; there are none with",
-         "server.mode", "set server.mode = \"synchronous\", or server.backup_workers = 0");
-  refuse(config.server.backup_workers >= dp, "leaves nobody whose gradients count, with", "parallel.dp",
-         dp > 1 ? fmt::format("set server.backup_workers to {} or less", dp - 1) : "start two workers or more");
-  refuse(config.model.kind == ModelKind::kResNet,
-         "lets workers leave steps out, and each needs all of them for the moving averages of", "model.kind",
-         "set server.backup_workers = 0");
-}
-
 void check_rows(const Config& config) {
   const auto refuse = [&](bool wrong, std::string_view problem, std::string_view other, const std::string& cure) {
     if (wrong) contradict(config, "server.rows", problem, other, cure);
@@ -36,7 +22,7 @@ void check_rows(const Config& config) {
 
 }  // namespace
 
-void check_servers(const Config& config, int64_t dp) {
+void check_servers(const Config& config) {
   if (config.parallel.aggregation != "server") return;
   const auto refuse = [&](bool wrong, std::string_view problem, std::string_view other, const std::string& cure) {
     if (wrong) contradict(config, "parallel.aggregation", problem, other, cure);
@@ -60,7 +46,6 @@ void check_servers(const Config& config, int64_t dp) {
   if (config.server.replicate && config.server.count < 2) {
     contradict(config, "server.replicate", "needs a second server, but", "server.count", "set server.count = 2");
   }
-  check_backup_workers(config, dp);
   check_rows(config);
 }
 

@@ -5,7 +5,7 @@
 
 namespace trireme {
 
-/// Throws UsageError; nothing where there are no servers. `dp`: replicas.
-void check_servers(const Config& config, int64_t dp);
+/// Throws UsageError; nothing where there are no servers.
+void check_servers(const Config& config);
 
 }  // namespace trireme

@@ -192,8 +192,7 @@ std::string draw_series(const Chart& chart, const Series& series, int color, int
       out += "\n<g>";
       if (has_markers(series)) out += marker_at(pixel.x, pixel.y, marker, color);
       const std::string tip =
-          fmt::format("{}\n{}: {}", series.name, format_quantity(pixel.point.first, chart.x.quantity),
-                      format_quantity(pixel.point.second, chart.y.quantity));
+          fmt::format("{}\n{}: {}", series.name, format_number(pixel.point.first), format_number(pixel.point.second));
       out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"9\" class=\"tr-hit\"/><title>{}</title></g>", pixel.x,
                          pixel.y, escape_html(tip));
     }
@@ -227,13 +226,13 @@ std::string to_svg(const Chart& chart) {
   const double bottom = std::max<double>(chart.height, top + 120) - (chart.x.label.empty() ? 32 : 52);
   const int height = static_cast<int>(bottom + (chart.x.label.empty() ? 32 : 52));
   const int wanted_y = std::clamp(static_cast<int>((bottom - top) / 48), 2, 10);
-  const auto ticks_y = choose_ticks(range_y.low, range_y.high, chart.y.scale, chart.y.quantity, wanted_y);
+  const auto ticks_y = choose_ticks(range_y.low, range_y.high, chart.y.scale, wanted_y);
   double left = 24;
   for (const Tick& tick : ticks_y) left = std::max(left, text_width(tick.label) + 24);
   const double right = std::max<double>(chart.width - 20 - legend_width, left + 80);
   const int width = std::max(chart.width, static_cast<int>(right + 20 + legend_width));
   const int wanted_x = std::clamp(static_cast<int>((right - left) / 58), 2, 12);
-  const auto ticks_x = choose_ticks(range_x.low, range_x.high, chart.x.scale, chart.x.quantity, wanted_x);
+  const auto ticks_x = choose_ticks(range_x.low, range_x.high, chart.x.scale, wanted_x);
   const Map map_x(chart.x, range_x.low, range_x.high, left, right);
   const Map map_y(chart.y, range_y.low, range_y.high, bottom, top);
 

@@ -16,20 +16,9 @@ namespace trireme {
 
 enum class Scale { kLinear, kLog };
 
-/// What an axis measures: how its ticks are chosen and written.
-enum class Quantity {
-  kNumber,          ///< 0.5, 10, 4,980, 1.2M
-  kBytes,           ///< 4 KiB, 64 MiB: ticks at powers of two
-  kSeconds,         ///< 1 µs, 1 ms
-  kMicroseconds,    ///< the same, for values in microseconds
-  kBytesPerSecond,  ///< 12.3 GB/s
-  kPercent,         ///< 94 %; 1 is 100 %
-};
-
 struct PlotAxis {
   std::string label;
   Scale scale = Scale::kLinear;
-  Quantity quantity = Quantity::kNumber;
   std::optional<double> min, max;  ///< from the data where not given
 };
 
@@ -72,9 +61,7 @@ class HtmlPage {
   /// One bar cut into its parts, with a legend; what is not above 0 is left out.
   void add_shares(const std::vector<std::pair<std::string, double>>& parts);
   void add_table(const Table& table);
-  /// As it is, in a fixed font.
-  void add_preformatted(std::string_view text);
-  /// The same, folded away under `summary`.
+  /// As it is, in a fixed font, folded away under `summary`.
   void add_details(std::string_view summary, std::string_view text);
   std::string to_html() const;
 

@@ -57,7 +57,6 @@ void HtmlPage::add_heading(std::string_view text) { body_ += fmt::format("<h2>{}
 void HtmlPage::add_paragraph(std::string_view text) { body_ += fmt::format("<p>{}</p>\n", escape_html(text)); }
 void HtmlPage::add_chart(const Chart& chart) { body_ += to_svg(chart); }
 void HtmlPage::add_table(const Table& table) { body_ += "<div class=\"scroll\">\n" + table.to_html() + "</div>\n"; }
-void HtmlPage::add_preformatted(std::string_view text) { body_ += fmt::format("<pre>{}</pre>\n", escape_html(text)); }
 
 void HtmlPage::add_details(std::string_view summary, std::string_view text) {
   body_ +=

@@ -13,9 +13,9 @@ struct Tick {
   std::string label;  ///< empty for a minor tick
 };
 
-/// What a reader wants to see of one value of this quantity.
-std::string format_quantity(double value, Quantity quantity);
+/// What a reader wants to see of one value: 0.5, 10, 4,980, 1.2M.
+std::string format_number(double value);
 /// In [low, high], about `wanted` of them with labels, ascending. On a logarithmic axis low is above 0.
-std::vector<Tick> choose_ticks(double low, double high, Scale scale, Quantity quantity, int wanted);
+std::vector<Tick> choose_ticks(double low, double high, Scale scale, int wanted);
 
 }  // namespace trireme

@@ -35,33 +35,12 @@ double elements(const std::vector<int64_t>& sizes) {
   return product;
 }
 
-double OperatorWork::flops() const {
-  double sum = attention_flops;
-  for (const Product& product : forward_products) sum += product.flops();
-  return sum;
-}
-
 double Graph::num_parameters() const {
   double sum = 0;
   for (const GraphTensor& tensor : tensors) {
     if (tensor.is_parameter) sum += elements(tensor.sizes);
   }
   for (const GraphOperator& op : operators) sum += op.small_parameters;
-  return sum;
-}
-
-double Graph::forward_flops() const {
-  double sum = 0;
-  for (const GraphOperator& op : operators) {
-    sum += op.work.flops();
-    if (!op.work.is_linear) continue;
-    const auto& output = tensors[static_cast<size_t>(op.outputs[0])].sizes;
-    const auto& weight = tensors[static_cast<size_t>(op.inputs[static_cast<size_t>(op.work.factors[1])])].sizes;
-    // Of a convolution the weight is [out, in, kernel …], of a product [in, out].
-    const double depth =
-        weight.size() > 2 ? elements(weight) / static_cast<double>(weight[0]) : static_cast<double>(weight[0]);
-    sum += 2 * elements(output) * depth;
-  }
   return sum;
 }
 

@@ -42,7 +42,6 @@ struct OperatorWork {
   double attention_flops = 0;
   std::vector<Product> forward_products, backward_products;
   std::vector<double> forward_bytes, backward_bytes, weight_bytes;  ///< memory traffic, one entry a start
-  double flops() const;                                             ///< forward, without linear operators
 };
 
 struct GraphOperator {
@@ -64,7 +63,6 @@ struct Graph {
 
   /// Trainable numbers; a parameter that several operators use counts once.
   double num_parameters() const;
-  double forward_flops() const;
   /// Throws Error that names the operator whose sizes, order or rule cannot be.
   void check() const;
 };
@@ -87,15 +85,5 @@ struct Folding {
   std::vector<std::vector<int>> multiples;  ///< operators that each operator stands for; empty: represented itself
 };
 Folding fold_layers(const Graph& graph, int period = 2);
-
-/// A picture of it: operators as boxes with their tensors' sizes, filled by stage, framed where their weights are cut.
-/// `placement` is shown under the name of each operator; stages and placements may be empty. Layers that are alike in a
-/// stage are drawn once.
-struct GraphPicture {
-  std::vector<int> stage_of_layer = {};
-  std::vector<std::string> placement = {};  ///< of each operator
-};
-std::string graph_dot(const Graph& graph, const GraphPicture& picture);
-std::string graph_svg(const Graph& graph, const GraphPicture& picture);
 
 }  // namespace trireme

@@ -36,7 +36,6 @@ GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::Scala
 void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten, SharedSum shared) {
   torch::NoGradGuard no_grad;
   if (sink_ && may_shorten) return sink_(group);
-  if (value_sink_ && !may_shorten) return value_sink_(slots);
   Pending pending;
   pending.slots = std::move(slots);
   pending.shared = std::move(shared);

@@ -53,9 +53,6 @@ class GroupReducer {
   /// Gradients, but nothing else, are not summed over ranks: `sink` is told of each group that is complete, whose
   /// partial sums stay where they are.
   void set_sink(std::function<void(int group)> sink) { sink_ = std::move(sink); }
-  /// The same for what is no gradient: `sink` is given the partial sums.
-  using ValueSink = std::function<void(const std::vector<torch::Tensor>& slots)>;
-  void set_value_sink(ValueSink sink) { value_sink_ = std::move(sink); }
   /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start(), and it
   /// works in the memory where they lie.
   void set_compressor(std::unique_ptr<CompressedReducer> compressor) { compressor_ = std::move(compressor); }
@@ -89,7 +86,6 @@ class GroupReducer {
   bool ordered_;
   ReduceHook hook_;
   std::function<void(int group)> sink_;
-  ValueSink value_sink_;
   std::unique_ptr<CompressedReducer> compressor_;
   uint64_t step_ = 0;
   std::deque<Pending> pending_;

@@ -121,7 +121,6 @@ class ParameterStore {
                      const std::function<torch::Tensor(size_t share)>& of_share) const;
 
   // Of a shared group.
-  bool shares_groups() const { return sharing_.sharers != nullptr; }
   bool frees() const { return sharing_.frees; }
   /// Begins to gather it, unless it is there or under way.
   void start_gather(size_t stage, int group);

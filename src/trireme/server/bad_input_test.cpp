@@ -28,9 +28,7 @@ TEST(BadInput, Settings) {
   with([](Settings& s) { s.mode = Mode::kBounded, s.staleness_bound = -1; }, 1,
        "the bound of staleness is -1, below 0");
   with([](Settings& s) { s.staleness_bound = 2; }, 1, "no meaning in the synchronous mode");
-  with([](Settings& s) { s.backup_workers = 3; }, 1, "3 backup workers of 3 workers");
-  with([](Settings& s) { s.backup_workers = -1; }, 1, "-1 backup workers");
-  with([](Settings& s) { s.mode = Mode::kAsynchronous, s.backup_workers = 1; }, 1, "nobody waits for a round");
+  with([](Settings& s) { s.mode = Mode::kAsynchronous, s.commits = true; }, 1, "no rounds whose norm");
   with([](Settings& s) { s.replicate = true; }, 1, "cannot be its own replica");
   with([](Settings& s) { s.num_workers = 0; }, 1, "0 workers");
   with([](Settings& s) { s.num_leaves = -1; }, 1, "a tree of sums with -1 leaves");
@@ -69,7 +67,7 @@ TEST(BadInput, CallsOfAWorker) {
   expect_error([&] { worker.pull_rows("table", rows, ten); }, "has rows 0 to 3, not 4");
   expect_error([&] { worker.push_rows("table", rows, nine); }, "9 elements for 2 rows of 5");
   expect_error([&] { worker.commit(0, 1, 1); }, "without Settings::commits");
-  expect_error([&] { worker.sums(0); }, "keep no squares");
+  expect_error([&] { worker.squares(0); }, "keep no squares");
   expect_error([&] { worker.init("weight", ten, Part::kSecond).wait(); }, "keeps no part 2");
   expect_error([&] { worker.pull("weight", ten).wait(1s); }, "nobody has given \"weight\" its first weights");
   worker.init("weight", ten).wait();

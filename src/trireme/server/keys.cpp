@@ -16,7 +16,6 @@ namespace {
 void check_key(const Key& key, size_t piece_elements) {
   if (key.count == 0) throw UsageError(fmt::format("key \"{}\" has no elements", key.name));
   if (key.row_width == 0) return;
-  if (key.is_value) throw UsageError(fmt::format("key \"{}\" cannot have rows and be a value", key.name));
   if (key.count % key.row_width != 0) {
     throw UsageError(
         fmt::format("key \"{}\" has {} elements, not whole rows of {}", key.name, key.count, key.row_width));
@@ -82,8 +81,7 @@ uint32_t KeyTable::find(std::string_view name) const {
 }
 
 size_t KeyTable::num_squares(uint32_t piece) const {
-  const size_t count = pieces_[piece].count;
-  return keys_[pieces_[piece].key].is_value ? count : (count + kSquaresBlock - 1) / kSquaresBlock;
+  return (pieces_[piece].count + kSquaresBlock - 1) / kSquaresBlock;
 }
 
 }  // namespace trireme::server

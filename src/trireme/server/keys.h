@@ -15,9 +15,8 @@ namespace trireme::server {
 struct Key {
   std::string name;
   size_t count = 0;
-  size_t row_width = 0;   ///< of an embedding whose rows are pushed and pulled by number; 0: always whole
-  bool decays = true;     ///< whether weight decay applies
-  bool is_value = false;  ///< numbers that are summed and told by Worker::sums(), and update nothing
+  size_t row_width = 0;  ///< of an embedding whose rows are pushed and pulled by number; 0: always whole
+  bool decays = true;    ///< whether weight decay applies
 
   bool operator==(const Key&) const = default;
 };
@@ -48,7 +47,7 @@ class KeyTable {
     uint32_t first = 0, last = 0;
   };
   Range pieces_of(uint32_t key) const { return ranges_[key]; }
-  /// How many numbers a server tells of a summed piece: a sum of squares for each block, or the values themselves.
+  /// How many numbers a server tells of a summed piece: a sum of squares for each block.
   size_t num_squares(uint32_t piece) const;
 
  private:

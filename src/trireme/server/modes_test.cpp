@@ -1,4 +1,4 @@
-// The modes beside the synchronous one, backup workers, rows, norms, codecs and workers with a part of the model.
+// The modes beside the synchronous one, rows, norms, codecs and workers with a part of the model.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -114,30 +114,6 @@ TEST(Bounded, APushBeyondTheBoundIsRefused) {
   }
 }
 
-TEST(BackupWorkers, ARoundClosesWithoutTheSlowestAndDropsWhatComesLate) {
-  Group group;
-  group.settings.num_workers = 3;
-  group.settings.backup_workers = 1;
-  group.keys = {{"w", 100, 0, true}};
-  group.start(1);
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int w = 0; w < 3; ++w) workers.push_back(std::make_unique<Worker>(group.worker_options(w)));
-  const std::vector<float> zeros(100, 0.f), ones(100, 1.f), twos(100, 2.f);
-  std::vector<float> weight(100);
-  workers[0]->init("w", zeros).wait();
-  workers[0]->push("w", ones, {.clock = 0, .lr = 1, .factor = 1.0 / 3}).wait();
-  workers[2]->push("w", twos, {.clock = 0, .lr = 1, .factor = 1.0 / 3}).wait();
-  workers[0]->pull("w", weight, {.clock = 1}).wait();
-  for (const float value : weight) ASSERT_FLOAT_EQ(value, -1.5f);  // the average of those who counted
-  Pending late = workers[1]->push("w", ones, {.clock = 0, .lr = 1, .factor = 1.0 / 3});
-  late.wait();
-  EXPECT_EQ(late.num_dropped(), 1u);
-  workers[1]->pull("w", weight, {.clock = 1}).wait();
-  for (const float value : weight) ASSERT_FLOAT_EQ(value, -1.5f);
-  for (auto& worker : workers) worker->close();
-  EXPECT_TRUE(group.servers[0]->wait_until_done(Deadline::after(10s)));
-}
-
 TEST(Rows, TouchOnlyWhatIsNamedAndSumAlongTheTree) {
   constexpr size_t kWidth = 13, kRows = 2001;
   for (const int servers : {1, 3}) {
@@ -215,7 +191,7 @@ TEST(Commits, TheNormIsThatOfOneMachineAndSkippedStepsChangeNothing) {
           const auto gradient = gradient_of(key, clock, w);
           worker.push(key.name, gradient, {.clock = clock}).wait();
         }
-        const std::vector<double> squares = worker.sums(clock).squares;
+        const std::vector<double> squares = worker.squares(clock);
         double sum = 0;
         for (size_t k = 0; k < group.keys.size(); ++k) {
           const auto a = gradient_of(group.keys[k], clock, 0), b = gradient_of(group.keys[k], clock, 1);

@@ -10,118 +10,26 @@ namespace {
 
 using namespace testing;
 
-TEST(Rounds, ValuesAreSummedAndUpdateNothing) {
+TEST(Rounds, WhoAsksForARoundThatIsPastIsTold) {
   Group group;
-  group.settings.num_workers = 3;
+  group.settings.num_workers = 2;
   group.settings.commits = true;
-  group.settings.rule.kind = OptimizerKind::kAdamW;
-  group.keys = {{"w", 100, 0, true}, {"loss", 2, 0, false, true}};
-  group.start(2);
-  group.run([&](Worker& worker, int w) {
-    std::vector<float> weight(100, 0.f);
-    const std::vector<float> ones(100, 1.f);
-    worker.init("w", weight).wait();
-    worker.init("loss", std::vector<float>(2, 0.f)).wait();
-    for (uint64_t clock = 0; clock < 3; ++clock) {
-      worker.push("w", ones, {.clock = clock}).wait();
-      const std::vector<float> loss = {static_cast<float>(w), 0.25f};
-      worker.push("loss", loss, {.clock = clock}).wait();
-      const RoundSums sums = worker.sums(clock);
-      EXPECT_FALSE(sums.is_gone);
-      EXPECT_EQ(sums.squares, (std::vector<double>{900, 0}));
-      EXPECT_EQ(sums.values[1], (std::vector<double>{3, 0.75}));
-      worker.commit(clock, 0.1, 1, true, {sums.values[1][0], 5}).wait();
-      worker.pull("w", weight, {.clock = clock + 1}).wait();
-      std::vector<float> still(2);
-      worker.pull("loss", still, {.clock = clock + 1}).wait();
-      EXPECT_EQ(still, (std::vector<float>{0, 0}));
-      const std::optional<Committed> end = worker.committed(clock);
-      ASSERT_TRUE(end);
-      EXPECT_EQ(end->notes, (std::vector<double>{3, 5}));
-      EXPECT_EQ(end->lr, 0.1);
-      EXPECT_TRUE(end->applies);
-    }
-    EXPECT_FALSE(worker.committed(99));
-  });
-}
-
-TEST(Rounds, WhoComesLateIsToldAndFindsHowItEnded) {
-  Group group;
-  group.settings.num_workers = 3;
-  group.settings.backup_workers = 1;
-  group.settings.commits = true;
-  group.keys = {{"w", 100, 0, true}, {"loss", 1, 0, false, true}};
+  group.keys = {{"w", 100, 0, true}};
   group.start(1);
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int w = 0; w < 3; ++w) workers.push_back(std::make_unique<Worker>(group.worker_options(w)));
-  const std::vector<float> zeros(100, 0.f), ones(100, 1.f), one(1, 1.f);
-  workers[0]->init("w", zeros).wait();
-  workers[0]->init("loss", std::vector<float>(1, 0.f)).wait();
-  for (uint64_t clock = 0; clock < 3; ++clock) {
-    for (const int w : {0, 1}) {
-      workers[static_cast<size_t>(w)]->push("w", ones, {.clock = clock}).wait();
-      workers[static_cast<size_t>(w)]->push("loss", one, {.clock = clock}).wait();
-    }
-    const RoundSums sums = workers[0]->sums(clock);  // two of three, as if they were three
-    EXPECT_DOUBLE_EQ(sums.values[1][0], 3);
-    EXPECT_DOUBLE_EQ(sums.squares[0], 900);
-    workers[static_cast<size_t>(clock % 2)]->commit(clock, 1, 1.0 / 3, true, {static_cast<double>(clock)}).wait();
+  Worker first(group.worker_options(0));
+  auto second = std::make_unique<Worker>(group.worker_options(1));
+  const std::vector<float> ones(100, 1.f);
+  first.init("w", std::vector<float>(100, 0.f)).wait();
+  for (uint64_t clock = 0; clock < 2; ++clock) {
+    first.push("w", ones, {.clock = clock}).wait();
+    second->push("w", ones, {.clock = clock}).wait();
+    EXPECT_EQ(first.squares(clock), (std::vector<double>{400}));
+    first.commit(clock, 1, 1).wait();
   }
-  Pending late = workers[2]->push("w", ones, {.clock = 0});
+  EXPECT_THROW(second->squares(0), Error);
+  Pending late = second->push("w", ones, {.clock = 0});
   late.wait();
   EXPECT_EQ(late.num_dropped(), 1u);
-  EXPECT_TRUE(workers[2]->sums(0).is_gone);
-  EXPECT_EQ(workers[2]->committed(0)->notes, (std::vector<double>{0}));
-  EXPECT_EQ(workers[2]->committed(2)->notes, (std::vector<double>{2}));
-  EXPECT_FALSE(workers[2]->committed(3));
-  std::vector<float> weight(100);
-  workers[2]->pull("w", weight, {.clock = 1}).wait();
-  for (const float value : weight) ASSERT_FLOAT_EQ(value, -3.f);
-  for (auto& worker : workers) worker->close();
-}
-
-/// Three groups of two, of which one may be late. Both workers of a group push to "w", the first of them the values.
-TEST(Rounds, GroupsOfWorkersCountAsOne) {
-  Group group;
-  group.settings.num_workers = 6;
-  group.settings.group_size = 2;
-  group.settings.backup_workers = 1;
-  group.settings.commits = true;
-  group.keys = {{"w", 100, 0, true}, {"marks", 3, 0, false, true}};
-  group.start(1);
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (int w = 0; w < 6; ++w) {
-    WorkerOptions options = group.worker_options(w);
-    options.uses = {{"w"}};
-    if (w % 2 == 0) options.uses->push_back("marks");
-    workers.push_back(std::make_unique<Worker>(std::move(options)));
-  }
-  const std::vector<float> ones(100, 1.f);
-  workers[0]->init("w", std::vector<float>(100, 0.f)).wait();
-  workers[0]->init("marks", std::vector<float>(3, 0.f)).wait();
-  const auto ask = [&](size_t w) {
-    std::vector<float> mark(3, 0.f);
-    mark[w / 2] = 1;
-    workers[w]->push("marks", mark, {.clock = 0}).wait();
-  };
-  ask(4);
-  ask(0);
-  ask(2);  // too late
-  std::vector<float> marks(3);
-  workers[2]->pull("marks", marks, {.clock = 0, .part = Part::kSquares}).wait();  // though nobody has pushed "w"
-  EXPECT_GT(marks[0], 0);
-  EXPECT_EQ(marks[1], 0);
-  EXPECT_GT(marks[2], 0);
-  for (const size_t w : {0, 1, 4}) workers[w]->push("w", ones, {.clock = 0}).wait();
-  EXPECT_EQ(workers[2]->stats().num_dropped, 1u);
-  workers[5]->push("w", ones, {.clock = 0}).wait();            // the second group is whole now
-  EXPECT_DOUBLE_EQ(workers[0]->sums(0).squares[0], 100 * 36);  // four of six, as if they were six
-  workers[0]->commit(0, 1, 1, true).wait();
-  workers[2]->pull("marks", marks, {.clock = 0, .part = Part::kSquares}).wait();
-  EXPECT_EQ(workers[2]->stats().num_dropped, 1u);
-  std::vector<float> weights(100);
-  EXPECT_THROW(workers[2]->pull("w", weights, {.clock = 0, .part = Part::kSquares}).wait(), Error);
-  for (auto& worker : workers) worker->close();
 }
 
 /// Each worker touches some rows; the others are zero in the dense gradient.
@@ -162,8 +70,8 @@ TEST(Rounds, RowsGiveTheSumsNormsAndWeightsOfDenseGradients) {
           Pending push = by_rows ? worker.push_rows("table", rows, partials, {.clock = clock})
                                  : worker.push_partials("table", partials, {.clock = clock});
           push.wait();
-          const RoundSums sums = worker.sums(clock);
-          if (w == 0) norms.push_back(sums.squares[0]);
+          const std::vector<double> squares = worker.squares(clock);
+          if (w == 0) norms.push_back(squares[0]);
           worker.commit(clock, 0.1, 1).wait();
           worker.pull("table", table, {.clock = clock + 1}).wait();
         }

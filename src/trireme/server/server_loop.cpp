@@ -135,7 +135,6 @@ void ServerLoop::handle_frame(Session& session, WireFrame frame) {
       return handle_event(session, std::move(frame));
     case Type::kPull:
     case Type::kSquares:
-    case Type::kCommitted:
       return handle_query(session, std::move(frame));
     case Type::kGoodbye:
       return handle_goodbye(session);

@@ -39,20 +39,6 @@ void check(const Settings& settings, int num_servers) {
                                  name_of(settings.mode)),
                      "choose the bounded mode, or leave the bound out");
   }
-  if (settings.group_size < 1 || settings.num_workers % settings.group_size != 0) {
-    throw UsageError(fmt::format("groups of {} of {} workers", settings.group_size, settings.num_workers),
-                     "give a number that divides them");
-  }
-  const int num_groups = settings.num_workers / settings.group_size;
-  if (settings.backup_workers < 0 || settings.backup_workers >= num_groups) {
-    throw UsageError(fmt::format("{} backup workers of {} workers", settings.backup_workers, num_groups),
-                     fmt::format("give 0 to {}: somebody's gradient must count", num_groups - 1));
-  }
-  if (settings.mode != Mode::kSynchronous && settings.backup_workers != 0) {
-    throw UsageError(
-        fmt::format("backup workers have no meaning in the {} mode: nobody waits for a round", name_of(settings.mode)),
-        "choose the synchronous mode, or leave them out");
-  }
   if (settings.mode != Mode::kSynchronous && settings.commits) {
     throw UsageError(fmt::format("the {} mode has no rounds whose norm could be asked for", name_of(settings.mode)),
                      "clip gradients in the synchronous mode, or on each worker");

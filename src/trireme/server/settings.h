@@ -26,10 +26,7 @@ struct Settings {
   /// Leaves of the tree of sums; 0: one for each worker. See [Note: Leaves].
   int num_leaves = 0;
   int64_t staleness_bound = 0;  ///< bounded mode; 0: everybody waits for everybody
-  int backup_workers = 0;       ///< synchronous mode: a round closes without this many, the slowest
-  /// So many neighbouring workers have one model together, and count as one: backup_workers are as many such groups.
-  int group_size = 1;
-  bool replicate = false;  ///< each shard is copied to the next server before a push is acknowledged
+  bool replicate = false;       ///< each shard is copied to the next server before a push is acknowledged
   /// Synchronous mode: a summed round waits for Worker::commit(), so that its norm can be asked for first.
   bool commits = false;
   UpdateRule rule;

@@ -10,8 +10,6 @@
 namespace trireme::server {
 namespace {
 
-constexpr size_t kCommitsKept = 4096;  // for workers that are late by so many clocks
-
 /// Memory that only this shard has: a pull under way may still be reading the old one.
 float* writable(Block& block) {
   if (!block.unique()) block = Block::copy_of(block.bytes());
@@ -183,28 +181,16 @@ Shard::Outcome Shard::init(const Event& event, Block data) {
   return Outcome::kApplied;
 }
 
-/// Groups of workers are counted: one has pushed when all of it that use the key have.
+/// All who use the key have pushed, but for workers that have left.
 bool Shard::is_complete(uint32_t piece, const Round& round) const {
   const uint32_t key = table_.pieces()[piece].key;
-  const auto size = static_cast<uint32_t>(settings_.group_size);
-  int users = 0, pushed = 0, awaited = 0;
-  for (uint32_t first = 0; first < workers_.size(); first += size) {
-    bool has_users = false, has_pushed = true, has_left = false;
-    for (uint32_t w = first; w < first + size; ++w) {
-      if (!uses(workers_[w], key)) continue;
-      has_users = true;
-      has_pushed &= round.pushed[w];
-      has_left |= !round.pushed[w] && workers_[w].presence == Presence::kLeft;
-    }
-    if (!has_users) continue;
-    ++users;
-    if (has_pushed) {
-      ++pushed;
-    } else if (!has_left) {
-      ++awaited;
-    }
+  bool has_some = false;
+  for (uint32_t w = 0; w < workers_.size(); ++w) {
+    if (!uses(workers_[w], key)) continue;
+    has_some |= round.pushed[w];
+    if (!round.pushed[w] && workers_[w].presence != Presence::kLeft) return false;
   }
-  return pushed > 0 && (awaited == 0 || pushed >= users - settings_.backup_workers);
+  return has_some;
 }
 
 void Shard::advance(uint32_t piece) {
@@ -230,7 +216,7 @@ void Shard::advance(uint32_t piece) {
       applies = commit->second.applies;
     }
     step.factor *= missing_factor(piece, round);  // stays an average
-    if (applies && !key.is_value) update(piece, round.sum.finish(), step);
+    if (applies) update(piece, round.sum.finish(), step);
     ++h.version;
     h.rounds.erase(found);
     changed(piece);
@@ -257,16 +243,13 @@ void Shard::tell_sums(uint32_t number, Round& round) {
   Held& h = held(number);
   h.squares.clear();
   h.squares_clock = h.version;
-  if (key.is_value) {
-    h.squares.assign(sum.values.floats(), sum.values.floats() + piece.count);
-  } else if (key.row_width > 0) {
+  if (key.row_width > 0) {
     append_row_squares(sum, key.row_width, piece.count, h.squares);
   } else {
     append_block_squares(sum.values.floats(), sum.values.num_floats(), h.squares);
   }
-  for (double& value : h.squares) value *= key.is_value ? factor : factor * factor;
+  for (double& value : h.squares) value *= factor * factor;
   changes_.pieces.push_back(kAnyPiece);
-  if (key.is_value) changed(number);  // whose sum may be pulled
 }
 
 void Shard::update(uint32_t number, const Partial& sum, const UpdateRule::Step& step) {
@@ -291,8 +274,8 @@ void Shard::update(uint32_t number, const Partial& sum, const UpdateRule::Step& 
 
 void Shard::commit(const Event& event) {
   if (!settings_.commits) throw UsageError("these servers update the weights without a commit");
-  commits_.emplace(event.clock, StateBegin::Commit{event.clock, event.lr, event.factor, event.applies, event.notes});
-  while (commits_.size() > kCommitsKept) commits_.erase(commits_.begin());
+  commits_.emplace(event.clock, StateBegin::Commit{event.clock, event.lr, event.factor, event.applies});
+  while (commits_.size() > kRoundsAhead) commits_.erase(commits_.begin());
   for (const uint32_t piece : own_) advance(piece);
 }
 

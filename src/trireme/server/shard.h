@@ -18,6 +18,8 @@
 
 namespace trireme::server {
 
+/// Rounds ahead of the open one: a worker that never pulls must not fill the memory.
+inline constexpr uint64_t kRoundsAhead = 64;
 inline constexpr uint32_t kAnyPiece = 0xffffffff;  ///< the piece of a query for squares
 
 enum class Presence : uint16_t { kAbsent = 0, kHere, kLeft };
@@ -105,7 +107,6 @@ class Shard {
   double missing_factor(uint32_t piece, const Round& round) const;
   void tell_sums(uint32_t piece, Round& round);
   bool is_gone(uint64_t clock) const;
-  Block committed(const Query& query) const;
   std::string describe(uint32_t worker) const;
   uint64_t slowest_clock() const;
 

@@ -8,11 +8,7 @@
 #include "trireme/server/shard.h"
 
 namespace trireme::server {
-namespace {
-
-constexpr uint64_t kRoundsAhead = 64;  // of the open one: a worker that never pulls must not fill the memory
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<Partial> Shard::partials_of(const Event& event, Block data) const {
   const Piece& piece = piece_of(event.piece);

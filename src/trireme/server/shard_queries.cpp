@@ -13,7 +13,6 @@ namespace trireme::server {
 
 Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   if (query.worker >= workers_.size()) throw UsageError(fmt::format("there is no worker {}", query.worker));
-  if (query.type == Type::kCommitted) return Readiness::kReady;
   if (query.type == Type::kSquares) {
     if (!settings_.commits) throw UsageError("these servers keep no squares of gradients", "switch commits on");
     if (is_gone(query.clock)) return Readiness::kReady;
@@ -52,14 +51,6 @@ Shard::Readiness Shard::ready(const Query& query, const Block& rows) const {
   if ((query.part == Part::kFirst && h.first.empty()) || (query.part == Part::kSecond && h.second.empty())) {
     throw UsageError(fmt::format("the optimizer of the servers keeps no such state of \"{}\"", key.name));
   }
-  if (query.part == Part::kSquares) {
-    if (!key.is_value || !settings_.commits || query.by_rows) {
-      throw UsageError(fmt::format("the sum of a round of \"{}\" cannot be pulled", key.name),
-                       "it can be of a key that is a value, with commits");
-    }
-    const bool is_summed = !h.squares.empty() && h.squares_clock >= query.clock;
-    return is_summed || h.version > query.clock ? Readiness::kReady : Readiness::kWaits;
-  }
   if (!h.is_set[0]) return Readiness::kWaits;
   if (settings_.mode == Mode::kSynchronous) return h.version >= query.clock ? Readiness::kReady : Readiness::kWaits;
   if (settings_.mode == Mode::kBounded) {
@@ -77,25 +68,8 @@ bool Shard::is_gone(uint64_t clock) const {
   });
 }
 
-/// Nothing where nobody has committed the clock yet.
-Block Shard::committed(const Query& query) const {
-  const auto found = commits_.find(query.clock);
-  if (found == commits_.end()) {
-    const bool passed = !commits_.empty() && commits_.begin()->first > query.clock;
-    if (!passed) return {};
-    throw UsageError(fmt::format("{} asks for the end of clock {}, and servers remember {} clocks",
-                                 describe(query.worker), query.clock, commits_.size()),
-                     "it was too late by too much: give the job fewer or faster workers");
-  }
-  const StateBegin::Commit& commit = found->second;
-  std::vector<double> numbers = {commit.lr, commit.factor, commit.applies ? 1.0 : 0.0};
-  numbers.insert(numbers.end(), commit.notes.begin(), commit.notes.end());
-  return Block::copy_of(std::as_bytes(std::span(numbers)));
-}
-
 Block Shard::answer(const Query& query, const Block& rows) {
   ++stats_.num_pulls;
-  if (query.type == Type::kCommitted) return committed(query);
   if (query.type == Type::kSquares) {
     std::vector<double> all;
     if (is_gone(query.clock)) return {};
@@ -107,11 +81,6 @@ Block Shard::answer(const Query& query, const Block& rows) {
     return Block::copy_of(std::as_bytes(std::span(all)));
   }
   Held& h = held(query.piece);
-  if (query.part == Part::kSquares) {
-    Block sum = Block::zeros(table_.pieces()[query.piece].count * sizeof(float));
-    if (h.squares_clock == query.clock) std::copy(h.squares.begin(), h.squares.end(), sum.floats());
-    return sum;
-  }
   h.pulled[query.worker] = h.version;
   if (settings_.mode == Mode::kBounded) {
     const uint64_t clock = std::max(query.clock, workers_[query.worker].clock), slowest = slowest_clock();

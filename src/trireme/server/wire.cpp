@@ -103,7 +103,7 @@ Query decode_query(Type type, std::span<const std::byte> meta) {
     query.piece = reader.u32();
     query.clock = reader.u64();
     query.priority = reader.u32();
-    query.part = enumerator(reader, Part::kSquares);
+    query.part = enumerator(reader, Part::kSecond);
     query.num_rows = reader.u32();
     query.by_rows = flag(reader);
     return query;

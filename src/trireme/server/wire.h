@@ -31,7 +31,7 @@
 namespace trireme::server {
 
 inline constexpr uint32_t kMagic = 0x53505254;  // "TRPS"
-inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersion = 4;
 inline constexpr size_t kHeaderBytes = 32;
 inline constexpr size_t kMaxMetaBytes = size_t{8} << 20;
 inline constexpr size_t kMaxDataBytes = size_t{1} << 30;
@@ -49,7 +49,6 @@ enum class Type : uint16_t {
   // Queries change nothing.
   kPull,
   kSquares,
-  kCommitted,
   // Answers of a server.
   kJoined,
   kNotPrimary,
@@ -112,7 +111,6 @@ struct Event {
   uint32_t num_rows = 0;  ///< a push of rows: that many u64 before the partial sums
   uint32_t slot = kNoSlot, slot_bytes = 0;
   std::vector<PartialSum> partials;
-  std::vector<double> notes;  ///< commit only: what the committer adds
   // Join only.
   uint64_t incarnation = 0;  ///< differs between processes that were this worker one after the other
   LeafRange leaves;

@@ -77,17 +77,6 @@ inline std::vector<uint32_t> list_of_u32(PayloadReader& reader) {
   return list;
 }
 
-inline void write(Writer& w, const std::vector<double>& list) {
-  w.u32(static_cast<uint32_t>(list.size()));
-  for (const double value : list) w.f64(value);
-}
-
-inline std::vector<double> list_of_f64(PayloadReader& reader) {
-  std::vector<double> list(count_of(reader, 8));
-  for (double& value : list) value = f64(reader);
-  return list;
-}
-
 inline void write(Writer& w, const Event& event) {
   w.u32(event.worker).u64(event.sequence).u32(event.piece).u64(event.clock).f64(event.lr).f64(event.factor);
   w.u16(static_cast<uint16_t>(event.part)).flag(event.applies).flag(event.packed).u32(event.num_rows);
@@ -96,7 +85,6 @@ inline void write(Writer& w, const Event& event) {
     write(w, partial.leaves);
     w.u32(partial.num_bytes);
   }
-  if (event.type == Type::kCommit) write(w, event.notes);
   if (event.type != Type::kJoin) return;
   w.u64(event.incarnation);
   write(w, event.leaves);
@@ -124,7 +112,6 @@ inline Event event_of(Type type, PayloadReader& reader) {
     partial.leaves = leaf_range(reader);
     partial.num_bytes = reader.u32();
   }
-  if (type == Type::kCommit) event.notes = list_of_f64(reader);
   if (type != Type::kJoin) return event;
   event.incarnation = reader.u64();
   event.leaves = leaf_range(reader);
@@ -138,14 +125,13 @@ inline Event event_of(Type type, PayloadReader& reader) {
 inline void write(Writer& w, const Settings& s, int num_servers, const std::vector<Key>& keys) {
   w.u16(static_cast<uint16_t>(s.mode)).u32(static_cast<uint32_t>(s.num_workers));
   w.u32(static_cast<uint32_t>(s.num_leaves)).u64(static_cast<uint64_t>(s.staleness_bound));
-  w.u32(static_cast<uint32_t>(s.backup_workers)).u32(static_cast<uint32_t>(s.group_size));
   w.flag(s.replicate).flag(s.commits);
   w.u16(static_cast<uint16_t>(s.rule.kind)).f64(s.rule.momentum).flag(s.rule.nesterov);
   w.f64(s.rule.beta1).f64(s.rule.beta2).f64(s.rule.eps).f64(s.rule.weight_decay);
   w.u64(s.piece_elements).u32(s.codec).u32(static_cast<uint32_t>(num_servers));
   w.u32(static_cast<uint32_t>(keys.size()));
   for (const Key& key : keys) {
-    w.text(key.name).u64(key.count).u64(key.row_width).flag(key.decays).flag(key.is_value);
+    w.text(key.name).u64(key.count).u64(key.row_width).flag(key.decays);
   }
 }
 
@@ -159,8 +145,6 @@ inline void read(PayloadReader& reader, Settings& s, int& num_servers, std::vect
   s.num_workers = small();
   s.num_leaves = small();
   s.staleness_bound = static_cast<int64_t>(reader.u64());
-  s.backup_workers = small();
-  s.group_size = small();
   s.replicate = flag(reader);
   s.commits = flag(reader);
   s.rule.kind = enumerator(reader, OptimizerKind::kAdamW);
@@ -173,13 +157,12 @@ inline void read(PayloadReader& reader, Settings& s, int& num_servers, std::vect
   s.piece_elements = reader.u64();
   s.codec = reader.u32();
   num_servers = small();
-  keys.resize(count_of(reader, 24));
+  keys.resize(count_of(reader, 22));
   for (Key& key : keys) {
     key.name = reader.text();
     key.count = reader.u64();
     key.row_width = reader.u64();
     key.decays = flag(reader);
-    key.is_value = flag(reader);
     if (key.count > (uint64_t{1} << 40)) throw ProtocolError("a key is larger than any memory");
   }
 }

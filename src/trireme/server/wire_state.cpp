@@ -34,7 +34,7 @@ std::vector<std::byte> encode(const StateBegin& state) {
   }
   w.u32(static_cast<uint32_t>(state.commits.size()));
   for (const auto& commit : state.commits) {
-    write(w.u64(commit.clock).f64(commit.lr).f64(commit.factor).flag(commit.applies), commit.notes);
+    w.u64(commit.clock).f64(commit.lr).f64(commit.factor).flag(commit.applies);
   }
   return w.take();
 }
@@ -52,13 +52,12 @@ StateBegin decode_state_begin(std::span<const std::byte> meta) {
       worker.last_sequence = reader.u64();
       worker.clock = reader.u64();
     }
-    state.commits.resize(count_of(reader, 30));
+    state.commits.resize(count_of(reader, 26));
     for (auto& commit : state.commits) {
       commit.clock = reader.u64();
       commit.lr = f64(reader);
       commit.factor = f64(reader);
       commit.applies = flag(reader);
-      commit.notes = list_of_f64(reader);
     }
     return state;
   });

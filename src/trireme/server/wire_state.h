@@ -31,7 +31,6 @@ struct StateBegin {
     uint64_t clock = 0;
     double lr = 0, factor = 1;
     bool applies = true;
-    std::vector<double> notes = {};
   };
   std::vector<Commit> commits;
 };

@@ -218,7 +218,7 @@ Pending Worker::push_partials(const std::string& name, std::span<const PartialGr
     impl_->find(name, partial.values.size(), "push() of");
     impl_->check_branch(partial.leaves);
   }
-  const Codec* const codec = impl_->table.keys()[key].is_value ? nullptr : impl_->codec;  // values travel as they are
+  const Codec* const codec = impl_->codec;
   std::vector<Request> requests;
   const auto [first, last] = impl_->table.pieces_of(key);
   for (uint32_t piece = first; piece < last; ++piece) {
@@ -342,7 +342,7 @@ Pending Worker::finish_step(uint64_t clock) {
   return impl_->submit(impl_->make_state(fmt::format("end of clock {}", clock)), std::move(requests));
 }
 
-RoundSums Worker::sums(uint64_t clock) {
+std::vector<double> Worker::squares(uint64_t clock) {
   const auto& pieces = impl_->table.pieces();
   auto parts = std::make_shared<std::vector<std::vector<double>>>(pieces.size());
   auto is_gone = std::make_shared<bool>(false);
@@ -366,47 +366,24 @@ RoundSums Worker::sums(uint64_t clock) {
     requests.push_back(std::move(request));
   }
   impl_->submit(impl_->make_state(fmt::format("squares of clock {}", clock)), std::move(requests)).wait();
-  RoundSums sums;
-  sums.is_gone = *is_gone;
-  if (sums.is_gone) return sums;
+  if (*is_gone) throw Error(fmt::format("servers have summed a later clock than {} without this worker", clock));
+  std::vector<double> squares;
   for (uint32_t key = 0; key < impl_->table.keys().size(); ++key) {
     std::vector<double> blocks;
     const auto [first, last] = impl_->table.pieces_of(key);
     for (uint32_t piece = first; piece < last; ++piece) {
       blocks.insert(blocks.end(), (*parts)[piece].begin(), (*parts)[piece].end());
     }
-    const bool is_value = impl_->table.keys()[key].is_value;
-    sums.squares.push_back(is_value ? 0 : add_block_squares(blocks));
-    sums.values.push_back(is_value ? std::move(blocks) : std::vector<double>());
+    squares.push_back(add_block_squares(blocks));
   }
-  return sums;
+  return squares;
 }
 
-Pending Worker::commit(uint64_t clock, double lr, double factor, bool applies, std::vector<double> notes) {
+Pending Worker::commit(uint64_t clock, double lr, double factor, bool applies) {
   if (!impl_->options.settings.commits) throw UsageError("commit() without Settings::commits");
   std::vector<Request> requests = impl_->events_for_all(Type::kCommit, {.clock = clock, .lr = lr, .factor = factor});
-  for (Request& request : requests) {
-    request.event.applies = applies;
-    request.event.notes = notes;
-  }
+  for (Request& request : requests) request.event.applies = applies;
   return impl_->submit(impl_->make_state(fmt::format("commit of clock {}", clock)), std::move(requests));
-}
-
-std::optional<Committed> Worker::committed(uint64_t clock) {
-  auto numbers = std::make_shared<std::vector<double>>();
-  Request request = impl_->query(0, {.clock = clock});
-  request.shard = 0;
-  request.query.type = Type::kCommitted;
-  request.deliver = [numbers](std::span<const std::byte> bytes) {
-    if (bytes.size() % sizeof(double) != 0) throw Error("the server answers with another length");
-    numbers->resize(bytes.size() / sizeof(double));
-    if (!bytes.empty()) std::memcpy(numbers->data(), bytes.data(), bytes.size());
-  };
-  std::vector<Request> requests;
-  requests.push_back(std::move(request));
-  impl_->submit(impl_->make_state(fmt::format("the end of clock {}", clock)), std::move(requests)).wait();
-  if (numbers->size() < 3) return std::nullopt;
-  return Committed{(*numbers)[0], (*numbers)[1], (*numbers)[2] != 0, {numbers->begin() + 3, numbers->end()}};
 }
 
 void Worker::close() {

@@ -82,8 +82,6 @@ struct PushOptions {
 struct PullOptions {
   uint64_t clock = 0;  ///< the step that needs the weights: they have all updates of the steps before
   uint32_t priority = 0;
-  /// kSquares, of a key that is a value: the sum of the round of `clock`, as soon as it is made, whatever other keys
-  /// wait for; zeros where the round has ended.
   Part part = Part::kWeights;
 };
 
@@ -91,20 +89,6 @@ struct PullOptions {
 struct PartialGradient {
   LeafRange leaves;
   std::span<const float> values;
-};
-
-/// Of a round that is summed. Where some have been left out, as if they had been like the others.
-struct RoundSums {
-  bool is_gone = false;                     ///< the next round is summed already: who asks is late
-  std::vector<double> squares;              ///< Σ g² of each key, as sum_of_squares() gives it; 0 of values
-  std::vector<std::vector<double>> values;  ///< the sum, of keys that are values
-};
-
-/// How a round ended.
-struct Committed {
-  double lr = 0, factor = 1;
-  bool applies = true;
-  std::vector<double> notes;
 };
 
 class Worker {
@@ -143,11 +127,10 @@ class Worker {
 
   /// With Settings::commits: what is known of the summed gradients of a clock, once all have pushed whom the round
   /// waits for; then one commit, the same on every worker, updates the weights or skips the update. The first counts.
-  /// `notes` are for those who come late.
-  RoundSums sums(uint64_t clock);
-  Pending commit(uint64_t clock, double lr, double factor, bool applies = true, std::vector<double> notes = {});
-  /// What was committed for a clock; nothing where nobody has. Servers remember 4,096 clocks.
-  std::optional<Committed> committed(uint64_t clock);
+  /// squares() is Σ g² of each key, as sum_of_squares() gives it; it throws Error where a later round is summed
+  /// already.
+  std::vector<double> squares(uint64_t clock);
+  Pending commit(uint64_t clock, double lr, double factor, bool applies = true);
 
   /// Waits for all that is under way, says goodbye and disconnects. Without it the servers take the worker for dead.
   void close();

@@ -18,7 +18,7 @@ namespace trireme {
 torch::Device open_device(const std::string& name, int local_rank);
 
 /// Makes the communicator take tensors of the device; collective. Nothing for the CPU. TRIREME_GPU_BACKEND chooses
-/// between nccl, ipc (workers that share a GPU) and mpi; otherwise it is ipc where that is possible, else nccl.
+/// between nccl and ipc (workers that share a GPU); otherwise it is ipc where that is possible, else nccl.
 void attach_device(Communicator& comm, const torch::Device& device);
 
 /// The CUDA stream that operators go to now; null for the CPU.

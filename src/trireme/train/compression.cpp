@@ -6,7 +6,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/compress/pairs.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme {
@@ -16,7 +15,6 @@ CompressionOptions compression_options(const Config& config) {
   CompressionOptions options;
   options.method = method_named(from.method);
   options.density = from.density;
-  options.threshold = static_cast<float>(from.threshold);
   options.bits = static_cast<int>(from.bits);
   options.rank = static_cast<int>(from.rank);
   if (from.error_feedback != "auto") options.error_feedback = from.error_feedback == "on";
@@ -27,20 +25,10 @@ CompressionOptions compression_options(const Config& config) {
   return options;
 }
 
-Combination combination_of(const Config& config) {
-  return {.method = method_named(config.compression.method),
-          .zero = static_cast<int>(config.parallel.zero),
-          .server = config.parallel.aggregation == "server",
-          .adam = config.optimizer.kind != "sgd",
-          .momentum = config.optimizer.kind == "sgd" && config.optimizer.momentum > 0,
-          .clips_norm = config.train.clip > 0};
-}
-
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups, const torch::Device& device) {
   const CompressionOptions options = compression_options(config);
   if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == "server") return nullptr;
-  check(combination_of(config));
   if (options.method == Method::kOneBitAdam) return nullptr;
   return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups), make_processor(device));
 }

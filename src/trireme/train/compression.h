@@ -8,19 +8,14 @@
 #include <vector>
 
 #include "trireme/compress/compressed_reducer.h"
-#include "trireme/compress/pairs.h"
 #include "trireme/config/config.h"
 
 namespace trireme {
 
 CompressionOptions compression_options(const Config& config);
 
-/// What of a config compression has to go with.
-Combination combination_of(const Config& config);
-
 /// For an executor's groups, on their device. Null where servers sum, where gradients
-/// travel whole, or nowhere (MomentumExchange). Collective over the replicas, which may be null. Throws UsageError for
-/// what cannot go together.
+/// travel whole, or nowhere (MomentumExchange). Collective over the replicas, which may be null.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups, const torch::Device& device);
 

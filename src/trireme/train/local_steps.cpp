@@ -47,8 +47,7 @@ LocalSteps::LocalSteps(const Config& config, Communicator& replicas, ParameterSt
       comm_(replicas),
       parameters_(parameters),
       optimizer_(optimizer),
-      plan_{static_cast<uint64_t>(config.local.every), static_cast<uint64_t>(config.local.after)},
-      gossip_(replicas, GossipGraph::kExponential) {
+      plan_{static_cast<uint64_t>(config.local.every), static_cast<uint64_t>(config.local.after)} {
   restart();
 }
 
@@ -93,31 +92,27 @@ void LocalSteps::average(std::span<float> values) {
   bytes_sent_ += dense_sum_bytes(values.size_bytes(), comm_.size());
 }
 
-void LocalSteps::meet(int64_t step, bool all_with_all) {
+void LocalSteps::meet(int64_t step) {
   const OfShare masters = [this](size_t share) { return parameters_.shares()[share].master; };
   take(masters);
-  const bool gossips = config_.local.method == "gossip" && !all_with_all;
-  if (gossips) {
-    gossip_.mix(flat_, round_++);
-  } else if (diloco_) {
+  if (diloco_) {
     diloco_->after_step(static_cast<uint64_t>(step), flat_);
   } else {
     average(flat_);
   }
   give(masters);
   parameters_.publish();
-  weights_differ_ = gossips;
-  ++num_meetings_;
+  weights_differ_ = false;
 }
 
 void LocalSteps::after_step(int64_t step) {
   last_step_ = step;
   weights_differ_ = moments_differ_ = true;
-  if (plan_.meets_after(static_cast<uint64_t>(step))) meet(step, /*all_with_all=*/false);
+  if (plan_.meets_after(static_cast<uint64_t>(step))) meet(step);
 }
 
 void LocalSteps::settle() {
-  if (weights_differ_) meet(last_step_, /*all_with_all=*/true);
+  if (weights_differ_) meet(last_step_);
   if (!moments_differ_) return;
   for (const Optimizer::Kind& kind : optimizer_.state()) {
     take(kind.of_share);
@@ -125,12 +120,10 @@ void LocalSteps::settle() {
     give(kind.of_share);
   }
   moments_differ_ = false;
-  round_ = 0;
 }
 
 void LocalSteps::restart() {
   weights_differ_ = moments_differ_ = false;
-  round_ = 0;
   if (config_.local.method != "diloco") return;
   take([this](size_t share) { return parameters_.shares()[share].master; });
   DiLoCoOptions options;

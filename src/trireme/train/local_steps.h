@@ -3,10 +3,10 @@
 //
 // [Note: Meetings]
 // Between meetings every replica updates its weights with its own gradients; losses are still averaged over all. At a
-// meeting replicas average their weights, take an outer step (DiLoCo), or average with a neighbour (gossip). Moments of
-// the optimizer stay a replica's own. What others may see, a checkpoint above all, is the same on all replicas: so
-// before it, and at the end of training, they settle: they meet, all with all, and average their moments too. Weights
-// of GPUs meet in the host's memory, where DiLoCo keeps what it needs between meetings.
+// meeting replicas average their weights, or take an outer step (DiLoCo). Moments of the optimizer stay a replica's
+// own. What others may see, a checkpoint above all, is the same on all replicas: so before it, and at the end of
+// training, they settle: they meet, and average their moments too. Weights of GPUs meet in the host's memory, where
+// DiLoCo keeps what it needs between meetings.
 //
 // Owner: the trainer. Threads: one. Blocking and failure: as the communicator.
 #pragma once
@@ -18,7 +18,6 @@
 #include <span>
 #include <vector>
 
-#include "trireme/compress/gossip.h"
 #include "trireme/compress/local_sgd.h"
 #include "trireme/compress/processor.h"
 #include "trireme/config/config.h"
@@ -70,12 +69,11 @@ class LocalSteps {
   StatePieces save() const { return diloco_ ? diloco_->save() : StatePieces(); }
   void load(std::span<const StatePieces> by_replica);
 
-  uint64_t num_meetings() const { return num_meetings_; }
-  uint64_t bytes_sent() const { return bytes_sent_ + gossip_.bytes_sent() + (diloco_ ? diloco_->bytes_sent() : 0); }
+  uint64_t bytes_sent() const { return bytes_sent_ + (diloco_ ? diloco_->bytes_sent() : 0); }
 
  private:
   using OfShare = std::function<torch::Tensor(size_t share)>;
-  void meet(int64_t step, bool all_with_all);
+  void meet(int64_t step);
   void average(std::span<float> values);
   void take(const OfShare& of_share);
   void give(const OfShare& of_share) const;
@@ -86,13 +84,11 @@ class LocalSteps {
   ParameterStore& parameters_;
   const Optimizer& optimizer_;
   const MeetingPlan plan_;
-  Gossip gossip_;
   std::optional<DiLoCo> diloco_;
   std::vector<float> flat_;  ///< of all shares, one behind the other
   int64_t last_step_ = 0;
   bool weights_differ_ = false, moments_differ_ = false;
-  uint64_t round_ = 0;  ///< of gossip, since all had the same
-  uint64_t num_meetings_ = 0, bytes_sent_ = 0;
+  uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace trireme

@@ -38,8 +38,8 @@ server::Codec PushCodec::codec(uint64_t first_step) {
   codec.decode = [options = options_, first_step](const server::PushedPart& part, std::span<const std::byte> packed,
                                                   std::span<float> gradient) {
     std::fill(gradient.begin(), gradient.end(), 0.f);
-    add_message(options, group_name(part.key, part.first), first_step + part.clock,
-                {reinterpret_cast<const uint8_t*>(packed.data()), packed.size()}, gradient);
+    add_message(options, first_step + part.clock, {reinterpret_cast<const uint8_t*>(packed.data()), packed.size()},
+                gradient);
   };
   return codec;
 }

@@ -9,7 +9,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/launch_environment.h"
-#include "trireme/compress/pairs.h"
 #include "trireme/train/compression.h"
 
 namespace trireme {
@@ -19,7 +18,6 @@ using server::Mode;
 using server::Part;
 
 constexpr auto kGoodbye = std::chrono::seconds(10);  // for the other workers to leave, before own servers end
-const char* const kValues = "values of the step";
 
 Mode mode_named(const std::string& name) {
   return name == "asynchronous" ? Mode::kAsynchronous : name == "bounded" ? Mode::kBounded : Mode::kSynchronous;
@@ -41,8 +39,6 @@ server::Settings settings_of(const Config& config, int num_workers) {
   settings.mode = mode_named(config.server.mode);
   settings.num_workers = num_workers;
   if (settings.mode == Mode::kBounded) settings.staleness_bound = config.server.staleness;
-  settings.backup_workers = static_cast<int>(config.server.backup_workers);
-  settings.group_size = static_cast<int>(config.parallel.pp * config.parallel.tp);
   settings.replicate = config.server.replicate;
   settings.commits = settings.mode == Mode::kSynchronous;
   settings.rule = update_rule(config.optimizer);
@@ -53,14 +49,13 @@ server::Settings settings_of(const Config& config, int num_workers) {
 std::unique_ptr<PushCodec> make_codec(const Config& config, const RankGroups& groups) {
   const CompressionOptions options = compression_options(config);
   if (options.method == Method::kNone) return nullptr;
-  check(combination_of(config));
   return std::make_unique<PushCodec>(options, groups.replica, groups.dp);
 }
 
 }  // namespace
 
 ServerAggregation::ServerAggregation(World& world, const Config& config, const BatchPlan& plan,
-                                     const RankGroups& groups, ModelPart& part, int64_t num_values)
+                                     const RankGroups& groups, ModelPart& part)
     : world_(world),
       config_(config),
       groups_(groups),
@@ -68,12 +63,6 @@ ServerAggregation::ServerAggregation(World& world, const Config& config, const B
       settings_(settings_of(config, world.size())),
       served_(serve_model(config, part, groups)),
       codec_(make_codec(config, groups)) {
-  if (has_backups()) {
-    values_key_ = served_.keys.size();
-    num_values_ = static_cast<size_t>(num_values);
-    const size_t marks = counts_replicas() ? static_cast<size_t>(groups.dp) : 0;
-    served_.keys.push_back({kValues, num_values_ + marks, 0, false, true});
-  }
   plan_sums(plan);
   plan_layers();
   if (part.parameters().device().is_cuda()) mirror_ = std::make_unique<GradientMirror>(part, partials_.size());
@@ -93,7 +82,6 @@ ServerAggregation::ServerAggregation(World& world, const Config& config, const B
 
 ServerAggregation::~ServerAggregation() {
   part_.model().set_layer_hooks({});
-  if (num_late_ > 0) log_info("worker {} came late to {} steps, which ended without it", world_.rank(), num_late_);
   try {
     leave(std::uncaught_exceptions() == 0);
   } catch (const std::exception& error) {
@@ -173,12 +161,9 @@ void ServerAggregation::give_weights(int64_t step) {
   for (const ServedParameter& parameter : served_.parameters) {
     if (pushes(parameter)) worker.uses->push_back(served_.keys[parameter.key].name);
   }
-  if (values_key_ && is_first_of_model()) worker.uses->push_back(kValues);
   worker_ = std::make_unique<server::Worker>(std::move(worker));
   forget_pushes();
   has_all_rows_ = true;
-  is_stale_ = false;
-  values_.assign(values_key_ ? served_.keys[*values_key_].count : 0, 0.f);
   if (groups_.replica == 0) {
     // Without rounds servers count updates: one for each replica's step.
     const auto updates = static_cast<uint64_t>(is_synchronous() ? step : step * groups_.dp);
@@ -194,7 +179,6 @@ void ServerAggregation::give_weights(int64_t step) {
       init(state.second, Part::kSecond);
       init(master(parameter).data(), Part::kWeights);
     }
-    if (values_key_ && is_first_of_model()) all.push_back(worker_->init(kValues, values_, Part::kWeights, updates));
     for (server::Pending& each : all) each.wait();
   }
   world_.comm().barrier();
@@ -218,7 +202,7 @@ void ServerAggregation::restart(int64_t step) {
 
 void ServerAggregation::refresh() {
   finish_pulls();
-  if (!may_run_ahead()) return;
+  if (is_synchronous()) return;
   world_.comm().barrier();  // all have waited for what they pushed
   has_all_rows_ = true;     // as of now
   start_pulls();
@@ -242,7 +226,7 @@ std::vector<Optimizer::Kind> ServerAggregation::state() {
     pull(state.second, Part::kSecond);
   }
   for (server::Pending& each : all) each.wait();
-  if (may_run_ahead()) world_.comm().barrier();
+  if (!is_synchronous()) world_.comm().barrier();
   return moments_->state();
 }
 

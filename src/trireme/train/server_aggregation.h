@@ -23,17 +23,8 @@
 // goes to the GPU before its layer begins. Gradients are copied group by group in the GPU's own turn, while the
 // backward pass goes on; each push begins when somebody looks after its copy has arrived, at the latest for the norm.
 //
-// [Note: Backup replicas]
-// Where several workers have one model together, its gradients count as a whole or not at all: else parts of one weight
-// would be averages over different samples. So replicas ask before they push. When the backward pass is done, the first
-// worker of each pushes the values of the step, with a mark of its replica. One server sums them, and closes the round
-// when enough have come; every replica then pulls the sum, in which it finds its mark or not. Those who do push all of
-// their gradients, the others nothing: so every key takes the same replicas, whatever its server and whoever is fast.
-// A replica that is marked has pushed before the step ends, for no round of a key closes without it. The price is that
-// gradients do not leave while the backward pass goes on.
-//
 // Owner: the trainer. Threads: one calls; servers and messages have threads of their own. Collective: the constructor,
-// restart(), state() and refresh(); along a model also squares(), update(), begin_step(), ended() and end_round().
+// restart(), state() and refresh(); along a model also squares(), update() and begin_step().
 // Blocking: as the workers of servers, with their timeout. Fails with UsageError for servers that cannot be, with Error
 // that names the server and who is missing.
 #pragma once
@@ -63,10 +54,9 @@ namespace trireme {
 
 class ServerAggregation {
  public:
-  /// Servers begin with the weights of `part`, which must outlive this. With backup workers, `num_values` numbers of a
-  /// step are summed by the servers, too.
+  /// Servers begin with the weights of `part`, which must outlive this.
   ServerAggregation(World& world, const Config& config, const BatchPlan& plan, const RankGroups& groups,
-                    ModelPart& part, int64_t num_values);
+                    ModelPart& part);
   ~ServerAggregation();
   ServerAggregation(const ServerAggregation&) = delete;
 
@@ -81,25 +71,6 @@ class ServerAggregation {
   std::vector<double> squares();
   /// After squares(): the servers update, or do not where a step is skipped, and new weights are on their way.
   void update(double factor, double lr, bool applies);
-
-  // With backup workers a step ends for all when enough have pushed: in place of squares() and update().
-  bool has_backups() const { return settings_.backup_workers > 0; }
-  /// How a step ended, the same for all workers.
-  struct RoundEnd {
-    double loss = 0, norm = 0;
-    bool stop = false, applies = true;
-    double factor = 1;
-  };
-  /// This worker's sums of the step's values, one tensor for each partial sum.
-  void push_values(const std::vector<torch::Tensor>& slots);
-  /// The current step's, where it has ended without this worker: then skip_step().
-  std::optional<RoundEnd> ended();
-  void skip_step();
-  /// `decide` is given Σ g² of the whole model and the values, unless this worker is late.
-  using Decide = std::function<RoundEnd(double squares, const std::vector<double>& values)>;
-  RoundEnd end_round(double lr, const Decide& decide);
-  /// Steps whose end did not wait for this worker.
-  int64_t num_late() const { return num_late_; }
 
   /// The optimizer's state, as Optimizer::state(), in memory that stays until the next step; and the newest weights in
   /// the masters.
@@ -122,8 +93,6 @@ class ServerAggregation {
 
  private:
   bool is_synchronous() const { return settings_.mode == server::Mode::kSynchronous; }
-  /// Somebody may have finished a step that this worker has not.
-  bool may_run_ahead() const { return !is_synchronous() || has_backups(); }
   void plan_sums(const BatchPlan& plan);
   void plan_layers();
   void give_weights(int64_t step);
@@ -147,13 +116,6 @@ class ServerAggregation {
   std::vector<double> by_entry(const std::vector<double>& by_key) const;
   std::vector<double> own_squares() const;
   void leave(bool waits);
-  bool counts_replicas() const { return has_backups() && groups_.model() != nullptr; }
-  bool is_first_of_model() const { return !groups_.model() || groups_.model()->rank() == 0; }
-  void push_group_now(int group);
-  bool ask_to_push();
-  std::optional<RoundEnd> known_end();
-  RoundEnd find_end(double lr, const Decide& decide);
-  RoundEnd shared_with_model(const RoundEnd& end) const;
 
   World& world_;
   const Config& config_;
@@ -167,21 +129,16 @@ class ServerAggregation {
   bool sums_own_ = false;            ///< this worker's partial sums and uses are added before they leave
   int tree_ = 1;                     ///< leaves of a use, filled up
   std::optional<size_t> by_rows_;    ///< the parameter whose rows travel
-  std::optional<size_t> values_key_;
-  size_t num_values_ = 0;  ///< without marks of replicas
-  std::vector<float> values_;
-  std::vector<int64_t> rows_;                         ///< of the step's tokens
-  bool has_all_rows_ = true;                          ///< those of other tokens are the newest, too
+  std::vector<int64_t> rows_;        ///< of the step's tokens
+  bool has_all_rows_ = true;         ///< those of other tokens are the newest, too
   std::vector<std::pair<size_t, int>> group_places_;  ///< of the reducer's groups: stage, group
   std::map<size_t, std::vector<size_t>> of_layer_;    ///< parameters
   bool waits_at_once_ = false;                        ///< for all pulls: [Note: Weights on their way]
-  bool is_stale_ = false;                             ///< the masters are those of an earlier step
   uint64_t clock_ = 0;                                ///< of the next step
-  int64_t num_late_ = 0;
-  std::unique_ptr<GradientMirror> mirror_;           ///< null but for gradients on a GPU: [Note: Servers and GPUs]
-  std::deque<std::pair<size_t, int>> on_their_way_;  ///< copies of groups: stage, group
-  std::vector<int> missing_;                         ///< of each parameter: groups that are not there yet
-  std::vector<bool> pushed_;                         ///< parameters
+  std::unique_ptr<GradientMirror> mirror_;            ///< null but for gradients on a GPU: [Note: Servers and GPUs]
+  std::deque<std::pair<size_t, int>> on_their_way_;   ///< copies of groups: stage, group
+  std::vector<int> missing_;                          ///< of each parameter: groups that are not there yet
+  std::vector<bool> pushed_;                          ///< parameters
   std::vector<server::Pending> pushes_, pulls_;
   std::unique_ptr<Optimizer> moments_;  ///< while somebody looks at them
   std::unique_ptr<PushCodec> codec_;    ///< null: gradients travel whole

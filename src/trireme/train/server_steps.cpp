@@ -3,15 +3,11 @@
 #include <set>
 #include <utility>
 
-#include "trireme/base/error.h"
 #include "trireme/optimizer/kernels.h"
 #include "trireme/tensor/device.h"
 #include "trireme/train/server_aggregation.h"
 
 namespace trireme {
-
-using server::Part;
-
 namespace {
 
 std::span<float> floats_of(const torch::Tensor& tensor) {
@@ -22,7 +18,6 @@ std::span<float> floats_of(const torch::Tensor& tensor) {
 
 void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
   moments_.reset();
-  if (is_stale_) start_pulls();
   if (!by_rows_) return;
   rows_.clear();
   for (const torch::Tensor& input : tokens) {
@@ -35,11 +30,7 @@ void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
 }
 
 void ServerAggregation::push_group(int number) {
-  // Without rounds the factor is not known before the norm; and whether a replica counts, not before it is done.
-  if (is_synchronous() && !counts_replicas()) push_group_now(number);
-}
-
-void ServerAggregation::push_group_now(int number) {
+  if (!is_synchronous()) return;  // without rounds the factor is not known before the norm
   const auto [stage, group] = group_places_[static_cast<size_t>(number)];
   GradientStore& store = *part_.stages()[stage].gradients;
   for (size_t slot = 1; sums_own_ && slot < num_slots_; ++slot) store.add_slot(group, 0, static_cast<int>(slot));
@@ -163,9 +154,7 @@ std::vector<double> ServerAggregation::own_squares() const {
 std::vector<double> ServerAggregation::squares() {
   if (is_synchronous()) {
     push_rest(1, 0);
-    const server::RoundSums sums = worker_->sums(clock_);
-    if (sums.is_gone) throw Error("servers have summed a later step without this worker");
-    return by_entry(sums.squares);
+    return by_entry(worker_->squares(clock_));
   }
   for (const ModelPart::StagePart& stage : part_.stages()) {
     for (size_t slot = 1; slot < num_slots_; ++slot) {
@@ -192,12 +181,7 @@ void ServerAggregation::update(double factor, double lr, bool applies) {
 }
 
 void ServerAggregation::finish_step(bool pulls) {
-  size_t num_dropped = 0;
-  for (server::Pending& each : pushes_) {
-    each.wait();
-    num_dropped += each.num_dropped();
-  }
-  num_late_ += num_dropped > 0 ? 1 : 0;
+  for (server::Pending& each : pushes_) each.wait();
   forget_pushes();
   worker_->finish_step(clock_).wait();
   ++clock_;
@@ -205,106 +189,7 @@ void ServerAggregation::finish_step(bool pulls) {
   if (pulls) start_pulls();
 }
 
-void ServerAggregation::push_values(const std::vector<torch::Tensor>& slots) {
-  torch::Tensor sum = slots[0].clone();
-  for (size_t slot = 1; slot < num_slots_; ++slot) sum += slots[slot];
-  sum = sum.cpu();
-  const std::span<float> values = floats_of(sum);
-  if (counts_replicas()) {  // of each stage
-    for (size_t i = 0; i < num_values_; ++i) values_[i] += values[i];
-    return;
-  }
-  values_.assign(values.begin(), values.end());
-  const server::PartialGradient own{partials_[0], values_};
-  pushes_.push_back(
-      worker_->push_partials(served_.keys[*values_key_].name, std::span(&own, 1), {.clock = clock_, .lr = 0}));
-}
-
-/// Whether this replica's gradients count: [Note: Backup replicas].
-bool ServerAggregation::ask_to_push() {
-  if (groups_.pipeline()) groups_.pipeline()->all_reduce(std::span(values_));
-  std::vector<int32_t> counts = {0};
-  if (is_first_of_model()) {
-    const size_t mark = num_values_ + static_cast<size_t>(groups_.replica);
-    values_[mark] = 1;
-    const server::PartialGradient own{partials_[0], values_};
-    const std::string& name = served_.keys[*values_key_].name;
-    worker_->push_partials(name, std::span(&own, 1), {.clock = clock_, .lr = 0}).wait();
-    std::vector<float> sum(values_.size());
-    worker_->pull(name, sum, {.clock = clock_, .part = Part::kSquares}).wait();
-    counts[0] = sum[mark] > 0 ? 1 : 0;
-  }
-  groups_.model()->broadcast(counts, 0);
-  std::fill(values_.begin(), values_.end(), 0.f);
-  return counts[0] != 0;
-}
-
-/// The same on all workers of a model, who leave a step out together.
-std::optional<ServerAggregation::RoundEnd> ServerAggregation::ended() {
-  std::optional<RoundEnd> end = is_first_of_model() ? known_end() : std::nullopt;
-  if (!groups_.model()) return end;
-  std::vector<int32_t> is_known = {end ? 1 : 0};
-  groups_.model()->broadcast(is_known, 0);
-  if (is_known[0] == 0) return std::nullopt;
-  return shared_with_model(end.value_or(RoundEnd()));
-}
-
-/// What the first worker of a model knows.
-ServerAggregation::RoundEnd ServerAggregation::shared_with_model(const RoundEnd& end) const {
-  if (!groups_.model()) return end;
-  std::vector<double> numbers = {end.loss, end.norm, end.stop ? 1.0 : 0.0, end.applies ? 1.0 : 0.0, end.factor};
-  groups_.model()->broadcast(numbers, 0);
-  return {numbers[0], numbers[1], numbers[2] > 0, numbers[3] > 0, numbers[4]};
-}
-
-std::optional<ServerAggregation::RoundEnd> ServerAggregation::known_end() {
-  const std::optional<server::Committed> end = worker_->committed(clock_);
-  if (!end) return std::nullopt;
-  if (end->notes.size() != 3) throw Error("a step was committed by another program");
-  return RoundEnd{end->notes[0], end->notes[1], end->notes[2] > 0, end->applies, end->factor};
-}
-
-void ServerAggregation::skip_step() {
-  ++clock_;
-  ++num_late_;
-  is_stale_ = true;
-  has_all_rows_ &= !by_rows_;
-}
-
-ServerAggregation::RoundEnd ServerAggregation::end_round(double lr, const Decide& decide) {
-  const bool counts = !counts_replicas() || ask_to_push();
-  if (!counts) {
-    ++num_late_;
-    forget_pushes();
-  } else {
-    for (int number = 0; counts_replicas() && std::cmp_less(number, group_places_.size()); ++number) {
-      const auto [stage, group] = group_places_[static_cast<size_t>(number)];
-      if (group < part_.stages()[stage].gradients->num_groups()) push_group_now(number);
-    }
-    push_rest(1, 0);
-  }
-  const RoundEnd end = shared_with_model(is_first_of_model() ? find_end(lr, decide) : RoundEnd());
-  finish_step(true);
-  return end;
-}
-
-/// What all who ask find; the first of them tells the servers.
-ServerAggregation::RoundEnd ServerAggregation::find_end(double lr, const Decide& decide) {
-  const server::RoundSums sums = worker_->sums(clock_);
-  if (sums.is_gone) {
-    const std::optional<RoundEnd> known = known_end();
-    if (!known) throw Error("servers have ended a step that nobody has committed");
-    return *known;
-  }
-  double squares = 0;
-  for (const double of_key : sums.squares) squares += of_key;
-  const RoundEnd end = decide(squares, sums.values[*values_key_]);
-  worker_->commit(clock_, lr, end.factor, end.applies, {end.loss, end.norm, end.stop ? 1.0 : 0.0}).wait();
-  return end;
-}
-
 void ServerAggregation::start_pulls() {
-  is_stale_ = false;
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
     const ServedParameter& parameter = served_.parameters[i];
     if (!pulls(parameter) || (parameter.by_rows && !has_all_rows_)) continue;

@@ -74,11 +74,8 @@ Trainer::Trainer(World& world, const Config& config, const OpenedData& data)
                                                          .overlap = config.parallel.overlap});
   executor_->reducer().set_compressor(make_compressor(config, groups_.replicas(), executor_->group_layouts(), device_));
   if (config.parallel.aggregation == "server") {
-    server_ = std::make_unique<ServerAggregation>(world, config_, plan_, groups_, *part_, kNumValues);
+    server_ = std::make_unique<ServerAggregation>(world, config_, plan_, groups_, *part_);
     executor_->reducer().set_sink([this](int group) { server_->push_group(group); });
-    if (server_->has_backups()) {
-      executor_->reducer().set_value_sink([this](const auto& slots) { server_->push_values(slots); });
-    }
   } else {
     optimizer_ = std::make_unique<Optimizer>(config.optimizer, part_->parameters());
     momentum_ = MomentumExchange::make(config_, groups_.replicas(), part_->parameters(), *optimizer_);
@@ -223,9 +220,7 @@ StepReport Trainer::step(bool stop) {
   }
   report.learning_rate = learning_rate(config_.optimizer, steps_done_, config_.train.steps, plan_.dp);
   if (inputs_) report.data_s = inputs_->next();
-  if (server_ && skip_late_step(report)) {
-    // The others have ended it.
-  } else if (num_updates() > 1) {
+  if (num_updates() > 1) {
     run_updates(report);
   } else if (device_.is_cuda() && !host_updates()) {
     run_on_device(report);
@@ -244,6 +239,15 @@ StepReport Trainer::step(bool stop) {
 /// Whether the host decides about the end of a step, and waits for it: always, but on GPUs whose optimizer is there.
 bool Trainer::host_updates() const {
   return server_ || sums_alone_ || sends_momentum_ || parameters().masters_on_host();
+}
+
+/// Of the micro-batches of the step to come; none where nobody asks.
+std::vector<torch::Tensor> Trainer::own_tokens() const {
+  std::vector<torch::Tensor> tokens;
+  for (int64_t i = 0; server_->needs_tokens() && i < std::ssize(micro_batches_); ++i) {
+    tokens.push_back(inputs_->at(static_cast<size_t>(i)).input);
+  }
+  return tokens;
 }
 
 void Trainer::run_on_host(StepReport& report) {
@@ -330,7 +334,6 @@ void Trainer::update_weights(int64_t update, double lr, double factor) {
 }
 
 void Trainer::apply_gradients(StepReport& report) {
-  if (server_ && server_->has_backups()) return apply_with_backups(report);
   collect_gradients();
   const double factor = sends_momentum_ ? 1 : gradient_factor_ / loss_scale_.scale;
   const Totals totals = this->totals(values_of(part_->stages().back()).cpu().const_data_ptr<float>()[kLoss]);

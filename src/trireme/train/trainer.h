@@ -157,8 +157,6 @@ class Trainer {
   void restore(const std::string& meta, bool keep_position = false);
 
  private:
-  /// What is summed over micro-batches beside gradients: these, then the statistics.
-  enum Value : int64_t { kLoss, kStop, kNumValues };
   /// What all ranks of a model must know before the update.
   struct Totals {
     double norm = 0;  ///< of the gradients' sums
@@ -183,9 +181,6 @@ class Trainer {
   void update_weights(int64_t update, double lr, double factor);
   void apply_gradients(StepReport& report);
   void meet_replicas(const StepReport& report);
-  void apply_with_backups(StepReport& report);
-  bool skip_late_step(StepReport& report);
-  void take_end(StepReport& report, const ServerAggregation::RoundEnd& end);
   std::vector<torch::Tensor> own_tokens() const;
   void run_updates(StepReport& report);
   void update_stage(int number, const StepReport& report);

@@ -9,14 +9,13 @@
 
 #include "trireme/base/host.h"
 #include "trireme/comm/cuda/ipc_operations.h"
-#include "trireme/comm/cuda/mpi_operations.h"
 #include "trireme/comm/cuda/nccl_operations.h"
 #include "trireme/gpu/device.h"
 
 namespace trireme {
 namespace {
 
-enum class Backend : int32_t { kAuto, kNccl, kIpc, kMpi };
+enum class Backend : int32_t { kAuto, kNccl, kIpc };
 
 /// What a member says about itself. Fixed layout: it travels between processes.
 struct Facts {
@@ -33,23 +32,15 @@ void set_problem(Facts& facts, const std::string& text) {
 }
 
 /// Never throws: the others wait for this member's word.
-Facts facts_about(const GpuCommOptions& options, const RankContext& context) {
+Facts facts_about(const GpuCommOptions& options) {
   Facts facts;
   facts.pid = getpid();
   if (options.backend == "nccl") {
     facts.wish = Backend::kNccl;
   } else if (options.backend == "ipc") {
     facts.wish = Backend::kIpc;
-  } else if (options.backend == "mpi") {
-    facts.wish = Backend::kMpi;
-    if (!context.links_take_gpu_memory) {
-      set_problem(facts, context.transport == "mpi"
-                             ? "has an MPI that does not take GPU memory (Open MPI: configure it --with-cuda)"
-                             : "was not joined over MPI: start it with mpirun and TRIREME_TRANSPORT=mpi");
-      return facts;
-    }
   } else if (options.backend != "auto") {
-    set_problem(facts, fmt::format("has no backend \"{}\": there are auto, nccl, ipc and mpi", options.backend));
+    set_problem(facts, fmt::format("has no backend \"{}\": there are auto, nccl and ipc", options.backend));
     return facts;
   }
   try {
@@ -163,7 +154,7 @@ void attach_gpu(Communicator& comm, const GpuCommOptions& options) {
   CallOptions call;
   call.timeout = options.timeout;
   if (impl.gpu) throw UsageError(fmt::format("group {} has a GPU already", comm.name()), "attach it once");
-  const Facts mine = facts_about(options, *impl.context);
+  const Facts mine = facts_about(options);
   std::vector<Facts> all(static_cast<size_t>(comm.size()));
   comm.all_gather(ConstData(&mine, sizeof mine, DataType::kUInt8),
                   Data(all.data(), all.size() * sizeof(Facts), DataType::kUInt8), call);
@@ -171,8 +162,6 @@ void attach_gpu(Communicator& comm, const GpuCommOptions& options) {
   try {
     if (backend == Backend::kIpc) {
       impl.gpu = std::make_unique<IpcOperations>(comm, mine.device, call);
-    } else if (backend == Backend::kMpi) {
-      impl.gpu = std::make_unique<MpiOperations>(impl, mine.device);
     } else {
       impl.gpu = make_nccl(comm, mine.device, all, call);
     }
@@ -190,8 +179,7 @@ void attach_gpu(Communicator& comm, const GpuCommOptions& options) {
 std::string gpu_backend_of(Communicator& comm) {
   const GpuOperations* gpu = comm.impl().gpu.get();
   if (gpu == nullptr) return "";
-  if (dynamic_cast<const IpcOperations*>(gpu) != nullptr) return "ipc";
-  return dynamic_cast<const MpiOperations*>(gpu) != nullptr ? "mpi" : "nccl";
+  return dynamic_cast<const IpcOperations*>(gpu) != nullptr ? "ipc" : "nccl";
 }
 
 }  // namespace trireme

@@ -8,8 +8,7 @@
 namespace trireme {
 
 struct GpuCommOptions {
-  /// "nccl", "ipc" (all members share one GPU: [Note: One GPU]), "mpi" (the world is joined over an MPI that takes GPU
-  /// memory), or "auto": ipc where it is possible, else nccl.
+  /// "nccl", "ipc" (all members share one GPU: [Note: One GPU]), or "auto": ipc where it is possible, else nccl.
   std::string backend = "auto";
   int device = -1;                       ///< -1: the calling thread's current device
   std::chrono::milliseconds timeout{0};  ///< 0: the default of the world
@@ -23,7 +22,7 @@ struct GpuCommOptions {
 /// CommError where setting up fails.
 void attach_gpu(Communicator& comm, const GpuCommOptions& options = {});
 
-/// "nccl", "ipc", "mpi", or "" where no GPU is attached.
+/// "nccl", "ipc", or "" where no GPU is attached.
 std::string gpu_backend_of(Communicator& comm);
 
 }  // namespace trireme

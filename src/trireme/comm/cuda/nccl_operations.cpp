@@ -50,9 +50,12 @@ bool is_floating(DataType type) {
 }  // namespace
 
 NcclOperations::NcclOperations(Communicator::Impl& impl, int device, std::unique_ptr<NcclLink> link)
-    : PieceOperations(impl, device, false), link_(std::move(link)) {}
+    : GpuBackend(impl, device), link_(std::move(link)) {}
 
-NcclOperations::~NcclOperations() { link_->abort(); }
+NcclOperations::~NcclOperations() {
+  link_->abort();
+  if (is_healthy()) free_scratch();
+}
 
 void NcclOperations::abort() noexcept {
   set_unhealthy();

@@ -1,7 +1,6 @@
 // The MPI transport: a plug-in, so that only jobs that ask for MPI load it.
 #include "trireme/comm/mpi_backend.h"
 
-#include <dlfcn.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -128,12 +127,6 @@ class MpiBackendImpl : public MpiBackend {
     // A group's stream has a tag of its own, made from the group's id. Should two ids meet in one tag, the fingerprints
     // in the frames tell.
     return std::make_unique<MpiLink>(comm_, peer, static_cast<int>(channel % static_cast<uint64_t>(largest_tag_)));
-  }
-
-  bool takes_gpu_memory() const override {
-    // An extension that not every MPI has: looked for by its name.
-    const auto ask = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support"));
-    return ask != nullptr && ask() == 1;
   }
 
   void set_failed() override { failed = true; }

@@ -97,10 +97,9 @@ struct Signs {
   __device__ static float value(uint8_t code, float scale) { return value_of<C>(code, scale); }
 };
 
-/// Short floats under a power of two.
-template <typename S>
-struct Shorts {
-  using Code = typename S::Code;
+/// float16 under a power of two.
+struct Halves {
+  using Code = HalfCode::Code;
   static constexpr bool kPacks = false;
   float inverse = 0;
 
@@ -109,12 +108,12 @@ struct Shorts {
     for (const float value : own) largest = max(largest, magnitude(value));
     largest = largest_of_all(largest);
     if (largest >= kInfinity || largest < kTiny) return largest < kTiny ? 0 : quiet_nan();
-    const uint32_t power = power_of<S>(largest);
+    const uint32_t power = power_of(largest);
     inverse = __uint_as_float((254 - power) << 23);
     return __uint_as_float(power << 23);
   }
-  __device__ Code code(float value, int) const { return inverse == 0 ? Code(0) : S::encode(value * inverse); }
-  __device__ static float value(Code code, float scale) { return S::decode(code) * scale; }
+  __device__ Code code(float value, int) const { return inverse == 0 ? Code(0) : HalfCode::encode(value * inverse); }
+  __device__ static float value(Code code, float scale) { return HalfCode::decode(code) * scale; }
 };
 
 struct BFloats {
@@ -203,8 +202,6 @@ void with_format(BlockFormat format, Function&& function) {
   switch (format) {
     case BlockFormat::kInt8:
       return function(TypeTag<Levels<Coding8, false>>{});
-    case BlockFormat::kInt4:
-      return function(TypeTag<Levels<Coding4, false>>{});
     case BlockFormat::kQsgd8:
       return function(TypeTag<Levels<Coding8, true>>{});
     case BlockFormat::kQsgd4:
@@ -218,13 +215,9 @@ void with_format(BlockFormat format, Function&& function) {
     case BlockFormat::kSign:
       return function(TypeTag<Signs>{});
     case BlockFormat::kHalf:
-      return function(TypeTag<Shorts<ShortHalf>>{});
+      return function(TypeTag<Halves>{});
     case BlockFormat::kBFloat16:
       return function(TypeTag<BFloats>{});
-    case BlockFormat::kFp8E4M3:
-      return function(TypeTag<Shorts<ShortE4M3>>{});
-    case BlockFormat::kFp8E5M2:
-      return function(TypeTag<Shorts<ShortE5M2>>{});
   }
 }
 

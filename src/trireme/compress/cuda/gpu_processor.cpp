@@ -12,7 +12,6 @@
 #include "trireme/compress/cuda/block_kernels.h"
 #include "trireme/compress/cuda/low_rank_kernels.h"
 #include "trireme/compress/cuda/one_bit_kernels.h"
-#include "trireme/compress/cuda/random_kernels.h"
 #include "trireme/compress/cuda/sparse_kernels.h"
 #include "trireme/compress/sparse_format.h"
 #include "trireme/gpu/wait.h"
@@ -117,23 +116,13 @@ class GpuProcessor : public Processor {
     gpu::decode_blocks(format, in.data(), out.size(), out.data(), add, stream_);
   }
 
-  size_t take(std::span<float> from, const Choice& choice, Buffer& out, std::span<float> also) override {
+  size_t take(std::span<float> from, size_t k, Buffer& out, std::span<float> also) override {
     if (from.empty()) return 0;
     grow(scratch_, gpu::select_scratch(from.size()));
     auto* const state = static_cast<gpu::SelectState*>(state_.data());
-    size_t taken = std::min(choice.k, from.size());
-    if (taken > 0) {
-      gpu::find_largest(from.data(), from.size(), taken, state, scratch_.data(), stream_);
-    } else {
-      gpu::set_threshold(std::bit_cast<uint32_t>(choice.threshold) & 0x7fffffffu, state, stream_);
-    }
+    const size_t taken = std::min(k, from.size());
+    gpu::find_largest(from.data(), from.size(), taken, state, scratch_.data(), stream_);
     gpu::count_taken(from.data(), from.size(), state, scratch_.data(), stream_);
-    if (taken == 0) {  // only the GPU knows how many there are
-      gpu::SelectState found;
-      move(state, &found, sizeof found, cudaMemcpyDeviceToHost);
-      finish();
-      taken = found.num_taken;
-    }
     const size_t num_bytes = sparse_bytes(from.size(), taken);
     grow(out, num_bytes);
     gpu::take_counted(from.data(), also.data(), from.size(), taken, state, scratch_.data(),
@@ -147,17 +136,6 @@ class GpuProcessor : public Processor {
                   "give all ranks the same groups");
     }
     gpu::add_sparse(in.data(), taken, out.data(), out.size(), stream_);
-  }
-
-  void take_at_random(const RandomDraw& draw, std::span<float> from, bool scaled, std::span<float> chosen) override {
-    auto* const not_finite = static_cast<uint32_t*>(state_.data());
-    gpu::check(cudaMemsetAsync(not_finite, 0, sizeof *not_finite, stream_), "cudaMemset");
-    gpu::clear_not_finite(from.data(), from.size(), not_finite, stream_);
-    gpu::take_at_random(draw, from.data(), scaled, not_finite, chosen.data(), stream_);
-  }
-  void put_at_random(const RandomDraw& draw, std::span<const float> chosen, std::span<float> out) override {
-    clear(out);
-    gpu::put_at_random(draw, chosen.data(), out.data(), stream_);
   }
 
   void project(const LowRank& shape, std::span<const float> group, std::span<const float> q,

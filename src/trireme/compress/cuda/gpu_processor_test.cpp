@@ -107,15 +107,14 @@ TEST_F(GpuProcessorTest, PacksBlocksAsTheHostDoes) {
 TEST_F(GpuProcessorTest, ChoosesAsTheHostDoes) {
   for (const size_t count : kSizes) {
     const size_t few = std::max<size_t>(1, count / 100);
-    for (const Choice choice : {Choice{.k = 1}, Choice{.k = few}, Choice{.k = count / 2 + 1}, Choice{.k = count},
-                                Choice{.threshold = 0.03f}, Choice{.threshold = 1e30f}}) {
+    for (const size_t k : {size_t{1}, few, count / 2 + 1, count}) {
       for (const bool finite : {true, false}) {
-        SCOPED_TRACE(fmt::format("{} of {} or over {}, {}", choice.k, count, choice.threshold, finite));
+        SCOPED_TRACE(fmt::format("{} of {}, {}", k, count, finite));
         std::vector<float> values = some_values(count, 5, finite), also = some_values(count, 6, finite);
         const Array<float> there = on_gpu(values), also_there = on_gpu(also);
         Buffer message, message_there;
-        const size_t num_bytes = host_.take(values, choice, message, also);
-        ASSERT_EQ(gpu_->take(there.span(), choice, message_there, also_there.span()), num_bytes);
+        const size_t num_bytes = host_.take(values, k, message, also);
+        ASSERT_EQ(gpu_->take(there.span(), k, message_there, also_there.span()), num_bytes);
         const auto* const bytes = static_cast<const uint8_t*>(message.data());
         ASSERT_EQ(bytes_of(message_there.data(), num_bytes), std::vector<uint8_t>(bytes, bytes + num_bytes));
         ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
@@ -134,8 +133,8 @@ TEST_F(GpuProcessorTest, ZerosAndEqualOnesAreChosenFromTheFront) {
   std::vector<float> values(9000, 0.f);
   const Array<float> there = on_gpu(values);
   Buffer message, message_there;
-  const size_t num_bytes = host_.take(values, {.k = 4500}, message);
-  ASSERT_EQ(gpu_->take(there.span(), {.k = 4500}, message_there), num_bytes);
+  const size_t num_bytes = host_.take(values, 4500, message);
+  ASSERT_EQ(gpu_->take(there.span(), 4500, message_there), num_bytes);
   const auto* const bytes = static_cast<const uint8_t*>(message.data());
   EXPECT_EQ(bytes_of(message_there.data(), num_bytes), std::vector<uint8_t>(bytes, bytes + num_bytes));
 }
@@ -169,28 +168,6 @@ TEST_F(GpuProcessorTest, WhatIsNotFiniteIsCleared) {
   gpu_->clear_not_finite(there.span());
   host_.clear_not_finite(values);
   EXPECT_EQ(bits_of(on_host(there)), bits_of(values));
-}
-
-TEST_F(GpuProcessorTest, ChoosesAtRandomAsTheHostDoes) {
-  for (const size_t count : kSizes) {
-    for (const size_t k : {size_t{1}, count / 100 + 1, count / 3 + 1, count}) {
-      for (const bool scaled : {false, true}) {
-        for (const bool finite : {true, false}) {
-          SCOPED_TRACE(fmt::format("{} of {}, {} {}", k, count, scaled, finite));
-          const RandomDraw draw(count, k, 7, "draw", (uint64_t{1} << 33) + count);
-          std::vector<float> values = some_values(count, 8, finite), chosen(draw.k);
-          const Array<float> there = on_gpu(values), chosen_there(*gpu_, draw.k);
-          host_.take_at_random(draw, values, scaled, chosen);
-          gpu_->take_at_random(draw, there.span(), scaled, chosen_there.span());
-          ASSERT_EQ(bits_of(on_host(chosen_there)), bits_of(chosen));
-          ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
-          host_.put_at_random(draw, chosen, values);
-          gpu_->put_at_random(draw, chosen_there.span(), there.span());
-          ASSERT_EQ(bits_of(on_host(there)), bits_of(values));
-        }
-      }
-    }
-  }
 }
 
 TEST_F(GpuProcessorTest, ThinProductsAreTheHosts) {

@@ -99,12 +99,6 @@ __global__ void __launch_bounds__(kScanThreads)
 
 __global__ void end_search(SelectState* state, const uint32_t* wanted) { state->equal = *wanted; }
 
-__global__ void store_threshold(SelectState* state, uint32_t threshold) {
-  *state = {};
-  state->least = threshold;
-  state->equal = 0xffffffffu;  // all of them
-}
-
 __global__ void __launch_bounds__(kThreads)
     count_tiles(const float* values, size_t count, const SelectState* state, TileCount* tiles) {
   const size_t begin = blockIdx.x * kTile;
@@ -144,7 +138,7 @@ __device__ void scan(TileCount (&sums)[kCount]) {
 }
 
 /// One group goes over all tiles.
-__global__ void __launch_bounds__(kScanThreads) sum_tiles(TileCount* tiles, size_t num_tiles, SelectState* state) {
+__global__ void __launch_bounds__(kScanThreads) sum_tiles(TileCount* tiles, size_t num_tiles) {
   __shared__ TileCount sums[kScanThreads];
   TileCount before{0, 0};
   for (size_t at = 0; at < num_tiles; at += kScanThreads) {
@@ -161,10 +155,7 @@ __global__ void __launch_bounds__(kScanThreads) sum_tiles(TileCount* tiles, size
     before.equal += all.equal;
     __syncthreads();
   }
-  if (threadIdx.x == 0) {
-    tiles[num_tiles] = before;
-    state->num_taken = taken_before(before, state->equal);
-  }
+  if (threadIdx.x == 0) tiles[num_tiles] = before;
 }
 
 __device__ void store_halves(uint8_t* to, uint32_t word) {  // messages have even addresses only
@@ -269,15 +260,10 @@ void find_largest(const float* values, size_t count, size_t k, SelectState* stat
   check_launch("find_largest");
 }
 
-void set_threshold(uint32_t threshold, SelectState* state, Stream stream) {
-  store_threshold<<<1, 1, 0, stream>>>(state, threshold);
-  check_launch("set_threshold");
-}
-
 void count_taken(const float* values, size_t count, SelectState* state, void* scratch, Stream stream) {
   const Scratch s = scratch_of(scratch);
   count_tiles<<<static_cast<unsigned>(num_tiles(count)), kThreads, 0, stream>>>(values, count, state, s.tiles);
-  sum_tiles<<<1, kScanThreads, 0, stream>>>(s.tiles, num_tiles(count), state);
+  sum_tiles<<<1, kScanThreads, 0, stream>>>(s.tiles, num_tiles(count));
   check_launch("count_taken");
 }
 

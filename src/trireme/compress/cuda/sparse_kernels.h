@@ -9,7 +9,6 @@ namespace trireme::gpu {
 struct SelectState {
   uint32_t least = 0;       ///< what is larger is taken; found from the upper bits down
   uint32_t equal = 0;       ///< so many with exactly this magnitude are taken, from the front
-  uint32_t num_taken = 0;   ///< all together
   uint32_t not_finite = 0;  ///< something that was taken is not finite
 };
 
@@ -18,12 +17,10 @@ size_t select_scratch(size_t count);
 
 /// Finds `least` and `equal` for the k largest of `values`, 0 < k <= count.
 void find_largest(const float* values, size_t count, size_t k, SelectState* state, void* scratch, Stream stream);
-/// Sets them for a threshold, as bits of a magnitude: all that reach it.
-void set_threshold(uint32_t threshold, SelectState* state, Stream stream);
-/// Counts what is taken, `num_taken`, and where each part of the array will put it.
+/// Counts where each part of the array will put what is taken.
 void count_taken(const float* values, size_t count, SelectState* state, void* scratch, Stream stream);
-/// Writes the message of the `num_taken` that were counted and sets them to 0 in `values`, and in `also` unless null;
-/// then, where something taken was not finite, all that is not.
+/// Writes the message of the `num_taken` = k that were counted and sets them to 0 in `values`, and in `also` unless
+/// null; then, where something taken was not finite, all that is not.
 void take_counted(float* values, float* also, size_t count, size_t num_taken, SelectState* state, void* scratch,
                   uint8_t* message, Stream stream);
 

@@ -1,4 +1,4 @@
-#include "trireme/tensor/proof_call.h"
+#include "numerics/mesh_rules/proof_call.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,7 +1,7 @@
-#include "trireme/comm/cuda/piece_operations.h"
-
+// Operations made of messages between all members and of sums along the tree.
 #include <algorithm>
 
+#include "trireme/comm/cuda/nccl_operations.h"
 #include "trireme/comm/cuda/ordered_sum.h"
 
 namespace trireme {
@@ -18,18 +18,7 @@ Part line_part(size_t count, size_t width, size_t parts, size_t index) {
 
 }  // namespace
 
-PieceOperations::PieceOperations(Communicator::Impl& impl, int device, bool shows_scratch)
-    : GpuBackend(impl, device), shows_scratch_(shows_scratch) {}
-
-PieceOperations::~PieceOperations() {
-  if (is_healthy()) free_scratch();
-}
-
-void PieceOperations::await_operands(CudaTask& task) {
-  gpu::check(cudaStreamWaitEvent(stream_, task.ready(), 0), "cudaStreamWaitEvent for the operands");
-}
-
-void PieceOperations::enqueue(const BoardCollectives::Call& call, const GpuRequest& request, GpuTask& base) {
+void NcclOperations::enqueue(const BoardCollectives::Call& call, const GpuRequest& request, GpuTask& base) {
   auto& task = static_cast<CudaTask&>(base);
   const DeviceGuard guard(device_);
   if (request.kind == OperationKind::kAllToAllV) {
@@ -37,7 +26,7 @@ void PieceOperations::enqueue(const BoardCollectives::Call& call, const GpuReque
   } else {
     meet(call);
   }
-  await_operands(task);
+  gpu::check(cudaStreamWaitEvent(stream_, task.ready(), 0), "cudaStreamWaitEvent for the operands");
   issue(request, [&] { call.waiter.check(); });
   EventPool::Event own = events_->take();
   const cudaEvent_t event = own.get();
@@ -47,7 +36,7 @@ void PieceOperations::enqueue(const BoardCollectives::Call& call, const GpuReque
 }
 
 template <typename PieceOf>
-void PieceOperations::send_all(const char* what, const Check& check, PieceOf piece) {
+void NcclOperations::send_all(const char* what, const Check& check, PieceOf piece) {
   const int me = rank();
   std::vector<Piece> pieces(static_cast<size_t>(size()));
   for (int member = 0; member < size(); ++member) pieces[static_cast<size_t>(member)] = piece(member);
@@ -60,7 +49,7 @@ void PieceOperations::send_all(const char* what, const Check& check, PieceOf pie
   if (size() > 1) transfer(what, pieces, check);
 }
 
-void PieceOperations::issue(const GpuRequest& request, const Check& check) {
+void NcclOperations::issue(const GpuRequest& request, const Check& check) {
   const int me = rank(), root = request.root;
   const size_t p = static_cast<size_t>(size());
   const auto* in = request.in.bytes;
@@ -70,18 +59,8 @@ void PieceOperations::issue(const GpuRequest& request, const Check& check) {
   if (do_natively(request, check)) return;
   switch (request.kind) {
     case OperationKind::kBroadcast:
-      return send_all("a broadcast", check, [&](int member) {
-        Piece piece;
-        if (member == me) return piece;
-        if (me == root) {
-          piece.out = out;
-          piece.out_bytes = out_bytes;
-        } else if (member == root) {
-          piece.in = out;
-          piece.in_bytes = out_bytes;
-        }
-        return piece;
-      });
+    case OperationKind::kAllGather:
+      return;  // of nothing, or of one member
     case OperationKind::kScatter:
       return send_all("a scatter", check, [&](int member) {
         Piece piece;
@@ -107,10 +86,6 @@ void PieceOperations::issue(const GpuRequest& request, const Check& check) {
           piece.in_bytes = in_bytes;
         }
         return piece;
-      });
-    case OperationKind::kAllGather:
-      return send_all("an all-gather", check, [&](int member) {
-        return Piece{in, in_bytes, out + static_cast<size_t>(member) * in_bytes, in_bytes};
       });
     case OperationKind::kAllGatherV: {
       const size_t width = size_of(request.in.type);
@@ -153,30 +128,25 @@ void PieceOperations::issue(const GpuRequest& request, const Check& check) {
   }
 }
 
-std::byte* PieceOperations::scratch(size_t num_bytes) {
+std::byte* NcclOperations::scratch(size_t num_bytes) {
   if (num_bytes > scratch_bytes_) {
     free_scratch();
-    if (shows_scratch_) {
-      gpu::check(cudaMalloc(&scratch_, whole_blocks(num_bytes)), "cudaMalloc of scratch memory");
-    } else {
-      gpu::check(cudaMallocAsync(&scratch_, num_bytes, stream_), "cudaMallocAsync of scratch memory");
-    }
+    gpu::check(cudaMallocAsync(&scratch_, num_bytes, stream_), "cudaMallocAsync of scratch memory");
     scratch_bytes_ = num_bytes;
   }
   return static_cast<std::byte*>(scratch_);
 }
 
-void PieceOperations::free_scratch() {
+void NcclOperations::free_scratch() {
   if (scratch_ == nullptr) return;
-  // In the order of the stream where that is possible: it does not wait for the GPU.
-  shows_scratch_ ? cudaFree(scratch_) : cudaFreeAsync(scratch_, stream_);
+  cudaFreeAsync(scratch_, stream_);  // in the order of the stream: it does not wait for the GPU
   scratch_ = nullptr;
   scratch_bytes_ = 0;
 }
 
 // More sources than a kernel takes are summed in groups, which are whole branches of the tree; a group's sum goes to a
 // received part, never to this rank's own operand.
-void PieceOperations::sum(const GpuRequest& request, std::vector<const void*> sources, void* out, size_t count) {
+void NcclOperations::sum(const GpuRequest& request, std::vector<const void*> sources, void* out, size_t count) {
   const ReduceOp inner = request.op == ReduceOp::kAverage ? ReduceOp::kSum : request.op;
   const auto enqueue = [&](ReduceOp op, std::span<const void* const> from, void* to) {
     const gpu::CombineJob job{from, std::span<void* const>(&to, 1), count};
@@ -197,7 +167,7 @@ void PieceOperations::sum(const GpuRequest& request, std::vector<const void*> so
 }
 
 // Both for all-reduce, where everybody needs the sums, and for reduce, where the root does.
-void PieceOperations::reduce_in_order(const GpuRequest& request, const Check& check) {
+void NcclOperations::reduce_in_order(const GpuRequest& request, const Check& check) {
   const size_t p = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
   const size_t width = size_of(request.in.type);
   const auto part = [&](size_t r) { return line_part(request.in.count, width, p, r); };
@@ -233,7 +203,7 @@ void PieceOperations::reduce_in_order(const GpuRequest& request, const Check& ch
   });
 }
 
-void PieceOperations::reduce_scatter_in_order(const GpuRequest& request, const Check& check) {
+void NcclOperations::reduce_scatter_in_order(const GpuRequest& request, const Check& check) {
   const size_t p = static_cast<size_t>(size()), me = static_cast<size_t>(rank());
   const size_t own = request.out.num_bytes(), width = size_of(request.in.type);
   const auto bytes_of = [&](size_t r) { return request.send_counts.empty() ? own : request.send_counts[r] * width; };

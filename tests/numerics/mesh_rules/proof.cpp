@@ -1,4 +1,4 @@
-#include "trireme/tensor/proof.h"
+#include "numerics/mesh_rules/proof.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -13,12 +13,12 @@
 #include <map>
 #include <mutex>
 
+#include "numerics/mesh_rules/proof_call.h"
+#include "numerics/mesh_rules/proof_layouts.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/decision.h"
-#include "trireme/tensor/proof_call.h"
-#include "trireme/tensor/proof_layouts.h"
 
 namespace trireme {
 namespace {
@@ -301,8 +301,7 @@ std::string operator_page(const std::vector<OperatorProof>& proofs) {
   std::string text =
       "# Operators of mesh tensors\n"
       "\n"
-      "Written by `trireme bench tensor --rules --markdown`; a test compares it. Each operator was called with its "
-      "inputs in\n"
+      "Written and compared by `tests/numerics/mesh_rules_test.cpp`. Each operator was called with its inputs in\n"
       "many layouts on 2, 3, 4 and 2×2 workers and gave what the plain one gives, gradients included\n"
       "([how](mesh_tensors.md#how-to-add-a-rule-in-ten-lines)). *Of others*: libtorch composes it of operators in "
       "this\n"

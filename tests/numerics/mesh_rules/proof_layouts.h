@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "numerics/mesh_rules/proof_call.h"
 #include "trireme/layout/placement.h"
-#include "trireme/tensor/proof_call.h"
 
 namespace trireme {
 

@@ -1,5 +1,5 @@
 // The calls that prove the rules of mesh tensors. Odd sizes on purpose: parts are uneven, some ranks have none.
-#include "trireme/tensor/proof_call.h"
+#include "numerics/mesh_rules/proof_call.h"
 
 namespace trireme {
 namespace {

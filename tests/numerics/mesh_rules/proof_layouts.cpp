@@ -1,4 +1,4 @@
-#include "trireme/tensor/proof_layouts.h"
+#include "numerics/mesh_rules/proof_layouts.h"
 
 #include <algorithm>
 #include <random>

@@ -1,18 +1,27 @@
-#include "trireme/cli/bench_comm_server_worker.h"
-
+// What parameter servers cost beside a ring, and why they are a bottleneck. Some ranks serve, the others train on
+// nothing: a step pushes all gradients and pulls all weights.
+//
+//   trireme launch --nproc-per-node 6 -- build/release/bin/bench_servers 2 16MiB [ROUNDS]      4 workers, 2 servers
+//
+// Bytes are of one step. Queueing: of a pushed piece, from sending to its acknowledgement, without the server's own
+// work on it. Memory: what a worker adds at its peak, with the whole model and with one layer at a time.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <optional>
-#include <sstream>
+#include <string>
+#include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
+#include "trireme/comm/world.h"
 #include "trireme/observe/memory.h"
 #include "trireme/server/job.h"
 #include "trireme/server/worker.h"
 
-namespace trireme::cli {
+namespace trireme {
 namespace {
 
 constexpr int kServerWarmUps = 2;
@@ -21,7 +30,20 @@ constexpr size_t kLayerElements = 256 * 1024;
 /// The kernel forgets the most that this process has had.
 void reset_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-/// Members of ServerPoint, for sending and for text.
+/// What one number of servers and workers costs.
+struct ServerPoint {
+  double us = 0;                     ///< of a step: median over steps, of the slowest worker
+  double ring_us = 0;                ///< of a ring all-reduce of the same bytes between the workers
+  double worker_bytes = 0;           ///< sent and received by a worker
+  double server_bytes = 0;           ///< in and out of the busiest server
+  double ring_bytes = 0;             ///< sent and received by a worker in the ring
+  double queue_us = 0;               ///< of a piece that is pushed, between sending and acknowledgement, not served
+  double blocked = 0;                ///< part of the time that workers spend waiting
+  double busy = 0;                   ///< part of the time that the busiest server works
+  double memory_bytes = 0;           ///< a worker that holds the model adds this much at its peak
+  double memory_no_model_bytes = 0;  ///< the same, of one that has a layer at a time
+};
+
 std::vector<double*> members_of(ServerPoint& p) {
   return {&p.us,       &p.ring_us, &p.worker_bytes, &p.server_bytes, &p.ring_bytes,
           &p.queue_us, &p.blocked, &p.busy,         &p.memory_bytes, &p.memory_no_model_bytes};
@@ -145,8 +167,7 @@ void measure_ring(Communicator& workers, ServerPoint& point, uint64_t bytes, int
       static_cast<double>(end.bytes_sent - start.bytes_sent + end.bytes_received - start.bytes_received) / rounds;
 }
 
-}  // namespace
-
+/// All ranks of `comm` call it: the first `num_servers` serve, the others work. Every rank gets the result.
 ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes, int rounds) {
   const server::ServersOfJob servers = server::start_servers(comm, num_servers);
   const bool serves = !servers.own.empty();
@@ -180,20 +201,41 @@ ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes,
   return point;
 }
 
-std::string to_line(const ServerPoint& point) {
-  ServerPoint copy = point;
-  std::string line;
-  for (const double* member : members_of(copy)) line += fmt::format(" {:.6g}", *member);
-  return line;
+void print(const ServerPoint& p, int workers, int servers, uint64_t bytes) {
+  const auto bytes_text = [](double value) { return format_bytes(static_cast<uint64_t>(value)); };
+  fmt::print("{} of weights, {} workers, {} servers\n", format_bytes(bytes), workers, servers);
+  fmt::print(
+      "  step {:.0f} µs, {:.1f} times the ring's {:.0f} µs; workers wait {:.0f} % of it, a server works {:.0f} %\n",
+      p.us, p.ring_us > 0 ? p.us / p.ring_us : 0, p.ring_us, 100 * p.blocked, 100 * p.busy);
+  fmt::print("  bytes: busiest server {}, a worker {}, a rank of the ring {}\n", bytes_text(p.server_bytes),
+             bytes_text(p.worker_bytes), bytes_text(p.ring_bytes));
+  fmt::print("  queueing of a piece {:.0f} µs; memory of a worker {}, with one layer at a time {}\n", p.queue_us,
+             bytes_text(p.memory_bytes), bytes_text(p.memory_no_model_bytes));
 }
 
-ServerPoint parse_server_point(const std::string& line) {
-  ServerPoint point;
-  std::istringstream words(line);
-  for (double* member : members_of(point)) {
-    if (!(words >> *member)) throw Error("a rank of the benchmark answers with too little: " + line);
+int run(const std::vector<std::string>& words) {
+  if (words.size() < 2 || words.size() > 3)
+    throw UsageError("what to measure is missing", "bench_servers SERVERS SIZE");
+  World world = World::join();
+  const int servers = std::stoi(words[0]);
+  const uint64_t bytes = parse_bytes(words[1]);
+  const int rounds = words.size() == 3 ? std::stoi(words[2]) : 20;
+  if (servers < 1 || servers >= world.size()) {
+    throw UsageError(fmt::format("{} of {} ranks cannot all serve", servers, world.size()), "leave one to work");
   }
-  return point;
+  const ServerPoint point = measure_servers(world.comm(), servers, bytes, rounds);
+  if (world.rank() == 0) print(point, world.size() - servers, servers, bytes);
+  return 0;
 }
 
-}  // namespace trireme::cli
+}  // namespace
+}  // namespace trireme
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::run({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
+  }
+}
