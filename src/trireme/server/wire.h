@@ -31,7 +31,7 @@
 namespace trireme::server {
 
 inline constexpr uint32_t kMagic = 0x53505254;  // "TRPS"
-inline constexpr uint16_t kVersion = 3;
+inline constexpr uint16_t kVersion = 4;
 inline constexpr size_t kHeaderBytes = 32;
 inline constexpr size_t kMaxMetaBytes = size_t{8} << 20;
 inline constexpr size_t kMaxDataBytes = size_t{1} << 30;
@@ -105,6 +105,7 @@ struct Event {
   uint64_t sequence = 0;  ///< of this worker and shard, from 1; 0: not numbered (join, leave)
   uint32_t piece = 0;
   uint64_t clock = 0;
+  uint64_t num_updates = 0;  ///< init only: that the values have had
   double lr = 0, factor = 1;
   Part part = Part::kWeights;
   bool applies = true;    ///< a commit: false skips the update
