@@ -130,7 +130,8 @@ std::vector<Key> make_keys() {
        "taken; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},
-      {KEY(parallel, bucket_mb), range(0.001, 4096, "MiB"), "gradients that travel together"},
+      {KEY(parallel, bucket_mb), range(0, 4096, "MiB"),
+       "gradients that are reduced together; 0: 4, with zero 2 and 3 at most a 128th of a worker's"},
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
       {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},

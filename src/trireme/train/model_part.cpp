@@ -12,6 +12,7 @@
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
+#include "trireme/program/group_size.h"
 #include "trireme/program/zero.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
@@ -206,8 +207,6 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
   GradientStoreOptions store;
   store.num_slots = sketch.num_slots;
   store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
-  store.group_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20));
-  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
   if (accumulation_ == 1) store.type = travel_type_;  // sums need float32, copies do not
   if (zero_ > 0) {
     store.num_shares = groups_.sharers()->size();
@@ -216,16 +215,18 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     // A worker alone sums nothing with others, and its share is the whole.
     store.keeps_whole =
         zero_ == 1 || groups_.dp == 1 || (accumulation_ > 1 && config.parallel.zero_accumulation == "whole");
-    if (config.parallel.bucket_mb == ParallelConfig().bucket_mb && (zero_ == 3 || !store.keeps_whole)) {
-      int64_t elements = 0;
-      for (const auto& of_stage : sources) {
-        for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
-      }
-      const auto bytes = elements * static_cast<int64_t>(c10::elementSize(store.type));
-      store.group_bytes = std::clamp<int64_t>(bytes / kSmallestPart, 1, store.group_bytes);
-      store.first_group_bytes = std::min(store.first_group_bytes, store.group_bytes);
-    }
   }
+  double bytes = config.parallel.bucket_mb * (1 << 20);
+  if (bytes == 0) {
+    int64_t elements = 0;
+    for (const auto& of_stage : sources) {
+      for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
+    }
+    const bool keeps_whole = zero_ < 3 && store.keeps_whole;
+    bytes = derived_group_bytes(keeps_whole, static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
+  }
+  store.group_bytes = static_cast<int64_t>(bytes);
+  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
 
   std::vector<ParameterGroups> groups;
   for (const auto& of_stage : sources) {
