@@ -11,7 +11,7 @@ StateBytes state_bytes(const JobLayout& layout) {
   StateBytes bytes{.weights = e, .gradients = e, .optimizer = layout.optimizer_state};
   if (e < 4) {
     bytes.optimizer += 4;  // the float32 weights that are updated
-    if (layout.float32_gradients) bytes.gradients += 4;
+    if (layout.float32_gradients) bytes.gradients = layout.as_trained ? 4 : e + 4;
   }
   return bytes;
 }
