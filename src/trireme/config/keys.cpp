@@ -1,4 +1,5 @@
 #include "trireme/config/key.h"
+#include "trireme/program/schedule.h"
 
 namespace trireme {
 namespace {
@@ -110,9 +111,7 @@ std::vector<Key> make_keys() {
        "zero 3: weights lie there as well, and a layer's come when it is about to need them"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
       {KEY(parallel, schedule),
-       one_of_or_file({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",
-                       "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"},
-                      "a CSV file with a dot or slash in its name"),
+       one_of_or_file(schedule_names(), "a CSV file with a dot or slash in its name"),
        "order of a pipeline's work: a built-in one, or yours from a file, as trireme schedule check reads it"},
       {KEY(parallel, interleave), range(1, 1000), "stages of a worker, for interleaved (1: two) and 1f1b"},
       {KEY(parallel, update_every), range(0, kMaxSteps, "micro-batches"),
