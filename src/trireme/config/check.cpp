@@ -364,8 +364,7 @@ int64_t workers_of_replica(const Config& config) {
                                     {"parallel.cp", parallel.cp},
                                     {"parallel.ep", parallel.ep}}) {
     if (degree >= 1) continue;
-    throw UsageError(with_origin(config, key) + " is not a number of workers",
-                     "1 or more; only parallel.dp may be -1");
+    throw UsageError(with_origin(config, key) + " is not a number of workers", "1 or more; only parallel.dp may be -1");
   }
   int64_t workers = 0;
   if (__builtin_mul_overflow(parallel.tp, parallel.pp, &workers) ||

@@ -114,8 +114,7 @@ void check_pipeline(const Config& config) {
     }
     return;
   }
-  const auto kind =
-      parallel.has_own_schedule() ? std::nullopt : std::optional(schedule_kind(parallel.schedule));
+  const auto kind = parallel.has_own_schedule() ? std::nullopt : std::optional(schedule_kind(parallel.schedule));
   const bool interleaves = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::k1F1B;
   if (parallel.interleave > 1 && !interleaves) {
     contradict(config, "parallel.interleave", "is not for", "parallel.schedule", "set the schedule to interleaved");

@@ -60,7 +60,8 @@ RankCheck::RankCheck(const Program& program, size_t number, const ProgramPlaces&
     stage.reduced.resize(groups);
     stage.stashed.resize(at(program.num_updates) + 1);
     const auto shared = at(program.shared_groups_of(number));
-    if (shared > groups) throw Error(fmt::format("stage {} has {} groups, and replicas share {}", number, groups, shared));
+    if (shared > groups)
+      throw Error(fmt::format("stage {} has {} groups, and replicas share {}", number, groups, shared));
     stage.gathered.resize(shared);
     stage.scattered.resize(shared);
   }

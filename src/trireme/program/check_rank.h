@@ -55,8 +55,8 @@ class RankCheck {
     std::vector<bool> stashed;                   ///< versions
     int newest = 0, restored = -1, oldest_used = -1;
     // Of the groups that replicas share, which are the first.
-    std::vector<bool> gathered;                ///< whether the whole weights are here, as they were last updated
-    std::vector<std::vector<int>> scattered;   ///< micro-batches that the shares hold, where each is scattered at once
+    std::vector<bool> gathered;               ///< whether the whole weights are here, as they were last updated
+    std::vector<std::vector<int>> scattered;  ///< micro-batches that the shares hold, where each is scattered at once
   };
 
   [[noreturn]] void fail(const std::string& cause) const;

@@ -64,10 +64,10 @@ class Replicas {
 
   const SumTree& tree_;
   const CrossRankSum& across_;
-  std::vector<size_t> started_;         ///< of each replica: how many collectives
-  std::vector<Instruction> sequence_;   ///< the collectives that all must start, in order
-  std::vector<int> reached_;            ///< by how many replicas each of them has been started
-  std::map<Sum, Brought> brought_;      ///< those that replicas are missing of
+  std::vector<size_t> started_;        ///< of each replica: how many collectives
+  std::vector<Instruction> sequence_;  ///< the collectives that all must start, in order
+  std::vector<int> reached_;           ///< by how many replicas each of them has been started
+  std::map<Sum, Brought> brought_;     ///< those that replicas are missing of
 };
 
 }  // namespace trireme

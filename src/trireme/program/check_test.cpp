@@ -49,9 +49,9 @@ std::vector<Case> cases() {
     add_shared("stage 2" + name, lower_data_parallel_all({6, 6, 2, 3}), 6, {.zero = 2, .each_micro_batch = each});
     add_shared("stage 3, kept" + name, lower_data_parallel_all({8, 8, 2, 3}), 8,
                {.zero = 3, .keep = true, .each_micro_batch = each});
-    const Schedule schedule =
-        make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 3, .num_micro_batches = 4});
-    const PipelineShape shape{.schedule = schedule, .num_replicas = 2, .num_leaves = 8, .groups = {3}, .recompute = {each}};
+    const Schedule schedule = make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 3, .num_micro_batches = 4});
+    const PipelineShape shape{
+        .schedule = schedule, .num_replicas = 2, .num_leaves = 8, .groups = {3}, .recompute = {each}};
     add_shared("stage 3" + name, lower_pipeline_all(shape), 8, {.zero = 3, .each_micro_batch = each});
   }
   return all;

@@ -65,7 +65,8 @@ void RankCheck::scatter_micro_batch(const Instruction& instruction, Stage& stage
   const auto full = std::find_if(stage.slots.begin(), stage.slots.end(),
                                  [group](const std::vector<PartialSum>& slot) { return !slot[group].empty(); });
   require(full != stage.slots.end(), "its micro-batch has been scattered already");
-  require(instruction.add == !share.empty(), instruction.add ? "it adds to a share that is empty" : "it overwrites a sum");
+  require(instruction.add == !share.empty(),
+          instruction.add ? "it adds to a share that is empty" : "it overwrites a sum");
   share.push_back((*full)[group].first);
   (*full)[group] = {};
 }

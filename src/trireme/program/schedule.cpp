@@ -133,7 +133,9 @@ std::vector<int> place_in_v(int num_ranks) {
 Schedule make_schedule(const ScheduleShape& shape) {
   check(shape);
   const int num_ranks = shape.num_ranks, count = shape.num_micro_batches;
-  const int interleave = shape.kind == ScheduleKind::kInterleaved ? (shape.interleave == 0 ? stages_a_rank(shape.kind) : shape.interleave) : 1;
+  const int interleave = shape.kind == ScheduleKind::kInterleaved
+                             ? (shape.interleave == 0 ? stages_a_rank(shape.kind) : shape.interleave)
+                             : 1;
   Schedule schedule{.num_ranks = num_ranks, .num_micro_batches = count};
   schedule.rank_of_stage =
       shape.kind == ScheduleKind::kZbV ? place_in_v(num_ranks) : place_in_rounds(num_ranks, interleave);

@@ -63,11 +63,10 @@ auto numbers_of(ProgramType& program) {
 
 template <typename ProgramType>
 auto lists_of(ProgramType& program) {
-  return std::array{std::pair{"rank-of-stage", &program.rank_of_stage},
-                    std::pair{"groups-of-stage", &program.groups_of_stage},
-                    std::pair{"replicas-of-rank", &program.replicas_of_rank},
-                    std::pair{"shared-groups", &program.zero.shared_groups},
-                    std::pair{"partials-of-replica", &program.across.partials_of_rank}};
+  return std::array{
+      std::pair{"rank-of-stage", &program.rank_of_stage}, std::pair{"groups-of-stage", &program.groups_of_stage},
+      std::pair{"replicas-of-rank", &program.replicas_of_rank}, std::pair{"shared-groups", &program.zero.shared_groups},
+      std::pair{"partials-of-replica", &program.across.partials_of_rank}};
 }
 
 template <typename ProgramType>

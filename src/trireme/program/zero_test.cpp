@@ -1,8 +1,7 @@
 #include "trireme/program/zero.h"
 
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
@@ -97,12 +96,14 @@ std::vector<Whole> wholes() {
   std::vector<Whole> all;
   const auto add = [&](const DataParallelShape& shape) {
     all.push_back({fmt::format("{} leaves on {} ranks", shape.num_leaves, shape.num_ranks),
-                   lower_data_parallel_all(shape), shape.num_leaves, {shape.num_groups - 1}});
+                   lower_data_parallel_all(shape),
+                   shape.num_leaves,
+                   {shape.num_groups - 1}});
   };
-  add({2, 2, 2, 3});        // one micro-batch each
-  add({8, 8, 2, 3});        // several, summed on the tree
-  add({16, 4, 4, 2});       // several in a leaf
-  add({24, 24, 2, 3});      // several partial sums of each rank
+  add({2, 2, 2, 3});    // one micro-batch each
+  add({8, 8, 2, 3});    // several, summed on the tree
+  add({16, 4, 4, 2});   // several in a leaf
+  add({24, 24, 2, 3});  // several partial sums of each rank
   for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kInterleaved}) {
     for (const bool recompute : {false, true}) {
       PipelineShape shape{.schedule = make_schedule({.kind = kind, .num_ranks = 2, .num_micro_batches = 4}),
@@ -122,8 +123,12 @@ std::vector<Whole> wholes() {
 }
 
 std::vector<ZeroShape> zero_shapes(const Whole& whole) {
-  std::vector<ZeroShape> all = {{.zero = 1}, {.zero = 2}, {.zero = 2, .each_micro_batch = true}, {.zero = 3},
-                                {.zero = 3, .keep = true}, {.zero = 3, .each_micro_batch = true}};
+  std::vector<ZeroShape> all = {{.zero = 1},
+                                {.zero = 2},
+                                {.zero = 2, .each_micro_batch = true},
+                                {.zero = 3},
+                                {.zero = 3, .keep = true},
+                                {.zero = 3, .each_micro_batch = true}};
   for (ZeroShape& shape : all) shape.shared_groups = whole.shared_groups;
   return all;
 }
@@ -202,7 +207,8 @@ TEST(ShareOverReplicas, TheCheckerRefusesDamage) {
                   return i.op == op && i.stage == each[at].stage && i.micro_batch == each[at].micro_batch;
                 });
               };
-              const auto use = of(OpCode::kSendActivation) == each.end() ? of(OpCode::kForward) : of(OpCode::kSendActivation);
+              const auto use =
+                  of(OpCode::kSendActivation) == each.end() ? of(OpCode::kForward) : of(OpCode::kSendActivation);
               std::rotate(use, each.begin() + place, each.begin() + place + 1);
             });
           }

@@ -223,7 +223,8 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
       for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
     }
     const bool keeps_whole = zero_ < 3 && store.keeps_whole;
-    bytes = derived_group_bytes(keeps_whole, static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
+    bytes = derived_group_bytes(keeps_whole,
+                                static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
   }
   store.group_bytes = static_cast<int64_t>(bytes);
   store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
