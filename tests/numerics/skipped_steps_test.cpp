@@ -13,8 +13,9 @@ namespace {
 
 /// Overflows in the first steps, until the scale has been halved often enough.
 Config overflowing(const Words& more = {}, int servers = 0) {
-  const Words words = {"--precision.compute=float16", fmt::format("--precision.loss_scale_init={}", std::ldexp(1.0, 24)),
-                       "--optimizer.kind=adamw", "--optimizer.weight_decay=0"};
+  const Words words = {"--precision.compute=float16",
+                       fmt::format("--precision.loss_scale_init={}", std::ldexp(1.0, 24)), "--optimizer.kind=adamw",
+                       "--optimizer.weight_decay=0"};
   return served("gpt2", words + more, servers);
 }
 
