@@ -49,9 +49,6 @@ inline std::vector<Composed> all_composed() {
   return all;
 }
 
-/// How far the loss falls, of the first one.
-inline double fall_of(const Outcome& outcome) { return 1 - outcome.losses.back() / outcome.losses.front(); }
-
 /// How much of the dense fall a training with compression must reach, in percent. topk sends a hundredth, and on its
 /// way to servers the largest of each tensor, not of a whole bucket: in so few steps less is learnt from as many bytes.
 inline int least_share(const Composed& each) {

@@ -81,12 +81,6 @@ TEST(ServerLayouts, AWorkerOfAPipelineHoldsItsLayersAndNoMoments) {
   EXPECT_LT(static_cast<double>(half.weights), 0.7 * static_cast<double>(whole.weights));  // one has the embedding
 }
 
-/// How far the loss falls, of the first one. Weights that never move have 0.
-double fall_of(const Outcome& outcome) {
-  const std::vector<double>& losses = outcome.losses;
-  return 1 - (losses.end()[-1] + losses.end()[-2]) / 2 / losses.front();
-}
-
 TEST(ServerCompression, EveryMethodLearnsLikeTheDenseOne) {
   constexpr int kSteps = 16;
   const Words words = {"--train.leaves=4", "--train.global_batch=4", fmt::format("--train.steps={}", kSteps),
