@@ -3,14 +3,10 @@
 
 #include <algorithm>
 
+#include "trireme/base/index.h"
 #include "trireme/program/check_rank.h"
 
 namespace trireme {
-namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
-
-}  // namespace
 
 /// Group instructions run while the pass before them is under way; nobody would come to one that stands elsewhere.
 void RankCheck::check_group(const Instruction& instruction, const Stage& stage) const {

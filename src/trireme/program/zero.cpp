@@ -5,9 +5,9 @@
 namespace trireme {
 namespace {
 
-class Lowering {
+class ShardedProgram {
  public:
-  Lowering(Program program, const ZeroShape& shape) : program_(std::move(program)) {
+  ShardedProgram(Program program, const ZeroShape& shape) : program_(std::move(program)) {
     program_.zero = shape;
     if (program_.is_pipeline()) program_.zero.keep = false;  // other micro-batches pass in between
   }
@@ -60,7 +60,7 @@ class Lowering {
 }  // namespace
 
 Program share_over_replicas(Program program, const ZeroShape& shape) {
-  return shape.zero == 0 ? program : Lowering(std::move(program), shape).run();
+  return shape.zero == 0 ? program : ShardedProgram(std::move(program), shape).run();
 }
 
 }  // namespace trireme
