@@ -1,4 +1,6 @@
-// Fits the constants of a preset to the published steps that choose them: `bench_fit_presets a100-80gb`.
+// Fits the constants of a preset to the published steps that choose them: `bench_fit_presets a100-80gb`. With
+// `--leave-out` once for each paper, without its steps, and from the middle of the bounds, so that nothing of the paper
+// is in the constants: the rows of tests/numerics/left_out_fits.inc.
 //
 // Prints the errors and the constants as they are and as they come out, for src/trireme/simulate/cluster_presets.cpp. A
 // search by differential evolution over the logarithms of the constants, within bounds; the same numbers on every run.
@@ -9,11 +11,17 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
+#include <utility>
 
+#include "../tests/numerics/fitted_constants.h"
 #include "../tests/numerics/published_rows.h"
 #include "trireme/base/error.h"
 
 using namespace trireme;
+using published::Constant;
+using published::constants_of;
+using published::paper_of;
 
 namespace {
 
@@ -22,33 +30,10 @@ constexpr int64_t kMostTurns = 1100;   ///< stages times micro-batches of a row 
 constexpr double kWorstWanted = 0.09;  ///< errors above it weigh more
 constexpr double kStartSpread = 0.5;   ///< of the first trials, in logarithms
 
-struct Constant {
-  const char* name;
-  double least, most;
-  double& (*of)(Cluster&);
-};
-
-constexpr Constant kConstants[] = {
-    {"product_efficiency", 0.3, 1, [](Cluster& c) -> double& { return c.device.product_efficiency; }},
-    {"product_half_depth", 20, 300, [](Cluster& c) -> double& { return c.device.product_half_depth; }},
-    {"memory_efficiency", 0.1, 0.85, [](Cluster& c) -> double& { return c.device.memory_efficiency; }},
-    {"attention_efficiency", 0.1, 0.8, [](Cluster& c) -> double& { return c.device.attention_efficiency; }},
-    {"kernel_us", 3, 25, [](Cluster& c) -> double& { return c.device.kernel_us; }},
-    {"step_seconds", 0.0001, 0.02, [](Cluster& c) -> double& { return c.device.step_seconds; }},
-    {"gated_traffic", 1, 8, [](Cluster& c) -> double& { return c.stack.gated_traffic; }},
-    {"inside ramp_us", 5, 300, [](Cluster& c) -> double& { return c.inside.ramp_us; }},
-    {"between efficiency", 0.2, 1, [](Cluster& c) -> double& { return c.between.efficiency; }},
-    {"between latency_us", 5, 40, [](Cluster& c) -> double& { return c.between.latency_us; }}};
-
-/// What NCCL's own measurements have set is not moved, nor what no row tells of.
-std::vector<Constant> constants_of(const Cluster& cluster) {
-  std::vector<Constant> list(std::begin(kConstants), std::end(kConstants));
-  const bool is_hopper = cluster.inside.sum_gain > 1;
-  std::erase_if(list, [&](const Constant& constant) {
-    const std::string_view name = constant.name;
-    return is_hopper ? name == "inside ramp_us" || name == "between latency_us" : name == "gated_traffic";
-  });
-  return list;
+Cluster middle_of_bounds(Cluster cluster) {
+  for (const Constant& constant : constants_of(cluster))
+    constant.of(cluster) = std::sqrt(constant.least * constant.most);
+  return cluster;
 }
 
 bool takes_part(const published::Row& row) {
@@ -60,9 +45,11 @@ bool takes_part(const published::Row& row) {
 
 class Fit {
  public:
-  explicit Fit(const Cluster& start) : start_(start), constants_(constants_of(start)) {
+  explicit Fit(const Cluster& start, const std::string& left_out = "")
+      : start_(start), constants_(constants_of(start)) {
     for (published::Row& row : published::rows()) {
-      if (row.cluster == start.name && takes_part(row)) rows_.push_back(std::move(row));
+      if (row.cluster != start.name || paper_of(row.source) == left_out || !takes_part(row)) continue;
+      rows_.push_back(std::move(row));
     }
     if (rows_.empty()) throw UsageError(fmt::format("no published step is of {}", start.name), "take another preset");
     for (const published::Row& row : rows_) ++rows_of_source_[row.source];
@@ -150,12 +137,30 @@ class Fit {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    fmt::print(stderr, "usage: bench_fit_presets CLUSTER, such as a100-80gb\n");
+  const bool leaves_out = argc == 3 && argv[2] == std::string("--leave-out");
+  if (argc != 2 && !leaves_out) {
+    fmt::print(stderr, "usage: bench_fit_presets CLUSTER [--leave-out], such as a100-80gb\n");
     return 2;
   }
   try {
     const Cluster preset = find_cluster(argv[1]);
+    if (leaves_out) {
+      std::set<std::string> papers;
+      for (const published::Row& row : published::rows()) {
+        if (row.cluster == preset.name && takes_part(row)) papers.insert(paper_of(row.source));
+      }
+      for (const std::string& paper : papers) {
+        Cluster fitted = Fit(middle_of_bounds(preset), paper).run();
+        fmt::print("{{\"{}\",\n \"{}\",\n {{", preset.name, paper);
+        const char* between = "";
+        for (const Constant& constant : constants_of(preset)) {
+          fmt::print("{}{{\"{}\", {:.4g}}}", std::exchange(between, ",\n  "), constant.name, constant.of(fitted));
+        }
+        fmt::print("}}}},\n");
+        std::fflush(stdout);
+      }
+      return 0;
+    }
     Fit fit(preset);
     fit.print("as it is", preset);
     fit.print("fitted", fit.run());

@@ -1,4 +1,4 @@
-// 50 kills of servers and 25 of workers at random moments, in every mode.
+// 50 kills of servers and 12 of workers at random moments, in every mode.
 // ctest: slow timeout=1200
 #include "faults/server_kill_trial.h"
 
@@ -13,10 +13,10 @@ TEST(ServerKillMany, NothingAcknowledgedIsLost) {
                                          .mode = modes[i % 3],
                                          .num_servers = 2 + static_cast<int>(i % 3),
                                          .num_kills = 2,
-                                         .kills_worker = true}));
+                                         .kills_worker = i / 3 % 2 == 1}));
   }
   std::sort(seconds.begin(), seconds.end());
-  fmt::print("50 kills of servers, 25 of workers: replicated again within {:.2f} s (median {:.2f} s)\n", seconds.back(),
+  fmt::print("50 kills of servers, 12 of workers: replicated again within {:.2f} s (median {:.2f} s)\n", seconds.back(),
              seconds[seconds.size() / 2]);
 }
 

@@ -178,9 +178,12 @@ inline double server_kill_trial(const ServerKillTrial& trial) {
     }
     num_right += output.substr(at + 8, 8) == expected;
   }
-  // Without rounds the last to pull sees what all have pushed. A killed worker's last step may count or not.
-  if (!trial.kills_worker) {
-    EXPECT_GE(num_right, trial.mode == "sync" ? trial.num_workers : 1) << "seed " << trial.seed << ", " << trial.mode;
+  // Rounds count each push once, whoever is killed. Without them the last to pull sees what all have pushed, and a
+  // killed worker's last step may count or not.
+  if (trial.mode == "sync") {
+    EXPECT_EQ(num_right, trial.num_workers) << "seed " << trial.seed << ", sync";
+  } else if (!trial.kills_worker) {
+    EXPECT_GE(num_right, 1) << "seed " << trial.seed << ", " << trial.mode;
   }
   return recovered;
 }

@@ -257,9 +257,14 @@ class Train(unittest.TestCase):
         self.assertEqual(run("checkpoint", "verify", str(place)).returncode, 0)
 
     def test_worker_0_alone_writes(self):
-        for writes_behind in ["true", "false"]:
-            self.report("--train.steps=4", "--checkpoint.every=2", "--checkpoint.spread=false",
-                        f"--checkpoint.async={writes_behind}")
+        for spread, writers in [("false", 1), ("true", 2)]:
+            for writes_behind in ["true", "false"]:
+                report = self.report("--train.steps=4", "--checkpoint.every=2", f"--checkpoint.spread={spread}",
+                                     f"--checkpoint.async={writes_behind}")
+                for step in ["step-000002", "step-000004"]:
+                    files = Path(self.folder, report["run_dir"], "checkpoints", step).glob("*.safetensors")
+                    shards = {re.search(r"-(\d+)-of-(\d+)\.", file.name).groups() for file in files}
+                    self.assertEqual(shards, {(f"{writer:05}", f"{writers:05}") for writer in range(writers)})
 
     def test_json(self):
         report = self.report("--train.steps=4")

@@ -19,8 +19,8 @@ struct Composed {
   }
   /// Two replicas; two micro-batches each, so that a pipeline has something to do.
   Config config() const {
-    return config_of("gpt2", {"--optimizer.warmup_steps=0", "--train.leaves=4", "--train.global_batch=4",
-                              "--parallel.dp=2", fmt::format("--parallel.zero={}", zero),
+    return config_of("gpt2", {"--optimizer.warmup_steps=0", "--optimizer.lr=0.005", "--train.leaves=4",
+                              "--train.global_batch=4", "--parallel.dp=2", fmt::format("--parallel.zero={}", zero),
                               fmt::format("--parallel.tp={}", tp), fmt::format("--parallel.pp={}", pp),
                               "--compression.method=" + compression, "--precision.compute=" + precision,
                               "--train.recompute=" + recompute, "--parallel.aggregation=" + aggregation});
@@ -49,11 +49,13 @@ inline std::vector<Composed> all_composed() {
   return all;
 }
 
-/// How near to the dense loss one with compression must end, in percent. On its way to servers the largest of each
-/// tensor are chosen, not of a whole bucket: in so few steps less is learnt from as many bytes.
-inline int bound_of(const Composed& each) { return each.aggregation == "server" && each.compression == "topk" ? 4 : 3; }
+/// How much of the dense fall a training with compression must reach, in percent. topk sends a hundredth, and on its
+/// way to servers the largest of each tensor, not of a whole bucket: in so few steps less is learnt from as many bytes.
+inline int least_share(const Composed& each) {
+  return each.compression != "topk" ? 80 : each.aggregation == "server" ? 20 : 30;
+}
 
-/// "equal", "within 3 %", or why it is refused.
+/// "equal", "learns", or why it is refused.
 inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>& references) {
   constexpr int kSteps = 10;
   try {
@@ -70,9 +72,12 @@ inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>&
     expect_equal(outcome, expected, each.to_string());
     return "equal";
   }
-  const int bound = bound_of(each);
-  EXPECT_NEAR(outcome.losses.back(), expected.losses.back(), 0.01 * bound * expected.losses.back()) << each.to_string();
-  return fmt::format("within {} %", bound);
+  EXPECT_GT(fall_of(expected), 0.1) << "there is too little to learn";
+  if (getenv("PROBE"))
+    fmt::print("PROBE {} {:.3f} of {:.3f}\n", each.to_string(), fall_of(outcome) / fall_of(expected),
+               fall_of(expected));
+  EXPECT_GT(fall_of(outcome), 0.01 * least_share(each) * fall_of(expected)) << each.to_string();
+  return "learns";
 }
 
 }  // namespace trireme

@@ -197,9 +197,12 @@ TEST(PipeDreamTarget, IsReached) {
   constexpr double kTarget = 0.5;  // guesses have 2.3
   for (const Rule& rule : {Rule{"1f1b", 3, 0}, Rule{"pipedream", 3, 1}, Rule{"pipedream-vertical-sync", 3, 1},
                            Rule{"pipedream-2bw", 2, 3}}) {
-    const Config config = config_for(
-        rule, {"--train.global_batch=48", "--train.micro_batch=4", "--optimizer.kind=adamw", "--optimizer.lr=0.001"});
-    EXPECT_LT(train(config, rule.pp, 120).evaluation.loss, kTarget) << rule.schedule;
+    const Config config = config_for(rule, {"--train.global_batch=48", "--train.micro_batch=4", "--train.steps=120",
+                                            "--optimizer.kind=adamw", "--optimizer.lr=0.001"});
+    EXPECT_GT(train(config, rule.pp, 0, /*evaluates=*/true).evaluation.loss, 2) << "before training";
+    const Evaluation found = train(config, rule.pp, 120, /*evaluates=*/true).evaluation;
+    EXPECT_GT(found.num_samples, 0);
+    EXPECT_LT(found.loss, kTarget) << rule.schedule;
   }
 }
 

@@ -320,8 +320,8 @@ TEST(Plan, GivenSplitsStay) {
   EXPECT_EQ(plan.keys.interleave, 1);
 }
 
-/// What is planned is what the trainer holds and does.
-TEST(Plan, CountsWhatTheTrainerDoes) {
+/// With the trainer's types. What the trainer then holds: ZeroMemoryOfPlans in zero_memory_test.cpp.
+TEST(Plan, CountsWhatTheSimulatorCounts) {
   const Cluster cluster = find_cluster("h100-80gb");
   const Config config = gpt(24, 2048, 64, {"--precision.compute=bfloat16"});
   Config planned = config;

@@ -81,17 +81,23 @@ TEST(ServerLayouts, AWorkerOfAPipelineHoldsItsLayersAndNoMoments) {
   EXPECT_LT(static_cast<double>(half.weights), 0.7 * static_cast<double>(whole.weights));  // one has the embedding
 }
 
-TEST(ServerCompression, EveryMethodTrainsNearTheDenseOne) {
-  const Outcome dense = train(served("gpt2", {}, 2), 2, 8);
-  for (const auto& [method, bound] : {std::pair{"float16", 1e-3},
-                                      {"bfloat16", 2e-3},
-                                      {"int8", 5e-3},
-                                      {"qsgd", 2e-2},
-                                      {"terngrad", 0.1},
-                                      {"sign", 0.1},
-                                      {"topk", 0.1}}) {
-    const Outcome outcome = train(served("gpt2", {std::string("--compression.method=") + method}, 2), 2, 8);
-    EXPECT_NEAR(outcome.losses.back(), dense.losses.back(), bound * dense.losses.back()) << method;
+TEST(ServerCompression, EveryMethodLearnsLikeTheDenseOne) {
+  constexpr int kSteps = 16;
+  const Words words = {"--train.leaves=4", "--train.global_batch=4", fmt::format("--train.steps={}", kSteps),
+                       "--optimizer.lr=0.005"};
+  const Outcome dense = train(served("gpt2", words, 2), 2, kSteps);
+  ASSERT_GT(fall_of(dense), 0.15);
+  // The share of the dense fall that is reached at least.
+  for (const auto& [method, share] : {std::pair{"float16", 0.99},
+                                      {"bfloat16", 0.98},
+                                      {"int8", 0.95},
+                                      {"qsgd", 0.9},
+                                      {"terngrad", 0.5},
+                                      {"sign", 0.5},
+                                      {"topk", 0.3}}) {
+    const Outcome outcome =
+        train(served("gpt2", words + Words{std::string("--compression.method=") + method}, 2), 2, kSteps);
+    EXPECT_GT(fall_of(outcome), share * fall_of(dense)) << method;
     EXPECT_GT(largest_difference(outcome, dense), 0) << method;
   }
   for (const double loss : train(served("gpt2", kPlainSgd + Words{"--compression.method=dgc"}, 2), 3, 3).losses) {

@@ -93,16 +93,6 @@ TEST(ServerTraining, CheckpointsGoBothWays) {
   }
 }
 
-/// Of all servers: the largest lead, and the largest staleness.
-std::pair<uint64_t, uint64_t> largest(const Trainer& trainer) {
-  std::pair<uint64_t, uint64_t> most;
-  for (const server::ServerStats& stats : trainer.servers()->stats()) {
-    most.first = std::max(most.first, stats.shards.largest_lead);
-    most.second = std::max(most.second, stats.shards.largest_staleness);
-  }
-  return most;
-}
-
 // The loss falls as far as in the synchronous mode, within 30 % of that way.
 TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
   const Words words = {"--train.steps=30", "--optimizer.lr=0.003"};
@@ -119,20 +109,6 @@ TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
       const Outcome outcome = train(served("mlp", all, 2, mode), 3, 30);  // all ranks see one state
       EXPECT_NEAR(end(outcome.losses), end(synchronous.losses), 0.3 * fall) << mode;
     }
-  }
-}
-
-TEST(ServerTraining, NobodyIsFurtherAheadThanTheBound) {
-  for (const int64_t bound : {0, 1, 3}) {
-    const Config config = served("mlp", {fmt::format("--server.staleness={}", bound)}, 2, "bounded");
-    const OpenedData data = open_data(data_options_of(config));
-    run_as_threads(3, [&](World& world) {
-      Trainer trainer(world, config, data);
-      for (int i = 0; i < 8; ++i) EXPECT_TRUE(std::isfinite(trainer.step().loss));
-      const auto [lead, staleness] = largest(trainer);
-      EXPECT_LE(lead, static_cast<uint64_t>(bound));
-      EXPECT_LE(staleness, 2 * static_cast<uint64_t>(2 * bound + 1));  // two others, each by so many steps
-    });
   }
 }
 

@@ -121,6 +121,12 @@ inline void expect_equal(const Outcome& a, const Outcome& b, const std::string& 
   }
 }
 
+/// How far the loss falls, as a part of the first one: 0 for weights that never move.
+inline double fall_of(const Outcome& outcome) {
+  const std::vector<double>& losses = outcome.losses;
+  return 1 - (losses.end()[-1] + losses.end()[-2]) / 2 / losses.front();
+}
+
 /// The largest difference of two weights, by the largest weight of that tensor.
 inline double largest_difference(const Outcome& a, const Outcome& b) {
   double largest = 0;

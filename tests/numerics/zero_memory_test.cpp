@@ -130,6 +130,21 @@ INSTANTIATE_TEST_SUITE_P(Of, ZeroMemory,
                            return name;
                          });
 
+// With the trainer's own types, as plans count them: float32 gradients of a model in bfloat16, and nothing beside them.
+TEST(ZeroMemoryOfPlans, IsWhatTheTrainerHolds) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  for (const char* compute : {"float32", "bfloat16"}) {
+    for (int zero = 0; zero <= 3; ++zero) {
+      const Config config = config_for(kGpt, 2, zero, {std::string("--precision.compute=") + compute});
+      const Measured measured = measure(config, 2);
+      const double planned = simulate(job_of(as_trained(config, cluster)), cluster).ranks[0].memory.states();
+      for (const Held& held : measured.ranks) {
+        EXPECT_NEAR(held.states * measured.parameters / planned, 1, 0.05) << compute << ", stage " << zero;
+      }
+    }
+  }
+}
+
 // Whatever their sizes: a table of four layers, of which one is as long as the others together.
 TEST(ZeroMemoryOfBuffers, IsThatOfTheLayersInUse) {
   const Words narrow = {"--model=gpt2-tiny", "--model.layers=4", "--model.hidden=64", "--model.heads=4",

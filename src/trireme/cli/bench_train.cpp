@@ -17,6 +17,7 @@
 #include "trireme/cli/bench_train_report.h"
 #include "trireme/cli/probe.h"
 #include "trireme/cli/written_files.h"
+#include "trireme/config/check.h"
 #include "trireme/config/resolve.h"
 #include "trireme/config/stages.h"
 #include "trireme/observe/style.h"
@@ -50,7 +51,7 @@ double measured_peak_tflops(const Config& config) {
   if (!cluster) return 0;
   const ParallelConfig& p = config.parallel;
   const int64_t workers =
-      p.stages.empty() ? std::max<int64_t>(1, p.dp) * p.tp * p.pp : num_workers(stage_degrees(config));
+      p.stages.empty() ? std::max<int64_t>(1, p.dp) * workers_of_replica(config) : num_workers(stage_degrees(config));
   const int64_t gpus = std::min<int64_t>(workers, cluster->devices_per_host);
   const bool in_fp8 = config.precision.matmul == "fp8";
   const NumberType type = in_fp8 ? NumberType::kFp8 : number_type(config.precision.compute);

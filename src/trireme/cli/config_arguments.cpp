@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/config/check.h"
 #include "trireme/config/stages.h"
 
 namespace trireme::cli {
@@ -73,14 +74,8 @@ ConfigSources ConfigArguments::sources_of_shape() const {
 int ConfigArguments::num_workers(const Config& config) const {
   if (num_processes > 0) return num_processes;
   const ParallelConfig& p = config.parallel;
-  for (const auto& [key, degree] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
-    if (degree >= 1) continue;
-    throw UsageError(fmt::format("parallel.{} = {} is not a number of workers", key, degree),
-                     "1 or more; only parallel.dp may be -1");
-  }
+  const int64_t others = workers_of_replica(config);
   if (!p.stages.empty()) return static_cast<int>(trireme::num_workers(stage_degrees(config)));
-  const int64_t others = p.tp * p.pp * p.cp * p.ep;
   if (p.dp > 0) return static_cast<int>(p.dp * others);
   // A model over several workers is enough for one machine, unless more are asked for.
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));

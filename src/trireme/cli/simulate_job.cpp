@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
+#include "trireme/config/check.h"
 #include "trireme/config/refusal.h"
 #include "trireme/config/stages.h"
 #include "trireme/config/value.h"
@@ -27,10 +28,7 @@ std::string long_name(std::string_view key, const std::string& value) {
 /// Replicas: as set, or what the other degrees leave of the devices.
 int64_t replicas_of(const Config& config, int64_t gpus) {
   const ParallelConfig& p = config.parallel;
-  for (const auto& [key, degree] : {std::pair{"tp", p.tp}, {"pp", p.pp}, {"cp", p.cp}, {"ep", p.ep}}) {
-    if (degree < 1)
-      throw UsageError(fmt::format("parallel.{} = {} is not a number of ranks", key, degree), "1 or more");
-  }
+  const int64_t others = workers_of_replica(config);
   if (!p.stages.empty()) {
     const std::vector<StageDegrees> stages = stage_degrees(config);
     if (gpus > 0 && gpus != num_workers(stages)) {
@@ -40,7 +38,6 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
     }
     return num_lanes(stages);
   }
-  const int64_t others = p.tp * p.pp * p.cp;
   if (p.dp == 0) throw UsageError("parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
   if (p.dp > 0) {
     if (gpus > 0 && gpus != others * p.dp) {

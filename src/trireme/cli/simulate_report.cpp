@@ -186,9 +186,18 @@ std::string how_sure(const Cluster& cluster) {
   }
   const std::string errors =
       fmt::format("{:.1f} % on average and {:.0f} % at worst", 100 * evidence.mean_error, 100 * evidence.worst_error);
+  if (evidence.papers > 0) {
+    return fmt::format(
+        "how sure: {} steps that {} papers measured on {}s, each predicted without its own paper's help, are met "
+        "within "
+        "{} (docs/accuracy.md)",
+        evidence.runs, evidence.papers, cluster.device.name, errors);
+  }
   if (evidence.is_published) {
-    return fmt::format("how sure: steps of {} published measurements on {}s are predicted within {} (docs/accuracy.md)",
-                       evidence.runs, cluster.device.name, errors);
+    return fmt::format(
+        "how sure: {} published steps on {}s are met within {}, but their papers chose the constants "
+        "(docs/accuracy.md)",
+        evidence.runs, cluster.device.name, errors);
   }
   return fmt::format("how sure: the {} trainings that chose the constants of {} are met within {}", evidence.runs,
                      cluster.name, errors);
@@ -276,6 +285,7 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
                {"cluster", s.cluster.name},
                {"evidence",
                 {{"runs", s.cluster.evidence.runs},
+                 {"papers", s.cluster.evidence.papers},
                  {"mean_error", s.cluster.evidence.mean_error},
                  {"worst_error", s.cluster.evidence.worst_error}}}};
   Json stages = Json::array();

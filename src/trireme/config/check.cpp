@@ -309,28 +309,26 @@ void check_run(const Config& config) {
   }
 }
 
+/// "parallel.tp = 2, parallel.pp = 4": those over 1 that workers_of_replica() multiplies.
+std::string degrees_of_replica(const ParallelConfig& parallel) {
+  std::string text;
+  for (const auto& [key, degree] :
+       {std::pair{"parallel.tp", parallel.tp}, {"parallel.pp", parallel.pp}, {"parallel.cp", parallel.cp}}) {
+    if (degree > 1) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, degree);
+  }
+  return text;
+}
+
 /// The replicas: as set, or what the other degrees leave of the workers.
 int64_t resolve_dp(const Config& config, int64_t world_size) {
   if (world_size < 1) throw UsageError(fmt::format("{} workers are not a number of workers", world_size));
   const ParallelConfig& parallel = config.parallel;
-  const std::array<std::pair<std::string_view, int64_t>, 5> degrees = {{{"parallel.dp", parallel.dp},
-                                                                        {"parallel.tp", parallel.tp},
-                                                                        {"parallel.pp", parallel.pp},
-                                                                        {"parallel.cp", parallel.cp},
-                                                                        {"parallel.ep", parallel.ep}}};
-  int64_t others = 1;
-  std::string text;
-  for (const auto& [key, degree] : degrees) {
-    const bool is_dp = key == "parallel.dp", is_ep = key == "parallel.ep";
-    if (degree == 0 || (degree < 0 && !is_dp)) {
-      throw UsageError(with_origin(config, key) + " is not a number of workers",
-                       is_dp ? "1 or more; -1 is the rest of the workers" : "1 or more; only parallel.dp may be -1");
-    }
-    if (is_dp || is_ep) continue;
-    if (degree > 1) text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, degree);
-    if (__builtin_mul_overflow(others, degree, &others))
-      throw UsageError(text + " need more workers than there can be");
+  if (parallel.dp == 0) {
+    throw UsageError(with_origin(config, "parallel.dp") + " is not a number of workers",
+                     "1 or more; -1 is the rest of the workers");
   }
+  const int64_t others = workers_of_replica(config);
+  const std::string text = degrees_of_replica(parallel);
   if (!parallel.stages.empty()) {
     const std::vector<StageDegrees> stages = stage_degrees(config);
     if (num_workers(stages) == world_size) return num_lanes(stages);
@@ -357,6 +355,23 @@ int64_t resolve_dp(const Config& config, int64_t world_size) {
 }
 
 }  // namespace
+
+int64_t workers_of_replica(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  for (const auto& [key, degree] : {std::pair{"parallel.tp", parallel.tp},
+                                    {"parallel.pp", parallel.pp},
+                                    {"parallel.cp", parallel.cp},
+                                    {"parallel.ep", parallel.ep}}) {
+    if (degree >= 1) continue;
+    throw UsageError(with_origin(config, key) + " is not a number of workers", "1 or more; only parallel.dp may be -1");
+  }
+  int64_t workers = 0;
+  if (__builtin_mul_overflow(parallel.tp, parallel.pp, &workers) ||
+      __builtin_mul_overflow(workers, parallel.cp, &workers)) {
+    throw UsageError(degrees_of_replica(parallel) + " need more workers than there can be");
+  }
+  return workers;
+}
 
 void check_model(const Config& config) {
   const ModelConfig& model = config.model;

@@ -25,6 +25,10 @@ struct BatchPlan {
   bool operator==(const BatchPlan&) const = default;
 };
 
+/// That hold one replica of the model: tp x pp x cp. Experts are spread over replicas, so ep adds none. Throws
+/// UsageError for a degree that is not a number of workers. Not where parallel.stages says the degrees of each stage.
+int64_t workers_of_replica(const Config& config);
+
 /// All that check() does but whether this version can do it: for planner and simulator.
 BatchPlan check_sizes(const Config& config, int64_t world_size);
 

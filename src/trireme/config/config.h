@@ -93,13 +93,11 @@ struct ParallelConfig {
   std::string shares;                   ///< "3,1": of the batch, of each replica; empty: equal
   std::string plan;                     ///< empty: none
   std::string aggregation = "average";  ///< average, sum, adasum, server
-  double bucket_mb = 4;                 ///< MiB
+  double bucket_mb = 0;                 ///< MiB; 0: derived (program/group_size.h)
   bool overlap = true;
   bool has_own_schedule() const { return names_file(schedule); }
   /// Weights change while micro-batches are under way.
-  bool is_asynchronous() const {
-    return pp > 1 && !has_own_schedule() && schedule.starts_with("pipedream") && schedule != "pipedream-flush";
-  }
+  bool is_asynchronous() const;
   bool operator==(const ParallelConfig&) const = default;
 };
 

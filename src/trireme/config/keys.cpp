@@ -1,4 +1,5 @@
 #include "trireme/config/key.h"
+#include "trireme/program/schedule.h"
 
 namespace trireme {
 namespace {
@@ -109,10 +110,7 @@ std::vector<Key> make_keys() {
       {KEY(parallel, offload_weights), kAny,
        "zero 3: weights lie there as well, and a layer's come when it is about to need them"},
       {KEY(parallel, sequence), kAny, "with tp: norms and dropout split along the sequence"},
-      {KEY(parallel, schedule),
-       one_of_or_file({"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream",
-                       "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"},
-                      "a CSV file with a dot or slash in its name"),
+      {KEY(parallel, schedule), one_of_or_file(schedule_names(), "a CSV file with a dot or slash in its name"),
        "order of a pipeline's work: a built-in one, or yours from a file, as trireme schedule check reads it"},
       {KEY(parallel, interleave), range(1, 1000), "stages of a worker, for interleaved (1: two) and 1f1b"},
       {KEY(parallel, update_every), range(0, kMaxSteps, "micro-batches"),
@@ -130,7 +128,8 @@ std::vector<Key> make_keys() {
        "taken; empty: the degrees above"},
       {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},
-      {KEY(parallel, bucket_mb), range(0.001, 4096, "MiB"), "gradients that travel together"},
+      {KEY(parallel, bucket_mb), range(0, 4096, "MiB"),
+       "gradients that are reduced together; 0: 4, with zero 2 and 3 at most a 128th of a worker's"},
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
       {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
@@ -18,7 +19,7 @@ namespace {
 /// Of a named schedule.
 int64_t stages_of_worker(const ParallelConfig& parallel) {
   if (parallel.interleave > 1) return parallel.interleave;
-  return parallel.schedule == "interleaved" || parallel.schedule == "zb-v" ? 2 : 1;
+  return stages_a_rank(schedule_kind(parallel.schedule));
 }
 
 /// Some parts of the model differentiate inside their backward pass: no half of it can be left for later.
@@ -53,6 +54,10 @@ std::string micro_batches_cure(const BatchPlan& plan, int64_t wanted) {
 
 }  // namespace
 
+bool ParallelConfig::is_asynchronous() const {
+  return pp > 1 && !has_own_schedule() && !is_synchronous(schedule_kind(schedule));
+}
+
 int num_layers(const ModelConfig& model) {
   // A file may say anything, and is refused later.
   const int layers = static_cast<int>(std::clamp<int64_t>(model.layers, 0, std::numeric_limits<int>::max() - 2));
@@ -64,8 +69,9 @@ int num_layers(const ModelConfig& model) {
 Schedule pipeline_schedule(const Config& config, const BatchPlan& plan) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.has_own_schedule()) return read_schedule(parallel.schedule);
-  const bool interleaves = parallel.interleave > 1 && parallel.schedule == "1f1b";
-  return make_schedule({.kind = schedule_kind(interleaves ? "interleaved" : parallel.schedule),
+  const ScheduleKind asked = schedule_kind(parallel.schedule);
+  const bool interleaves = parallel.interleave > 1 && asked == ScheduleKind::k1F1B;
+  return make_schedule({.kind = interleaves ? ScheduleKind::kInterleaved : asked,
                         .num_ranks = static_cast<int>(parallel.pp),
                         .num_micro_batches = static_cast<int>(plan.accumulation),
                         .interleave = parallel.interleave > 1 ? static_cast<int>(parallel.interleave) : 0,
@@ -108,15 +114,16 @@ void check_pipeline(const Config& config) {
     }
     return;
   }
-  const bool interleaves = parallel.schedule == "interleaved" || parallel.schedule == "1f1b";
+  const auto kind = parallel.has_own_schedule() ? std::nullopt : std::optional(schedule_kind(parallel.schedule));
+  const bool interleaves = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::k1F1B;
   if (parallel.interleave > 1 && !interleaves) {
     contradict(config, "parallel.interleave", "is not for", "parallel.schedule", "set the schedule to interleaved");
   }
-  if (parallel.has_own_schedule()) return;
+  if (!kind) return;
   const int64_t of_worker = stages_of_worker(parallel);
   check_stages(config, parallel.pp * of_worker, std::max<int64_t>(1, num_layers(config.model) / of_worker));
   pipeline_split(config, static_cast<int>(parallel.pp * of_worker));
-  if (parallel.schedule.starts_with("zb-")) refuse_halves(config);
+  if (splits_backward(*kind)) refuse_halves(config);
 }
 
 void check_own_schedule(const Config& config, const BatchPlan& plan) {

@@ -10,6 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/check.h"
 #include "trireme/config/refusal.h"
+#include "trireme/program/schedule.h"
 
 namespace trireme {
 namespace {
@@ -83,7 +84,8 @@ void check_stage_degrees(const Config& config) {
   demand(parallel.tp == 1, "parallel.tp", "says for each stage what all have by", "leave parallel.tp at 1");
   demand(parallel.dp == -1 || parallel.dp == num_lanes(stages), "parallel.dp", "says for each stage what all have by",
          fmt::format("leave parallel.dp at -1: it is {}", num_lanes(stages)));
-  const bool several = parallel.interleave > 1 || parallel.schedule == "interleaved" || parallel.schedule == "zb-v";
+  const bool several =
+      parallel.interleave > 1 || (!parallel.has_own_schedule() && stages_a_rank(schedule_kind(parallel.schedule)) > 1);
   demand(!several, parallel.interleave > 1 ? "parallel.interleave" : "parallel.schedule",
          "are one for each worker, but several have", "take a schedule with one stage a worker, such as 1f1b");
   const std::string_view alike = "need replicas that are alike for";

@@ -90,10 +90,23 @@ TEST_P(EveryModel, SplitsOfABatchAverageToTheWhole) {
   const auto model = make_model(config_, 1);
   model->eval();  // BatchNorm would see other statistics
   const auto input = small_input(config_, 4), target = small_target(config_, 4);
-  const auto part = [&](int64_t i) {
-    return model->loss(model->forward(input.narrow(0, 2 * i, 2)), target.narrow(0, 2 * i, 2)).item<double>();
+  struct Part {
+    double loss = 0;
+    std::vector<torch::Tensor> gradients;
   };
-  EXPECT_NEAR((part(0) + part(1)) / 2, model->loss(model->forward(input), target).item<double>(), 1e-5);
+  const auto part = [&](int64_t first, int64_t count) {
+    const torch::Tensor loss =
+        model->loss(model->forward(input.narrow(0, first, count)), target.narrow(0, first, count));
+    return Part{loss.item<double>(), torch::autograd::grad({loss}, model->parameters())};
+  };
+  const Part one = part(0, 2), other = part(2, 2), whole = part(0, 4);
+  EXPECT_NEAR((one.loss + other.loss) / 2, whole.loss, 1e-5);
+  for (size_t i = 0; i < whole.gradients.size(); ++i) {
+    const torch::Tensor mean = (one.gradients[i] + other.gradients[i]) / 2;
+    const double largest = whole.gradients[i].abs().max().item<double>();
+    EXPECT_LE((mean - whole.gradients[i]).abs().max().item<double>(), 1e-4 * largest + 1e-7)
+        << model->named_parameters().keys()[i];
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EveryModel,

@@ -25,7 +25,7 @@ struct UpdateRule {
   struct Step {
     double factor = 1;  ///< applied to the gradient: average, clipping, loss scale
     double lr = 0;
-    int64_t step = 0;    ///< from 0, for Adam's bias corrections
+    int64_t step = 0;    ///< updates before this one, for Adam's bias corrections; skipped steps are none
     bool decays = true;  ///< whether weight decay applies to these weights
   };
   /// `first` and `second` may be null where there is none. The same bits in one call or in parts.

@@ -31,6 +31,7 @@ struct ChoiceProblem {
 enum class ChoiceProof {
   kOptimal,     ///< nothing is cheaper within the limit
   kNearly,      ///< nothing is cheaper than `lower_bound`
+  kUnproven,    ///< within the limit; there may be something cheaper, and nobody knows by how much
   kInfeasible,  ///< no choice keeps the limit, or every one takes a forbidden edge
 };
 

@@ -115,7 +115,7 @@ Job job_of(const Config& config) {
   l.float32_gradients = config.precision.gradients == "float32" && l.as_trained && l.compute != NumberType::kFloat32;
   const OptimizerConfig& optimizer = config.optimizer;
   l.optimizer_state = optimizer.kind == "sgd" ? (optimizer.momentum > 0 ? 4 : 0) : 8;
-  if (!config.origins.is_default("parallel.bucket_mb")) l.bucket_bytes = p.bucket_mb * 1024 * 1024;
+  l.bucket_bytes = p.bucket_mb * 1024 * 1024;
   if (!config.origins.is_default("parallel.overlap")) l.overlap = p.overlap;
   l.offload = !p.offload.empty();
   l.offload_weights = p.offload_weights;

@@ -46,6 +46,9 @@ TEST(GraphPlan, TheChoiceIsTheFastestOfAll) {
         if (other.layout.is_pipeline()) {
           EXPECT_EQ(static_cast<int>(other.stages.size()), other.layout.num_stages());
           EXPECT_EQ(other.stages.back().last, other.graph.num_layers);
+          EXPECT_EQ(other.operators.proof, ChoiceProof::kUnproven) << "slices of solutions for the whole graph";
+        } else {
+          EXPECT_TRUE(other.operators.proof == ChoiceProof::kOptimal || other.operators.proof == ChoiceProof::kNearly);
         }
       }
     }

@@ -138,7 +138,7 @@ class EqualStages {
     GraphStages made;
     made.seconds = plan.seconds;
     IntraOpPlan& operators = made.operators;
-    operators.proof = ChoiceProof::kOptimal;
+    operators.proof = ChoiceProof::kUnproven;  // slices of optima are no optimum
     operators.strategies.resize(graph_.operators.size());
     operators.layer_seconds.assign(at(graph_.num_layers), 0);
     operators.layer_state_bytes = operators.layer_activation_bytes = operators.layer_seconds;

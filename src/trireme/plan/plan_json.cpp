@@ -94,7 +94,7 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
 int64_t stages_of_worker(const PlanKeys& keys) {
   if (keys.pp == 1 || names_file(keys.schedule)) return 0;
   if (keys.interleave > 1) return keys.interleave;
-  return keys.schedule == "interleaved" || keys.schedule == "zb-v" ? 2 : 1;
+  return stages_a_rank(schedule_kind(keys.schedule));
 }
 
 void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {

@@ -33,7 +33,7 @@ PlanKeys keys_of(const Candidate& candidate) {
   k.zero = l.zero;
   k.interleave = l.interleave;
   k.sequence = l.sequence;
-  k.schedule = l.schedule == ScheduleKind::kInterleaved ? "interleaved" : std::string(name_of(l.schedule));
+  k.schedule = name_of(l.schedule);
   k.global_batch = l.global_batch;
   k.micro_batch = l.micro_batch;
   k.recompute = recompute_text(l);

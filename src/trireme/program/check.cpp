@@ -34,7 +34,7 @@ void check_alike(const std::vector<Program>& programs, int num_leaves) {
         program.groups_of_stage != first.groups_of_stage || program.num_micro_batches != first.num_micro_batches ||
         program.across != alike.across || program.num_updates != first.num_updates ||
         program.rank_of_stage != first.rank_of_stage || program.replicas_of_rank != first.replicas_of_rank ||
-        program.num_ranks != first.replicas_of(rank) || program.pipeline_rank != rank) {
+        program.num_ranks != first.replicas_of(rank) || program.pipeline_rank != rank || program.zero != alike.zero) {
       throw Error(fmt::format("program of rank {}: it is made for another layout than that of rank 0", number));
     }
   }
@@ -81,6 +81,13 @@ CheckReport check_programs(const std::vector<Program>& programs, int num_leaves,
   }
   channels.finish();
   return report;
+}
+
+Program checked_program(std::vector<Program> programs, int num_leaves, int pipeline_rank, int replica,
+                        CheckReport* report) {
+  CheckReport found = check_programs(programs, num_leaves);
+  if (report != nullptr) *report = std::move(found);
+  return std::move(programs[ProgramPlaces(programs.front()).number_of(pipeline_rank, replica)]);
 }
 
 }  // namespace trireme

@@ -27,17 +27,18 @@ ProgramPlaces::ProgramPlaces(const Program& any) {
     for (int replica = 0; replica < any.num_ranks; ++replica) {
       for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) add(rank, replica);
     }
+    between_replicas_ = at(any.num_pipeline_ranks);
+    for (size_t rank = 0; rank < between_replicas_; ++rank) first_of_rank_.push_back(rank);
     return;
   }
   for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) {
+    first_of_rank_.push_back(rank_of_.size());
     for (int replica = 0; replica < any.replicas_of(rank); ++replica) add(rank, replica);
   }
 }
 
 size_t ProgramPlaces::number_of(int rank, int replica) const {
-  size_t number = 0;
-  while (rank_of_[number] != rank || replica_of_[number] != replica) ++number;
-  return number;
+  return first_of_rank_[at(rank)] + at(replica) * between_replicas_;
 }
 
 RankCheck::RankCheck(const Program& program, size_t number, const ProgramPlaces& places, const SumTree& tree,
@@ -54,10 +55,14 @@ RankCheck::RankCheck(const Program& program, size_t number, const ProgramPlaces&
     Stage& stage = stages_.emplace_back();
     const auto groups = at(program.groups_of(number));
     stage.number = number;
-    stage.work.resize(at(program.num_micro_batches));
     stage.slots.assign(at(program.num_slots), std::vector<PartialSum>(groups));
     stage.reduced.resize(groups);
     stage.stashed.resize(at(program.num_updates) + 1);
+    const auto shared = at(program.shared_groups_of(number));
+    if (shared > groups)
+      throw Error(fmt::format("stage {} has {} groups, and replicas share {}", number, groups, shared));
+    stage.gathered.resize(shared);
+    stage.scattered.resize(shared);
   }
   staleness_.resize(stages_.size());
 }
@@ -101,7 +106,7 @@ RankCheck::Work& RankCheck::work_of(const Instruction& instruction) {
   Stage& stage = stage_of(instruction);
   require(instruction.micro_batch >= 0 && instruction.micro_batch < program_.num_micro_batches,
           "there is no such micro-batch");
-  return stage.work[at(instruction.micro_batch)];
+  return stage.work[instruction.micro_batch];
 }
 
 bool RankCheck::has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there) {
@@ -122,14 +127,34 @@ bool RankCheck::has_arrived(const Instruction& instruction, bool gradient, bool 
 }
 
 int RankCheck::use_weights(Stage& stage) {
+  const auto missing = std::find(stage.gathered.begin(), stage.gathered.end(), false);
+  if (missing != stage.gathered.end()) {
+    fail(fmt::format("the weights of group {}, which replicas share, have not been gathered: an AllGather is missing",
+                     missing - stage.gathered.begin()));
+  }
   const int version = stage.restored >= 0 ? stage.restored : stage.newest;
   stage.restored = -1;
   return version;
 }
 
+void RankCheck::end_pass(Stage& stage, OpCode op) const {
+  const bool kept = program_.zero.keep && !makes_input_gradient(op);
+  if (program_.zero.zero == 3 && !kept) stage.gathered.assign(stage.gathered.size(), false);
+}
+
 bool RankCheck::step(const Instruction& instruction) {
-  require(!stepped_ || instruction.op == OpCode::kAllGather, "it comes after the optimizer's step");
+  require(!stepped_, "it comes after the optimizer's step");
   require(std::max(instruction.slot, instruction.from_slot) < program_.num_slots, "there is no such slot");
+  const bool of_group = instruction.op == OpCode::kAddSlot || instruction.op == OpCode::kAllReduce ||
+                        instruction.op == OpCode::kReduceScatter || instruction.op == OpCode::kAllGather;
+  require(of_group || instruction.group < 0, "it names a group");
+  if (!of_group || instruction.op == OpCode::kAllGather) filled_.reset();
+  if (!run(instruction)) return false;
+  if (makes_weight_gradient(instruction.op)) filled_ = instruction.stage;
+  return true;
+}
+
+bool RankCheck::run(const Instruction& instruction) {
   switch (instruction.op) {
     case OpCode::kForward:
       return forward(instruction);
@@ -183,6 +208,7 @@ bool RankCheck::forward(const Instruction& instruction) {
   if (!has_arrived(instruction, false, work.posted_activation, local && work_of(before).forwarded)) return false;
   work.forwarded = true;
   work.version = use_weights(stage_of(instruction));
+  end_pass(stage_of(instruction), instruction.op);
   return true;
 }
 
@@ -196,6 +222,7 @@ bool RankCheck::backward(const Instruction& instruction) {
   const bool local = program_.owner_of(next.stage) >= 0 && !program_.is_elsewhere(next.stage);
   if (!has_arrived(instruction, true, work.posted_gradient, local && work_of(next).input_gradient)) return false;
   const int version = use_weights(stage_of(instruction));
+  end_pass(stage_of(instruction), instruction.op);
   if (version != work.version) {
     fail(fmt::format("it uses version {} of the weights, its Forward version {}", version, work.version));
   }
@@ -215,7 +242,7 @@ void RankCheck::weight_gradient(const Instruction& instruction) {
   std::vector<PartialSum>& sums = stage.slots[at(instruction.slot)];
   for (size_t group = 0; group < sums.size(); ++group) {
     require(!stage.reduced[group], "a group that it adds to has been reduced already");
-    if (!instruction.add) {
+    if (!instruction.add || scatters_each(stage, group)) {
       require(sums[group].empty(), "it overwrites a sum");
       sums[group] = own;
       continue;
@@ -235,7 +262,9 @@ void RankCheck::free_or_recompute(const Instruction& instruction) {
   const bool frees = instruction.op == OpCode::kFree;
   require(work.freed != frees, frees ? "it is freed twice" : "its activations have not been freed");
   work.freed = frees;
-  if (!frees && use_weights(stage_of(instruction)) != work.version) fail("it uses other weights than its Forward");
+  if (frees) return;
+  if (use_weights(stage_of(instruction)) != work.version) fail("it uses other weights than its Forward");
+  end_pass(stage_of(instruction), instruction.op);
 }
 
 bool RankCheck::send(const Instruction& instruction) {
@@ -283,7 +312,7 @@ void RankCheck::finish() {
     require(std::find(stage.stashed.begin(), stage.stashed.end(), true) == stage.stashed.end(),
             "weights are stashed and never freed");
     require(std::none_of(stage.work.begin(), stage.work.end(),
-                         [](const Work& work) { return work.forwarded && !work.weight_gradient; }),
+                         [](const auto& each) { return each.second.forwarded && !each.second.weight_gradient; }),
             "there is a Forward without weight gradients");
   }
 }

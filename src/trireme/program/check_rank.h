@@ -1,7 +1,9 @@
 // One rank under check: goes through its list as far as the others let it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "trireme/program/check.h"
 #include "trireme/program/check_shared.h"
@@ -19,6 +21,8 @@ class ProgramPlaces {
 
  private:
   std::vector<int> rank_of_, replica_of_;
+  std::vector<size_t> first_of_rank_;  ///< number of its replica 0
+  size_t between_replicas_ = 1;
 };
 
 class RankCheck {
@@ -45,11 +49,14 @@ class RankCheck {
   };
   struct Stage {
     int number = -1;
-    std::vector<Work> work;                      ///< of each micro-batch
+    std::unordered_map<int, Work> work;          ///< by micro-batch
     std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]
     std::vector<bool> reduced;                   ///< groups
     std::vector<bool> stashed;                   ///< versions
     int newest = 0, restored = -1, oldest_used = -1;
+    // Of the groups that replicas share, which are the first.
+    std::vector<bool> gathered;               ///< whether the whole weights are here, as they were last updated
+    std::vector<std::vector<int>> scattered;  ///< micro-batches that the shares hold, where each is scattered at once
   };
 
   [[noreturn]] void fail(const std::string& cause) const;
@@ -63,8 +70,11 @@ class RankCheck {
   /// Whether the message has been sent, where one is needed; fails where it is not received.
   bool has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there);
   int use_weights(Stage& stage);
+  /// ZeRO's third stage frees weights behind each pass.
+  void end_pass(Stage& stage, OpCode op) const;
 
   bool step(const Instruction& instruction);
+  bool run(const Instruction& instruction);
   bool forward(const Instruction& instruction);
   bool backward(const Instruction& instruction);
   void weight_gradient(const Instruction& instruction);
@@ -72,7 +82,13 @@ class RankCheck {
   bool send(const Instruction& instruction);
   void receive(const Instruction& instruction);
   void add_slot(const Instruction& instruction);
+  /// The group's gradients go to the replicas' shares micro-batch by micro-batch.
+  bool scatters_each(const Stage& stage, size_t group) const {
+    return program_.zero.each_micro_batch && group < stage.scattered.size();
+  }
+  void check_group(const Instruction& instruction, const Stage& stage) const;
   void collective(const Instruction& instruction);
+  void scatter_micro_batch(const Instruction& instruction, Stage& stage) const;
   void change_versions(const Instruction& instruction);
   bool optimizer_step(const Instruction& instruction);
   void update(Stage& stage);
@@ -88,6 +104,7 @@ class RankCheck {
   std::vector<int> staleness_;
   size_t at_ = 0;
   bool stepped_ = false;
+  std::optional<int> filled_;  ///< stage of the pass whose groups are full: group instructions stand behind it
   std::string waiting_for_;
 };
 

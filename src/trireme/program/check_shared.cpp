@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 
@@ -31,38 +34,49 @@ void Channels::finish() const {
 }
 
 void Replicas::start(int replica, const Instruction& collective) {
-  std::vector<Instruction>& own = started_[static_cast<size_t>(replica)];
-  own.push_back(collective);
-  const size_t number = own.size() - 1;
-  for (const std::vector<Instruction>& other : started_) {
-    if (number >= other.size() || other[number] == collective) continue;
-    throw Error(
-        fmt::format("another replica does {} in its place: they would wait for each other", other[number].to_string()));
+  const size_t number = started_[static_cast<size_t>(replica)]++;
+  if (number == sequence_.size()) {
+    sequence_.push_back(collective);
+    reached_.push_back(0);
   }
-}
-
-bool Replicas::all_started(int replica) const {
-  const size_t own = started_[static_cast<size_t>(replica)].size();
-  return std::all_of(started_.begin(), started_.end(), [own](const auto& other) { return other.size() >= own; });
+  ++reached_[number];
+  if (sequence_[number] == collective) return;
+  throw Error(fmt::format("another replica does {} in its place: they would wait for each other",
+                          sequence_[number].to_string()));
 }
 
 int Replicas::slots_of(int replica) const {
   return across_.direct ? 1 : across_.partials_of_rank[static_cast<size_t>(replica)];
 }
 
-void Replicas::bring(int replica, int stage, int group, int update, const std::vector<PartialSum>& sums) {
-  auto& all = brought_[{stage, group, update}];
-  all.resize(started_.size());
-  all[static_cast<size_t>(replica)] = sums;
+void Replicas::bring(int replica, const Sum& sum, const std::vector<PartialSum>& sums) {
+  Brought& brought = brought_[sum];
+  brought.sums.resize(started_.size());
+  brought.sums[static_cast<size_t>(replica)] = sums;
+  if (++brought.replicas < count()) return;
   std::vector<PartialSum> joined;
-  for (const std::vector<PartialSum>& one : all) {
-    if (one.empty()) return;
-    joined.insert(joined.end(), one.begin(), one.end());
+  for (const std::vector<PartialSum>& one : brought.sums) joined.insert(joined.end(), one.begin(), one.end());
+  brought_.erase(sum);
+  const PartialSum found = tree_.across(across_, std::move(joined)), wanted = tree_.whole(sum.update);
+  if (found == wanted) return;
+  throw Error(fmt::format("the sum of group {} is {} where the tree demands {}", sum.group, found.to_string(),
+                          wanted.to_string()));
+}
+
+void Replicas::bring_micro_batches(const Sum& sum, const std::vector<int>& micro_batches) {
+  Brought& brought = brought_[sum];
+  std::vector<int>& all = brought.micro_batches;
+  all.insert(all.end(), micro_batches.begin(), micro_batches.end());
+  if (++brought.replicas < count()) return;
+  std::sort(all.begin(), all.end());
+  const PartialSum wanted = tree_.whole(sum.update);
+  std::vector<int> expected(static_cast<size_t>(wanted.last - wanted.first));
+  std::iota(expected.begin(), expected.end(), wanted.first);
+  if (all != expected) {
+    throw Error(fmt::format("the shares of group {} have {} scattered, and not each of {} once", sum.group,
+                            counted(std::ssize(all), "micro-batch"), wanted.to_string()));
   }
-  const PartialSum sum = tree_.across(across_, std::move(joined));
-  if (sum == tree_.whole(update)) return;
-  throw Error(fmt::format("the sum of group {} is {} where the tree demands {}", group, sum.to_string(),
-                          tree_.whole(update).to_string()));
+  brought_.erase(sum);
 }
 
 }  // namespace trireme

@@ -56,15 +56,7 @@ void check(const DataParallelShape& shape, int rank) {
   }
 }
 
-}  // namespace
-
-DataParallelSums sums_of(const DataParallelShape& shape, int rank) {
-  check(shape, rank);
-  return {schedule_leaves(shape.num_leaves, leaves_of(shape, rank), shape.lanes), sum_across_ranks(shape)};
-}
-
-Program lower_data_parallel(const DataParallelShape& shape, int rank) {
-  const DataParallelSums sums = sums_of(shape, rank);
+Program lower(const DataParallelShape& shape, const DataParallelSums& sums) {
   Program program;
   program.num_micro_batches = shape.num_micro_batches;
   program.num_groups = shape.num_groups;
@@ -91,6 +83,25 @@ Program lower_data_parallel(const DataParallelShape& shape, int rank) {
   }
   list.push_back({.op = OpCode::kOptimizerStep});
   return program;
+}
+
+}  // namespace
+
+DataParallelSums sums_of(const DataParallelShape& shape, int rank) {
+  check(shape, rank);
+  return {schedule_leaves(shape.num_leaves, leaves_of(shape, rank), shape.lanes), sum_across_ranks(shape)};
+}
+
+Program lower_data_parallel(const DataParallelShape& shape, int rank) { return lower(shape, sums_of(shape, rank)); }
+
+std::vector<Program> lower_data_parallel_all(const DataParallelShape& shape) {
+  check(shape, 0);
+  const CrossRankSum across = sum_across_ranks(shape);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < shape.num_ranks; ++rank) {
+    programs.push_back(lower(shape, {schedule_leaves(shape.num_leaves, leaves_of(shape, rank)), across}));
+  }
+  return programs;
 }
 
 }  // namespace trireme

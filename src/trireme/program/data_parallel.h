@@ -24,5 +24,7 @@ DataParallelSums sums_of(const DataParallelShape& shape, int rank);
 
 /// What `rank` does. Throws UsageError for a shape that does not divide.
 Program lower_data_parallel(const DataParallelShape& shape, int rank);
+/// All ranks' programs.
+std::vector<Program> lower_data_parallel_all(const DataParallelShape& shape);
 
 }  // namespace trireme

@@ -44,6 +44,12 @@ int Program::owner_of(int stage) const {
   return !is_pipeline() || stage < 0 || stage >= num_stages() ? -1 : rank_of_stage[static_cast<size_t>(stage)];
 }
 
+int Program::shared_groups_of(int stage) const {
+  if (zero.zero == 0) return 0;
+  if (zero.shared_groups.empty()) return groups_of(stage);
+  return zero.shared_groups[static_cast<size_t>(stage < 0 ? 0 : stage)];
+}
+
 int Program::num_lanes() const {
   if (replicas_of_rank.empty()) return num_ranks;
   return std::accumulate(replicas_of_rank.begin(), replicas_of_rank.end(), 1,

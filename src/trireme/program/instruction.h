@@ -94,6 +94,16 @@ struct CrossRankSum {
   bool operator==(const CrossRankSum&) const = default;
 };
 
+/// What replicas share of the state that each would otherwise hold whole: ZeRO's stages (program/zero.h).
+struct ZeroShape {
+  int zero = 0;                         ///< 0 … 3
+  std::vector<int> shared_groups = {};  ///< of each stage, the first so many groups; empty: all
+  bool keep = false;                    ///< 3, without a pipeline: weights stay from the forward to the backward pass
+  /// Gradients of each micro-batch are scattered at once and summed as parts: less memory, other bits.
+  bool each_micro_batch = false;
+  bool operator==(const ZeroShape&) const = default;
+};
+
 struct Program {
   std::vector<Instruction> instructions;
   int num_micro_batches = 0;  ///< of the whole step
@@ -101,6 +111,7 @@ struct Program {
   int num_slots = 0;          ///< of each stage
   int num_ranks = 1;          ///< replicas that sum their gradients
   CrossRankSum across;
+  ZeroShape zero;
 
   // Of a pipeline.
   int pipeline_rank = 0;
@@ -122,6 +133,8 @@ struct Program {
   /// Behind the instructions with a group that begin at `at`: those that may run during the pass before them.
   size_t end_of_group_instructions(size_t at) const;
   int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
+  /// The first so many groups of a stage are those that replicas share.
+  int shared_groups_of(int stage) const;
 
   int replicas_of(int rank) const {
     return replicas_of_rank.empty() ? num_ranks : replicas_of_rank[static_cast<size_t>(rank)];

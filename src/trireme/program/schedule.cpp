@@ -13,21 +13,28 @@ namespace {
 struct KindInfo {
   ScheduleKind kind;
   std::string_view name;
+  std::string_view short_name = {};
+  int stages_a_rank = 1;
+  bool splits_backward = false;
+  bool synchronous = true;
 };
 
+/// The one list of schedules: names and kinds are decided here.
 constexpr KindInfo kKinds[] = {
-    {ScheduleKind::kNaive, "naive"},
-    {ScheduleKind::kGPipe, "gpipe"},
-    {ScheduleKind::k1F1B, "1f1b"},
-    {ScheduleKind::kInterleaved, "interleaved-1f1b"},
-    {ScheduleKind::kZbH1, "zb-h1"},
-    {ScheduleKind::kZbH2, "zb-h2"},
-    {ScheduleKind::kZbV, "zb-v"},
-    {ScheduleKind::kPipeDream, "pipedream"},
-    {ScheduleKind::kPipeDreamSync, "pipedream-vertical-sync"},
-    {ScheduleKind::kPipeDream2Bw, "pipedream-2bw"},
-    {ScheduleKind::kPipeDreamFlush, "pipedream-flush"},
+    {.kind = ScheduleKind::kNaive, .name = "naive"},
+    {.kind = ScheduleKind::kGPipe, .name = "gpipe"},
+    {.kind = ScheduleKind::k1F1B, .name = "1f1b"},
+    {.kind = ScheduleKind::kInterleaved, .name = "interleaved-1f1b", .short_name = "interleaved", .stages_a_rank = 2},
+    {.kind = ScheduleKind::kZbH1, .name = "zb-h1", .splits_backward = true},
+    {.kind = ScheduleKind::kZbH2, .name = "zb-h2", .splits_backward = true},
+    {.kind = ScheduleKind::kZbV, .name = "zb-v", .stages_a_rank = 2, .splits_backward = true},
+    {.kind = ScheduleKind::kPipeDream, .name = "pipedream", .synchronous = false},
+    {.kind = ScheduleKind::kPipeDreamSync, .name = "pipedream-vertical-sync", .synchronous = false},
+    {.kind = ScheduleKind::kPipeDream2Bw, .name = "pipedream-2bw", .synchronous = false},
+    {.kind = ScheduleKind::kPipeDreamFlush, .name = "pipedream-flush"},
 };
+
+const KindInfo& info_of(ScheduleKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 constexpr int kMostRanks = 4096, kMostMicroBatches = 1 << 20;
 
@@ -38,13 +45,13 @@ void check(const ScheduleShape& shape) {
   };
   in_range("stages", shape.num_ranks, kMostRanks);
   in_range("micro-batches", shape.num_micro_batches, kMostMicroBatches);
-  const int fixed = shape.kind == ScheduleKind::kZbV ? 2 : 1;
+  const int fixed = stages_a_rank(shape.kind);
   if (shape.kind == ScheduleKind::kInterleaved) {
     if (shape.interleave != 0) in_range("stages a rank", shape.interleave, 1000);
   } else if (shape.interleave != 0 && shape.interleave != fixed) {
     throw UsageError(fmt::format("{} has {} a rank, not {}", name_of(shape.kind),
                                  fixed == 2 ? "two stages" : "one stage", shape.interleave),
-                     "interleaved-1f1b takes any number of stages a rank");
+                     fmt::format("{} takes any number of stages a rank", name_of(ScheduleKind::kInterleaved)));
   }
   if (shape.update_every < 0 || (shape.update_every > 0 && shape.num_micro_batches % shape.update_every != 0)) {
     throw UsageError(fmt::format("{} micro-batches are no whole number of updates of {}", shape.num_micro_batches,
@@ -83,24 +90,31 @@ const std::vector<ScheduleKind>& schedule_kinds() {
   return all;
 }
 
-std::string_view name_of(ScheduleKind kind) { return kKinds[static_cast<size_t>(kind)].name; }
+std::string_view name_of(ScheduleKind kind) { return info_of(kind).name; }
 
-ScheduleKind schedule_kind(std::string_view name) {
-  if (name == "interleaved") return ScheduleKind::kInterleaved;
+std::vector<std::string_view> schedule_names() {
   std::vector<std::string_view> names;
   for (const KindInfo& info : kKinds) {
-    if (info.name == name) return info.kind;
     names.push_back(info.name);
+    if (!info.short_name.empty()) names.push_back(info.short_name);
   }
+  return names;
+}
+
+ScheduleKind schedule_kind(std::string_view name) {
+  for (const KindInfo& info : kKinds) {
+    if (name == info.name || (!name.empty() && name == info.short_name)) return info.kind;
+  }
+  const std::vector<std::string_view> names = schedule_names();
   const auto meant = nearest(name, names);
   throw UsageError(
       fmt::format("there is no schedule '{}'", name),
       fmt::format("{}there are {}", meant ? fmt::format("did you mean {}? ", *meant) : "", join(names, ", ")));
 }
 
-bool is_synchronous(ScheduleKind kind) {
-  return kind < ScheduleKind::kPipeDream || kind == ScheduleKind::kPipeDreamFlush;
-}
+bool is_synchronous(ScheduleKind kind) { return info_of(kind).synchronous; }
+bool splits_backward(ScheduleKind kind) { return info_of(kind).splits_backward; }
+int stages_a_rank(ScheduleKind kind) { return info_of(kind).stages_a_rank; }
 
 std::vector<int> place_in_rounds(int num_ranks, int interleave) {
   std::vector<int> rank_of_stage;
@@ -119,7 +133,9 @@ std::vector<int> place_in_v(int num_ranks) {
 Schedule make_schedule(const ScheduleShape& shape) {
   check(shape);
   const int num_ranks = shape.num_ranks, count = shape.num_micro_batches;
-  const int interleave = shape.kind == ScheduleKind::kInterleaved ? (shape.interleave == 0 ? 2 : shape.interleave) : 1;
+  const int interleave = shape.kind == ScheduleKind::kInterleaved
+                             ? (shape.interleave == 0 ? stages_a_rank(shape.kind) : shape.interleave)
+                             : 1;
   Schedule schedule{.num_ranks = num_ranks, .num_micro_batches = count};
   schedule.rank_of_stage =
       shape.kind == ScheduleKind::kZbV ? place_in_v(num_ranks) : place_in_rounds(num_ranks, interleave);

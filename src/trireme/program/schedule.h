@@ -54,10 +54,16 @@ enum class ScheduleKind {
 const std::vector<ScheduleKind>& schedule_kinds();
 /// "1f1b", "zb-h1", …
 std::string_view name_of(ScheduleKind kind);
-/// Throws UsageError with the nearest name. "interleaved" is short for "interleaved-1f1b".
+/// What schedule_kind() knows: the names of all kinds, and the short one of "interleaved-1f1b", "interleaved".
+std::vector<std::string_view> schedule_names();
+/// Throws UsageError with the nearest name.
 ScheduleKind schedule_kind(std::string_view name);
 /// Has one update, at the end: the same bits as without a pipeline.
 bool is_synchronous(ScheduleKind kind);
+/// Weight gradients are made apart from the gradients of inputs.
+bool splits_backward(ScheduleKind kind);
+/// Unless somebody asks for another number, which kInterleaved alone takes.
+int stages_a_rank(ScheduleKind kind);
 
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::k1F1B;

@@ -86,14 +86,31 @@ class SymbolicRun {
     std::map<std::pair<int, int>, int> reductions;  ///< stage, group: how many
     std::map<std::pair<int, int>, std::vector<std::vector<Symbol>>> partials;
     std::map<int, int> updates;
+    std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, group that replicas share: the weights it came from
+    std::map<std::pair<int, int>, std::vector<std::pair<Symbol, bool>>> scattered;  ///< one by one: what, and added
   };
 
-  Symbol use_weights(Rank& own, int stage) {
+  Symbol use_weights(Rank& own, const Program& program, int stage) {
     const auto found = own.restored.find(stage);
-    if (found == own.restored.end()) return own.weights.at(stage);
+    if (found == own.restored.end()) return with_gathered(own, program, stage);
     const Symbol weights = found->second;
     own.restored.erase(found);
     return weights;
+  }
+  /// Other than the newest weights where a shared group lacks them.
+  static Symbol with_gathered(const Rank& own, const Program& program, int stage) {
+    const Symbol newest = own.weights.at(stage);
+    Symbol used = newest;
+    for (int group = 0; group < program.shared_groups_of(stage); ++group) {
+      const auto whole = own.gathered.find({stage, group});
+      const Symbol here = whole == own.gathered.end() ? 0 : whole->second;
+      if (here != newest) used = symbol({8, used, Symbol(group), here});
+    }
+    return used;
+  }
+  static void end_pass(Rank& own, const Program& program, const Instruction& i) {
+    if (program.zero.zero != 3 || (program.zero.keep && !makes_input_gradient(i.op))) return;
+    for (int group = 0; group < program.shared_groups_of(i.stage); ++group) own.gathered.erase({i.stage, group});
   }
 
   /// A value that comes by message, or from a stage on the same rank; nothing: not yet.
@@ -119,24 +136,27 @@ class SymbolicRun {
         }
         if (!input) return false;
         own.input[key] = *input;
-        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, i.stage), *input);
+        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, program, i.stage), *input);
+        end_pass(own, program, i);
         own.passed_on[key] = own.output[key];  // a stage on the same rank has it as its input
         return true;
       }
       case OpCode::kRecompute:
-        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, i.stage), own.input.at(key));
+        own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, program, i.stage), own.input.at(key));
+        end_pass(own, program, i);
         return true;
       case OpCode::kBackward:
       case OpCode::kBackwardInput: {
         std::optional<Symbol> gradient;
-        if (i.stage + 1 >= program.num_stages()) {
+        if (i.stage < 0 || i.stage + 1 >= program.num_stages()) {
           gradient = loss_gradient(own.output.at(key));
         } else {
           gradient = fetch(rank, own.expected_gradient, own.to_send_back, {i.stage + 1, i.micro_batch}, key);
         }
         if (!gradient) return false;
         own.gradient[key] = *gradient;
-        own.to_send_back[key] = input_gradient(own.output.at(key), use_weights(own, i.stage), *gradient);
+        own.to_send_back[key] = input_gradient(own.output.at(key), use_weights(own, program, i.stage), *gradient);
+        end_pass(own, program, i);
         if (i.op == OpCode::kBackward) fill(own, program, i);
         return true;
       }
@@ -161,6 +181,15 @@ class SymbolicRun {
         own.slots.erase({i.stage, i.group, i.from_slot});
         return true;
       }
+      case OpCode::kAllGather:
+        own.gathered[{i.stage, i.group}] = own.weights.at(i.stage);
+        return true;
+      case OpCode::kReduceScatter:
+        if (program.zero.each_micro_batch) {
+          own.scattered[{i.stage, i.group}].push_back({take_slot(own, program, i), i.add});
+          return true;
+        }
+        [[fallthrough]];
       case OpCode::kAllReduce: {
         const int count = program.across.direct ? 1 : program.across.partials_of_rank.at(size_t(replica_of(rank)));
         std::vector<Symbol> sums;
@@ -198,13 +227,44 @@ class SymbolicRun {
     const std::pair<int, int> key{i.stage, i.micro_batch};
     for (int group = 0; group < program.groups_of(i.stage); ++group) {
       const Symbol made = weight_gradient(own.output.at(key), own.gradient.at(key), group);
-      if (i.add) {
+      const bool alone = program.zero.each_micro_batch && group < program.shared_groups_of(i.stage);
+      if (i.add && !alone) {
         Symbol& sum = own.slots.at({i.stage, group, i.slot});
         sum = sum_symbol(sum, made);
       } else {
         own.slots[{i.stage, group, i.slot}] = made;
       }
     }
+  }
+
+  /// Whichever is full.
+  static Symbol take_slot(Rank& own, const Program& program, const Instruction& i) {
+    for (int slot = 0; slot < program.num_slots; ++slot) {
+      const auto full = own.slots.find({i.stage, i.group, slot});
+      if (full == own.slots.end()) continue;
+      const Symbol sum = full->second;
+      own.slots.erase(full);
+      return sum;
+    }
+    throw std::out_of_range("nothing to scatter");
+  }
+
+  /// The sum of a group whose micro-batches are scattered one by one; nothing: not yet.
+  std::optional<Symbol> total_of_scattered(int rank, int stage, int group) {
+    const Program& program = programs_[size_t(rank)];
+    const auto& own = ranks_[size_t(rank)].scattered[{stage, group}];
+    Symbol total = 0;
+    for (size_t n = 0; n < own.size(); ++n) {
+      std::vector<Symbol> sums;
+      for (int replica = 0; replica < program.num_ranks; ++replica) {
+        const auto& other = ranks_[places_.number_of(program.pipeline_rank, replica)].scattered[{stage, group}];
+        if (other.size() <= n) return std::nullopt;
+        sums.push_back(other[n].first);
+      }
+      reduce(sums, 0, sums.size());
+      total = own[n].second ? sum_symbol(total, sums[0]) : sums[0];
+    }
+    return total;
   }
 
   int replica_of(int rank) const { return places_.replica_of(size_t(rank)); }
@@ -221,6 +281,12 @@ class SymbolicRun {
     const Program& program = programs_[static_cast<size_t>(rank)];
     std::vector<Symbol> totals;
     for (int group = 0; group < program.groups_of(stage); ++group) {
+      if (program.zero.each_micro_batch && group < program.shared_groups_of(stage)) {
+        const std::optional<Symbol> total = total_of_scattered(rank, stage, group);
+        if (!total) return false;
+        totals.push_back(*total);
+        continue;
+      }
       if (program.num_ranks == 1) {
         totals.push_back(own.slots.at({stage, group, 0}));
         continue;

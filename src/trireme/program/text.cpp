@@ -35,15 +35,22 @@ auto numbers_of(ProgramType& program) {
                     std::pair{"replicas", &program.num_ranks},
                     std::pair{"pipeline-rank", &program.pipeline_rank},
                     std::pair{"pipeline-ranks", &program.num_pipeline_ranks},
-                    std::pair{"updates", &program.num_updates}};
+                    std::pair{"updates", &program.num_updates},
+                    std::pair{"zero", &program.zero.zero}};
 }
 
 template <typename ProgramType>
 auto lists_of(ProgramType& program) {
-  return std::array{std::pair{"rank-of-stage", &program.rank_of_stage},
-                    std::pair{"groups-of-stage", &program.groups_of_stage},
-                    std::pair{"replicas-of-rank", &program.replicas_of_rank},
-                    std::pair{"partials-of-replica", &program.across.partials_of_rank}};
+  return std::array{
+      std::pair{"rank-of-stage", &program.rank_of_stage}, std::pair{"groups-of-stage", &program.groups_of_stage},
+      std::pair{"replicas-of-rank", &program.replicas_of_rank}, std::pair{"shared-groups", &program.zero.shared_groups},
+      std::pair{"partials-of-replica", &program.across.partials_of_rank}};
+}
+
+template <typename ProgramType>
+auto flags_of(ProgramType& program) {
+  return std::array{std::pair{"keeps-weights", &program.zero.keep},
+                    std::pair{"scatters-each-micro-batch", &program.zero.each_micro_batch}};
 }
 
 template <typename InstructionType>
@@ -69,6 +76,8 @@ std::string instruction_to_text(const Instruction& i) {
     text += fmt::format(" slot {} += slot {}", i.slot, i.from_slot);
   } else if (i.slot >= 0) {
     text += fmt::format(" {} slot {}", i.add ? "+=" : "->", i.slot);
+  } else if (i.add) {
+    text += " added";
   }
   return text;
 }
@@ -77,6 +86,7 @@ std::string program_to_json(const Program& program) {
   Json json;
   for (const auto& [name, number] : numbers_of(program)) json[name] = *number;
   for (const auto& [name, list] : lists_of(program)) json[name] = *list;
+  for (const auto& [name, flag] : flags_of(program)) json[name] = *flag;
   json["direct"] = program.across.direct;
   json["additions"] = Json::array();
   for (const Addition& addition : program.across.additions) {
@@ -101,10 +111,19 @@ Program program_from_json(std::string_view text) {
   try {
     const Json json = Json::parse(text);
     Program program;
-    for (const auto& [name, number] : numbers_of(program)) *number = json.at(name).get<int>();
+    const auto is_missing = [&](std::string_view name) {  // in those of older versions
+      constexpr std::array kLater = {"replicas-of-rank", "shared-groups", "zero", "keeps-weights",
+                                     "scatters-each-micro-batch"};
+      return std::find(kLater.begin(), kLater.end(), name) != kLater.end() && !json.contains(name);
+    };
+    for (const auto& [name, number] : numbers_of(program)) {
+      if (!is_missing(name)) *number = json.at(name).get<int>();
+    }
     for (const auto& [name, list] : lists_of(program)) {
-      const bool may_be_missing = list == &program.replicas_of_rank;  // in those of older versions
-      if (!may_be_missing || json.contains(name)) *list = json.at(name).get<std::vector<int>>();
+      if (!is_missing(name)) *list = json.at(name).get<std::vector<int>>();
+    }
+    for (const auto& [name, flag] : flags_of(program)) {
+      if (!is_missing(name)) *flag = json.at(name).get<bool>();
     }
     program.across.direct = json.at("direct").get<bool>();
     for (const Json& pair : json.at("additions")) {

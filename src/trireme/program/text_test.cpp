@@ -9,6 +9,7 @@
 #include "trireme/program/data_parallel.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/program/schedule_csv.h"
+#include "trireme/program/zero.h"
 
 namespace trireme {
 namespace {
@@ -20,6 +21,11 @@ std::vector<Program> some_programs() {
                               .num_replicas = 2,
                               .recompute = {true}};
     for (Program& program : lower_pipeline_ranks(shape, 1)) all.push_back(std::move(program));
+  }
+  for (const bool each : {false, true}) {
+    const Program plain = lower_data_parallel({8, 8, 2, 3}, 1);
+    all.push_back(share_over_replicas(plain, {.zero = 2, .each_micro_batch = each}));
+    all.push_back(share_over_replicas(plain, {.zero = 3, .shared_groups = {2}, .keep = !each}));
   }
   return all;
 }

@@ -176,7 +176,10 @@ Shard::Outcome Shard::init(const Event& event, Block data) {
   if (h.is_set[part] || h.is_set[0]) return Outcome::kDropped;
   *blocks[part] = std::move(data);
   h.is_set[part] = true;
-  if (part == 0) h.version = h.num_updates = event.clock;
+  if (part == 0) {
+    h.version = event.clock;
+    h.num_updates = event.num_updates;
+  }
   changed(event.piece);
   return Outcome::kApplied;
 }
@@ -206,7 +209,7 @@ void Shard::advance(uint32_t piece) {
       round.summed = true;
       if (settings_.commits) tell_sums(piece, round);
     }
-    UpdateRule::Step step{round.factor, round.lr, static_cast<int64_t>(h.version), key.decays};
+    UpdateRule::Step step{round.factor, round.lr, static_cast<int64_t>(h.num_updates), key.decays};
     bool applies = true;
     if (settings_.commits) {
       const auto commit = commits_.find(h.version);

@@ -104,6 +104,7 @@ struct Event {
   uint64_t sequence = 0;  ///< of this worker and shard, from 1; 0: not numbered (join, leave)
   uint32_t piece = 0;
   uint64_t clock = 0;
+  uint64_t num_updates = 0;  ///< init only: that the values have had
   double lr = 0, factor = 1;
   Part part = Part::kWeights;
   bool applies = true;    ///< a commit: false skips the update

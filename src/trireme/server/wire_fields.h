@@ -85,6 +85,7 @@ inline void write(Writer& w, const Event& event) {
     write(w, partial.leaves);
     w.u32(partial.num_bytes);
   }
+  if (event.type == Type::kInit) w.u64(event.num_updates);
   if (event.type != Type::kJoin) return;
   w.u64(event.incarnation);
   write(w, event.leaves);
@@ -112,6 +113,7 @@ inline Event event_of(Type type, PayloadReader& reader) {
     partial.leaves = leaf_range(reader);
     partial.num_bytes = reader.u32();
   }
+  if (type == Type::kInit) event.num_updates = reader.u64();
   if (type != Type::kJoin) return event;
   event.incarnation = reader.u64();
   event.leaves = leaf_range(reader);

@@ -188,7 +188,8 @@ const KeyTable& Worker::table() const { return impl_->table; }
 uint64_t Worker::clock() const { return impl_->loop->clock(); }
 WorkerStats Worker::stats() const { return impl_->loop->stats(); }
 
-Pending Worker::init(const std::string& name, std::span<const float> values, Part part, uint64_t clock) {
+Pending Worker::init(const std::string& name, std::span<const float> values, Part part, uint64_t clock,
+                     std::optional<uint64_t> num_updates) {
   const uint32_t key = impl_->find(name, values.size(), "init() of");
   std::vector<Request> requests;
   const auto [first, last] = impl_->table.pieces_of(key);
@@ -196,6 +197,7 @@ Pending Worker::init(const std::string& name, std::span<const float> values, Par
     const Piece& p = impl_->table.pieces()[piece];
     Request request = impl_->event(Type::kInit, piece, {.clock = clock});
     request.event.part = part;
+    request.event.num_updates = num_updates.value_or(clock);
     request.data = {Block::view(std::as_bytes(values.subspan(p.first, p.count)))};
     requests.push_back(std::move(request));
   }

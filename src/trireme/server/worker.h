@@ -104,8 +104,10 @@ class Worker {
 
   // Memory that is passed must stay as it is until the operation has ended. Lengths must be those of the keys.
 
-  /// First values. `clock` > 0 goes on from a checkpoint; optimizer state comes before the weights.
-  Pending init(const std::string& name, std::span<const float> values, Part part = Part::kWeights, uint64_t clock = 0);
+  /// First values. `clock` > 0 goes on from a checkpoint, whose values have had `num_updates`: fewer than that where
+  /// commits skipped some. Optimizer state comes before the weights.
+  Pending init(const std::string& name, std::span<const float> values, Part part = Part::kWeights, uint64_t clock = 0,
+               std::optional<uint64_t> num_updates = {});
   Pending push(const std::string& name, std::span<const float> gradient, const PushOptions& options = {});
   /// For workers whose leaves are no branch of the tree: schedule_leaves() says which partial sums they have.
   Pending push_partials(const std::string& name, std::span<const PartialGradient> partials,

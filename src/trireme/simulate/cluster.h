@@ -85,6 +85,9 @@ struct Evidence {
   int runs = 0;                            ///< 0: nobody has compared
   double mean_error = 0, worst_error = 0;  ///< |predicted / measured - 1|
   bool is_published = false;  ///< by others (docs/accuracy.md); else the trainings that chose the constants
+  /// Published: the papers that the runs are of, each predicted with constants that it had no part in; the mean counts
+  /// every paper once. 0: the runs have chosen the constants.
+  int papers = 0;
   bool operator==(const Evidence&) const = default;
 };
 

@@ -52,11 +52,11 @@ struct JobLayout {
   NumberType compute = NumberType::kBfloat16;
   bool as_trained = false;  ///< by Trireme's own trainer, not by the software of published trainings
   bool fp8_products = false;
-  bool float32_gradients = false;  ///< kept beside those of the compute type, and summed in float32
+  bool float32_gradients = false;  ///< kept and summed in float32; by others, beside those of the compute type
   double wire_factor = 1;          ///< bytes of a gradient on the wire, of those without compression
   bool sparse_exchange = false;    ///< compressed sums are an all-gather: their volume grows with the replicas
   double optimizer_state = 8;      ///< bytes a parameter: 8 for Adam's two moments
-  double bucket_bytes = 25e6;      ///< gradients that travel together
+  double bucket_bytes = 0;         ///< gradients that are reduced together; 0: as the software derives it
   bool offload = false;            ///< master weights and optimizer state lie in a file or on the host
   bool offload_weights = false;    ///< with zero 3: the weights that are computed with, too
   int64_t servers = 0;             ///< parameter servers that sum and update; 0: replicas sum among themselves

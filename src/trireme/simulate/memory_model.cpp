@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/program/group_size.h"
+
 namespace trireme {
 
 StateBytes state_bytes(const JobLayout& layout) {
@@ -9,7 +11,7 @@ StateBytes state_bytes(const JobLayout& layout) {
   StateBytes bytes{.weights = e, .gradients = e, .optimizer = layout.optimizer_state};
   if (e < 4) {
     bytes.optimizer += 4;  // the float32 weights that are updated
-    if (layout.float32_gradients) bytes.gradients += 4;
+    if (layout.float32_gradients) bytes.gradients = layout.as_trained ? 4 : e + 4;
   }
   return bytes;
 }
@@ -55,10 +57,12 @@ double own_buffers(const Job& job, double largest_part, const StateBytes& whole)
 
 }  // namespace
 
-double bucket_of_own_runtime(const JobLayout& layout, double parameters) {
-  constexpr double kSmallestPart = 128;  // as in ModelPart
-  if (layout.zero < 2) return layout.bucket_bytes;
-  return std::min(layout.bucket_bytes, parameters * layout.gradient_bytes() / kSmallestPart);
+double group_bytes(const JobLayout& layout, double parameters, bool own_runtime) {
+  constexpr double kPublished = 25e6;  // PyTorch's DistributedDataParallel
+  if (layout.bucket_bytes > 0) return layout.bucket_bytes;
+  if (!own_runtime) return kPublished;
+  const double own = parameters / static_cast<double>(layout.tp * layout.pp);
+  return derived_group_bytes(layout.zero < 2, own * layout.gradient_bytes());
 }
 
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime) {

@@ -25,7 +25,8 @@ struct RankMemory {
 /// All but activations, of the rank that holds these stages. `own_runtime`: as the runtime of this project has it,
 /// which shares no vectors, and takes a tied embedding for itself.
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime = false);
-/// How much travels together there: `bucket_bytes` of the layout at the most.
-double bucket_of_own_runtime(const JobLayout& layout, double parameters);
+/// Gradients that are reduced together: what the layout asks for, or what the software derives for a model of so many
+/// parameters.
+double group_bytes(const JobLayout& layout, double parameters, bool own_runtime);
 
 }  // namespace trireme

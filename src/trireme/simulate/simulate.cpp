@@ -338,10 +338,7 @@ Simulation simulate(const Job& job, const Cluster& cluster, bool fold) {
   const std::vector<Job> jobs = jobs_of_stages(job, s.schedule.num_stages());
   const Partition cut = stages_of(job, s.blocks, s.schedule.num_stages());
   const bool own_runtime = cluster.stack.sums_in_tree;
-  const double bucket =
-      own_runtime
-          ? bucket_of_own_runtime(layout, total_parameters(job.model) / static_cast<double>(layout.tp * layout.pp))
-          : layout.bucket_bytes;
+  const double bucket = group_bytes(layout, total_parameters(job.model), own_runtime);
   for (size_t stage = 0; stage < jobs.size(); ++stage) {
     const std::vector<BlockCost> own = jobs[stage].layout == layout ? s.blocks : block_costs(jobs[stage], cluster);
     s.stages.push_back(times_lanes(stage_costs(own, {cut[stage]}, bucket, layout.gradient_bytes()).front(),

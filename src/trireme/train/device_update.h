@@ -23,7 +23,7 @@ class DeviceUpdate {
                const std::function<torch::Tensor(size_t entry)>& gradient);
   ~DeviceUpdate();
 
-  /// Before the step: the optimizer's step number (from 0), its learning rate and the factor of the gradients.
+  /// Before the step: the updates before this one, its learning rate and the factor of the gradients.
   void prepare(int64_t step, double lr, double factor);
   /// Where this rank holds a part of the model: gives the norm of all sums of gradients, from block_squares() of all
   /// ranks. The host then waits for the gradients.

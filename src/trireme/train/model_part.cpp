@@ -12,6 +12,7 @@
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check.h"
 #include "trireme/program/data_parallel.h"
+#include "trireme/program/group_size.h"
 #include "trireme/program/zero.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
@@ -19,12 +20,6 @@
 
 namespace trireme {
 namespace {
-
-/// Of what is gathered or scattered in groups that are not kept, a group is at most this part: several are there at a
-/// time, and should be little beside what is kept.
-constexpr int64_t kSmallestPart = 128;
-
-constexpr int kMostChecked = 64;  // ranks: the checker's work grows with ranks times leaves
 
 DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
   return {static_cast<int>(plan.num_micro_batches), static_cast<int>(plan.leaves), static_cast<int>(plan.dp),
@@ -59,7 +54,9 @@ ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGrou
       zero_(groups.sharers() ? static_cast<int>(config.parallel.zero) : 0),
       keeps_weights_(config.parallel.zero_keep),
       accumulation_(plan.accumulation * groups.lanes),
-      scatters_each_(zero_ > 1 && groups.dp > 1 && accumulation_ > 1 && config.parallel.zero_accumulation == "shares"),
+      zero_asked_{.zero = static_cast<int>(config.parallel.zero),
+                  .keep = config.parallel.zero_keep,
+                  .each_micro_batch = config.parallel.zero > 1 && config.parallel.zero_accumulation == "shares"},
       travel_type_(config.precision.gradients == "compute" ? compute_type : torch::kFloat32),
       model_(build_model(config.model)) {
   cut(config, plan);
@@ -210,8 +207,6 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
   GradientStoreOptions store;
   store.num_slots = sketch.num_slots;
   store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
-  store.group_bytes = static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20));
-  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
   if (accumulation_ == 1) store.type = travel_type_;  // sums need float32, copies do not
   if (zero_ > 0) {
     store.num_shares = groups_.sharers()->size();
@@ -220,16 +215,19 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     // A worker alone sums nothing with others, and its share is the whole.
     store.keeps_whole =
         zero_ == 1 || groups_.dp == 1 || (accumulation_ > 1 && config.parallel.zero_accumulation == "whole");
-    if (config.parallel.bucket_mb == ParallelConfig().bucket_mb && (zero_ == 3 || !store.keeps_whole)) {
-      int64_t elements = 0;
-      for (const auto& of_stage : sources) {
-        for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
-      }
-      const auto bytes = elements * static_cast<int64_t>(c10::elementSize(store.type));
-      store.group_bytes = std::clamp<int64_t>(bytes / kSmallestPart, 1, store.group_bytes);
-      store.first_group_bytes = std::min(store.first_group_bytes, store.group_bytes);
-    }
   }
+  double bytes = config.parallel.bucket_mb * (1 << 20);
+  if (bytes == 0) {
+    int64_t elements = 0;
+    for (const auto& of_stage : sources) {
+      for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
+    }
+    const bool keeps_whole = zero_ < 3 && store.keeps_whole;
+    bytes = derived_group_bytes(keeps_whole,
+                                static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
+  }
+  store.group_bytes = static_cast<int64_t>(bytes);
+  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
 
   std::vector<ParameterGroups> groups;
   for (const auto& of_stage : sources) {
@@ -307,32 +305,40 @@ void ModelPart::make_layer_weights() {
 }
 
 Program ModelPart::program(const BatchPlan& plan) const {
-  ZeroShape zero{.zero = zero_,
-                 .shared_groups = std::vector<int>(partition_.size(), 0),
-                 .keep = keeps_weights_,
-                 .each_micro_batch = scatters_each_};
+  // Of each stage: its groups, and how many of them replicas share.
+  const size_t num_stages = partition_.size();
+  std::vector<int32_t> groups(2 * num_stages, 0);
   for (const StagePart& stage : stages_) {
-    int& shared = zero.shared_groups[static_cast<size_t>(std::max(stage.number, 0))];
-    for (int group = 0; group < stage.gradients->num_groups(); ++group) shared += stage.gradients->is_shared(group);
-  }
-  if (groups_.pp == 1) {
-    const DataParallelShape shape = data_parallel_shape(plan, stages_[0].gradients->num_groups() + 1);
-    std::vector<Program> programs;
-    for (int rank = 0; shape.num_ranks <= kMostChecked && rank < shape.num_ranks; ++rank) {
-      programs.push_back(lower_data_parallel(data_parallel_shape(plan, 1), rank));
+    const auto number = static_cast<size_t>(std::max(stage.number, 0));
+    groups[number] = stage.gradients->num_groups() + 1;
+    for (int group = 0; group < stage.gradients->num_groups(); ++group) {
+      groups[num_stages + number] += stage.gradients->is_shared(group);
     }
-    if (!programs.empty()) check_programs(programs, shape.num_leaves);  // groups are alike: one stands for all
-    return share_over_replicas(lower_data_parallel(shape, groups_.replica), zero);
   }
-  std::vector<int32_t> groups(partition_.size(), 0);
-  for (const StagePart& stage : stages_) {
-    groups[static_cast<size_t>(stage.number)] = stage.gradients->num_groups() + 1;
+  if (groups_.pp > 1) groups_.sum_over_stages(groups);
+  const auto shared = groups.begin() + static_cast<std::ptrdiff_t>(num_stages);
+
+  std::vector<Program> programs;
+  int num_leaves = 0;
+  if (groups_.pp == 1) {
+    const DataParallelShape shape = data_parallel_shape(plan, groups[0]);
+    programs = lower_data_parallel_all(shape);
+    num_leaves = shape.num_leaves;
+  } else {
+    PipelineShape shape = shape_;
+    shape.groups.assign(groups.begin(), shared);
+    programs = lower_pipeline_all(shape);
+    num_leaves = shape.leaves();
   }
-  groups_.sum_over_stages(groups);
-  PipelineShape shape = shape_;
-  if (shape.num_programs() <= kMostChecked) check_programs(lower_pipeline_all(shape), shape.leaves());
-  shape.groups.assign(groups.begin(), groups.end());
-  return share_over_replicas(lower_pipeline(shape, groups_.pipeline_rank, groups_.replica), zero);
+  if (std::any_of(shared, groups.end(), [](int32_t count) { return count > 0; })) {
+    for (Program& program : programs) {
+      ZeroShape zero = zero_asked_;
+      zero.shared_groups.assign(shared, groups.end());
+      zero.each_micro_batch &= program.num_ranks > 1;
+      program = share_over_replicas(std::move(program), zero);
+    }
+  }
+  return checked_program(std::move(programs), num_leaves, groups_.pipeline_rank, groups_.replica);
 }
 
 int64_t ModelPart::num_parameters() const {

@@ -87,7 +87,8 @@ class ModelPart {
   bool has_last() const;
   int rank_of_last() const { return rank_of_layer_.back(); }  ///< along the pipeline
 
-  /// The program of this rank; every stage has values beside its gradients. Collective.
+  /// The program of this rank, checked together with those of all ranks; every stage has values beside its gradients.
+  /// Collective.
   Program program(const BatchPlan& plan) const;
 
   /// Where the sum of the gradients of a share of parameters() lies, flat.
@@ -147,7 +148,7 @@ class ModelPart {
   const int zero_;              ///< 0 where there is one replica
   const bool keeps_weights_;    ///< from the forward to the backward pass
   const int64_t accumulation_;  ///< micro-batches of a step that this rank sums
-  const bool scatters_each_;    ///< micro-batch's gradients
+  const ZeroShape zero_asked_;  ///< by the config, for stages that have replicas; without its groups
   torch::ScalarType travel_type_;
   std::shared_ptr<Model> model_;
   PipelineShape shape_;  ///< without its groups; unused where pp is 1

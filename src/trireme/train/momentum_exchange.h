@@ -32,8 +32,8 @@ class MomentumExchange {
   MomentumExchange(const Config& config, Communicator& replicas, ParameterStore& parameters,
                    const Optimizer& optimizer);
 
-  /// Whether the warm-up is over at this step, counted from 0.
-  bool is_due(int64_t step) const { return step >= config_.compression.warmup_steps; }
+  /// Whether the warm-up is over after so many updates: the second moment has its correction for exactly those.
+  bool is_due(int64_t updates) const { return updates >= config_.compression.warmup_steps; }
   /// `gradient(i)` holds this replica's sum of share i, of which `factor` times the sum over replicas is the average.
   /// Leaves the next momentum there, the same on all replicas. Collective.
   using OfShare = std::function<torch::Tensor(size_t share)>;

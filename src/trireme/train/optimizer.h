@@ -27,7 +27,7 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, ParameterStore& parameters);
 
   /// `gradient(i)` is the float32 gradient of share i of the parameters, undefined where that is to stay as it is;
-  /// `factor` is applied to it. `step` counts from 0.
+  /// `factor` is applied to it. `step`: updates before this one.
   void update(const std::function<torch::Tensor(size_t share)>& gradient, double factor, double lr, int64_t step);
 
   struct ShareState {

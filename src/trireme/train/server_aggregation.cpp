@@ -77,7 +77,7 @@ ServerAggregation::ServerAggregation(World& world, const Config& config, const B
     for (const ServedParameter::Use& use : parameter.uses) tensors.push_back(use.number == 0 ? parameter.name : second);
     codec_->add(table, parameter.key, std::move(tensors));
   }
-  give_weights(0);
+  give_weights(0, 0);
 }
 
 ServerAggregation::~ServerAggregation() {
@@ -142,7 +142,7 @@ std::span<float> ServerAggregation::master(const ServedParameter& parameter) con
 }
 
 /// Starts servers, and gives them masters and moments: the workers of the first replica, for all, who have the same.
-void ServerAggregation::give_weights(int64_t step) {
+void ServerAggregation::give_weights(int64_t step, int64_t num_updates) {
   clock_ = is_synchronous() ? static_cast<uint64_t>(step) : 0;
   server::ServerOptions options;
   options.bind = serving_address(world_);
@@ -166,14 +166,15 @@ void ServerAggregation::give_weights(int64_t step) {
   has_all_rows_ = true;
   if (groups_.replica == 0) {
     // Without rounds servers count updates: one for each replica's step.
-    const auto updates = static_cast<uint64_t>(is_synchronous() ? step : step * groups_.dp);
+    const auto updates = static_cast<uint64_t>(is_synchronous() ? num_updates : num_updates * groups_.dp);
+    const auto version = is_synchronous() ? static_cast<uint64_t>(step) : updates;
     std::vector<server::Pending> all;
     for (const ServedParameter& parameter : served_.parameters) {
       if (!pulls(parameter)) continue;
       const server::Key& key = served_.keys[parameter.key];
       const Optimizer::ShareState state = moments_ ? moments_->state_of(parameter.share) : Optimizer::ShareState();
       const auto init = [&](const float* values, Part part) {
-        if (values) all.push_back(worker_->init(key.name, {values, key.count}, part, updates));
+        if (values) all.push_back(worker_->init(key.name, {values, key.count}, part, version, updates));
       };
       init(state.first, Part::kFirst);
       init(state.second, Part::kSecond);
@@ -194,10 +195,10 @@ void ServerAggregation::leave(bool waits) {
   for (const auto& each : servers.own) each->wait_until_done(Deadline::after(kGoodbye));
 }
 
-void ServerAggregation::restart(int64_t step) {
+void ServerAggregation::restart(int64_t step, int64_t num_updates) {
   finish_pulls();
   leave(/*waits=*/true);
-  give_weights(step);
+  give_weights(step, num_updates);
 }
 
 void ServerAggregation::refresh() {

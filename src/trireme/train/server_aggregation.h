@@ -81,8 +81,8 @@ class ServerAggregation {
   void finish_pulls();
   /// Parameters whose newest weights nobody has waited for yet.
   int num_on_their_way() const;
-  /// New servers, with the masters and what was filled into state(), for step `step`.
-  void restart(int64_t step);
+  /// New servers, with the masters and what was filled into state(), for step `step`, of which so many have updated.
+  void restart(int64_t step, int64_t num_updates);
   /// What compression has not sent yet.
   StatePieces pieces() const { return codec_ ? codec_->save() : StatePieces(); }
   void load_pieces(const std::vector<StatePieces>& by_replica);
@@ -95,7 +95,7 @@ class ServerAggregation {
   bool is_synchronous() const { return settings_.mode == server::Mode::kSynchronous; }
   void plan_sums(const BatchPlan& plan);
   void plan_layers();
-  void give_weights(int64_t step);
+  void give_weights(int64_t step, int64_t num_updates);
   bool pushes(const ServedParameter& parameter) const;
   bool pulls(const ServedParameter& parameter) const;
   void copy_rest();

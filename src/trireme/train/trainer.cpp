@@ -208,7 +208,7 @@ StepReport Trainer::step(bool stop) {
   set_fault_step(static_cast<uint64_t>(steps_done_));
   executor_->set_step(static_cast<uint64_t>(steps_done_));
   if (momentum_) {
-    sends_momentum_ = momentum_->is_due(steps_done_);
+    sends_momentum_ = momentum_->is_due(updates_done_);
     executor_->reducer().set_sink(sends_momentum_ ? [](int) {} : std::function<void(int)>());
   }
   fault_point("train.step");
@@ -228,6 +228,7 @@ StepReport Trainer::step(bool stop) {
     if (server_) server_->begin_step(own_tokens());
     run_on_host(report);
   }
+  if (num_updates() == 1 && !report.skipped) ++updates_done_;
   ++steps_here_;
   ++steps_done_;
   samples_done_ += plan_.global_batch;
@@ -273,7 +274,7 @@ void Trainer::run_on_device(StepReport& report) {
     if (fp8_) update_fp8_scales();
   };
   const auto start = Clock::now();
-  device_update_->prepare(steps_done_, report.learning_rate, gradient_factor_ / loss_scale_.scale);
+  device_update_->prepare(updates_done_, report.learning_rate, gradient_factor_ / loss_scale_.scale);
   if (compute_type_ == torch::kFloat16) device_scale_.fill_(loss_scale_.scale);
   if (!graph_->captured() && steps_here_ >= kWarmupSteps && can_capture()) graph_->capture(enqueue);
   if (graph_->captured()) {
@@ -351,7 +352,7 @@ void Trainer::apply_gradients(StepReport& report) {
     if (sends_momentum_) {
       momentum_->update(report.learning_rate);
     } else {
-      update_weights(steps_done_, report.learning_rate, clipped);
+      update_weights(updates_done_, report.learning_rate, clipped);
     }
     part_->share_weights();
   }

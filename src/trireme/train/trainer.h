@@ -99,6 +99,8 @@ class Trainer {
   StepTrace trace() const;
 
   int64_t steps_done() const { return steps_done_; }
+  /// Updates that the weights have had: one a step, but none in a step that was skipped.
+  int64_t updates_done() const { return updates_done_; }
   int64_t samples_done() const { return samples_done_; }
   Model& model() { return part_->model(); }
   const Config& config() const { return config_; }
@@ -225,11 +227,11 @@ class Trainer {
   std::function<void(const torch::Tensor& loss)> on_loss_;
   int64_t steps_here_ = 0;  ///< of this trainer, for the graph's warm-up
   int64_t steps_done_ = 0, samples_done_ = 0, bad_steps_ = 0;
+  int64_t updates_done_ = 0;  ///< of the weights: Adam's t; a step that is skipped makes none
   bool stop_ = false;
   double gradient_factor_ = 1;  ///< from sums to averages, without clipping
   std::optional<double> clock_offset_;
   // Where a step has several updates.
-  int64_t updates_ = 0;     ///< of this rank's stage
   torch::Tensor loss_sum_;  ///< of the micro-batches' losses, a double
 };
 

@@ -225,6 +225,7 @@ bool Trainer::is_finite(const NamedTensor& named) const {
 
 std::string Trainer::meta() const {
   Json json = {{"step", steps_done_},
+               {"updates", updates_done_},
                {"samples", samples_done_},
                {"seed", config_.train.seed},
                {"loss_scale", loss_scale_.scale},
@@ -251,7 +252,10 @@ void Trainer::restore(const std::string& meta, bool keep_position) {
   if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured anew
   part_->parameters().publish();
   part_->share_weights();
-  if (server_) server_->restart(steps_done_);
+  // Where a checkpoint does not say, it is of a version whose skipped steps are in these counts.
+  const int64_t skipped = loss_scale_.num_skipped + (config_.train.on_nan == "skip" ? json.value("steps_bad", 0) : 0);
+  updates_done_ = json.value("updates", std::max<int64_t>(0, steps_done_ * num_updates() - skipped));
+  if (server_) server_->restart(steps_done_, updates_done_);
   if (local_) local_->restart();
   start_reading();
 }

@@ -95,7 +95,6 @@ Trainer::Totals Trainer::totals(double own_loss) const {
 
 /// Each stage is updated while micro-batches are under way in others.
 void Trainer::run_updates(StepReport& report) {
-  updates_ = 0;
   loss_sum_ = torch::zeros({}, torch::TensorOptions().device(device_).dtype(torch::kFloat64));
   report.times = executor_->run([this, &report](int stage) { update_stage(stage, report); });
   if (inputs_) inputs_->prefetch();
@@ -107,10 +106,9 @@ void Trainer::update_stage(int number, const StepReport& report) {
   const auto& stages = part_->stages();
   const auto stage =
       std::find_if(stages.begin(), stages.end(), [&](const auto& each) { return each.number == number; });
-  const int64_t update = steps_done_ * num_updates() + updates_++;
   if (part_->is_last(*stage)) loss_sum_.add_(values_of(*stage)[kLoss]);
   if (host_gradients_) host_gradients_->fetch();
-  update_weights(update, report.learning_rate, gradient_factor_);
+  update_weights(updates_done_++, report.learning_rate, gradient_factor_);
   update_statistics(*stage);
 }
 

@@ -9,6 +9,7 @@
 #include "trireme/parallel/automatic/form.h"
 #include "trireme/parallel/automatic/staged_graph.h"
 #include "trireme/parallel/data/broadcast.h"
+#include "trireme/program/check.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/mesh_messages.h"
@@ -172,7 +173,8 @@ class MeshForm : public ParallelizedForm {
       if (reads(v) && captured().value(v).kind == Kind::kBuffer) stage.buffers.push_back(captured().value(v).tensor);
     }
     executor_ =
-        std::make_unique<Executor>(lower_pipeline(shape, stage_), std::map<int, Stage>{{stage_, std::move(stage)}},
+        std::make_unique<Executor>(checked_program(lower_pipeline_ranks(shape), shape.leaves(), stage_),
+                                   std::map<int, Stage>{{stage_, std::move(stage)}},
                                    ExecutorOptions{.messages = messages_ ? &*messages_ : nullptr, .device = device_});
   }
 

@@ -52,9 +52,8 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
   split_ranks();
   make_stages(num_slots);
   shape_.groups = groups_of_stages();
-  report_ = check_programs(lower_pipeline_all(shape_), shape_.leaves());
   executor_ = std::make_unique<Executor>(
-      lower_pipeline(shape_, pipeline_rank_, replica_), stages_,
+      checked_program(lower_pipeline_all(shape_), shape_.leaves(), pipeline_rank_, replica_, &report_), stages_,
       ExecutorOptions{.replicas = replicas_.get(), .pipeline = along_.get(), .device = device_});
 }
 

@@ -1,0 +1,88 @@
+// The programs that trainers execute: the checker proves them as they are, ZeRO's rewriting included; and their groups
+// of gradients are those that the simulator counts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "numerics/training.h"
+#include "trireme/base/error.h"
+#include "trireme/plan/config_job.h"
+#include "trireme/program/check.h"
+#include "trireme/simulate/cluster.h"
+#include "trireme/simulate/simulate.h"
+#include "trireme/train/trainer.h"
+
+namespace trireme {
+namespace {
+
+std::vector<Program> executed_programs(const Config& config, int workers) {
+  std::vector<Program> programs(static_cast<size_t>(workers));
+  run_as_threads(workers, [&](World& world) {
+    const Trainer trainer(world, config, open_data(data_options_of(config)));
+    programs[static_cast<size_t>(world.rank())] = trainer.executor().program();
+  });
+  return programs;
+}
+
+bool has(const Program& program, OpCode op) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [op](const Instruction& i) { return i.op == op; });
+}
+
+TEST(ExecutedPrograms, ArePassedByTheChecker) {
+  const Words pipeline = {"--parallel.pp=2", "--parallel.dp=2", "--train.recompute=full"};
+  for (const bool has_pipeline : {false, true}) {
+    for (const Words& zero : std::vector<Words>{{},
+                                                {"--parallel.zero=1"},
+                                                {"--parallel.zero=2", "--parallel.zero_accumulation=shares"},
+                                                {"--parallel.zero=3", "--parallel.zero_keep"},
+                                                {"--parallel.zero=3", "--parallel.zero_accumulation=shares"}}) {
+      Words words = has_pipeline ? pipeline : Words{"--parallel.dp=3"};
+      words.insert(words.end(), zero.begin(), zero.end());
+      const Config config = config_of("gpt2", words);
+      std::vector<Program> programs = executed_programs(config, has_pipeline ? 4 : 3);
+      const int leaves = static_cast<int>(config.train.leaves);
+      EXPECT_NO_THROW(check_programs(programs, leaves)) << (zero.empty() ? "not shared" : zero.back());
+      EXPECT_EQ(has(programs[0], OpCode::kReduceScatter), !zero.empty());
+      if (zero.empty()) continue;
+      for (Program& program : programs) {
+        std::erase_if(program.instructions, [](const Instruction& i) { return i.op == OpCode::kAllGather; });
+      }
+      EXPECT_THROW(check_programs(programs, leaves), Error) << "nobody gathers";
+    }
+  }
+}
+
+// What bucket_mb says is obeyed by both; 0 is derived by both alike.
+TEST(ExecutedPrograms, HaveTheGroupsThatTheSimulatorCounts) {
+  Cluster cluster = find_cluster("a100-80gb");
+  cluster.stack.sums_in_tree = true;  // as measured with this runtime
+  const auto expect_groups = [&](const Words& words, int expected) {
+    Words all = {"--parallel.dp=2", "--model.tied=false", "--model.layers=3"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Config config = config_of("gpt2", all);
+    int groups = 0;
+    run_as_threads(2, [&](World& world) {
+      const Trainer trainer(world, config, open_data(data_options_of(config)));
+      if (world.rank() != 0) return;
+      const GradientStore& store = *trainer.part().stages()[0].gradients;
+      for (int group = 0; group < store.num_groups(); ++group) {
+        groups += config.parallel.zero == 0 || store.is_shared(group);  // the simulator shares vectors, too
+      }
+    });
+    const Simulation simulation = simulate(job_of(config), cluster);
+    EXPECT_EQ(groups, expected) << words.back();
+    EXPECT_EQ(std::ssize(simulation.stages[0].parts), expected) << words.back();
+  };
+  const int layers = 3 + 2;
+  expect_groups({"--parallel.zero=3"}, layers);
+  expect_groups({"--parallel.zero=3", "--parallel.bucket_mb=0"}, layers);
+  expect_groups({"--parallel.zero=3", "--parallel.bucket_mb=4"}, 1);
+  expect_groups({"--parallel.zero=3", "--parallel.bucket_mb=64"}, 1);
+  expect_groups({"--parallel.zero=3", "--parallel.bucket_mb=0.001"}, layers);
+  expect_groups({"--parallel.zero=0"}, 1);
+  expect_groups({"--parallel.zero=0", "--parallel.bucket_mb=4"}, 1);
+}
+
+}  // namespace
+}  // namespace trireme
