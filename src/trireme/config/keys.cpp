@@ -48,6 +48,8 @@ std::vector<Key> make_keys() {
       {KEY(data, tokenizer), kAny, "for text: a tokenizer file or folder; empty: bytes"},
       {KEY(data, cache), one_of({"mmap", "memory"}), "leave files where they are, or read them at the start"},
       {KEY(data, held_out), range(0, 0.5), "share kept from training, to measure on"},
+      {KEY(data, split), one_of({"random", "end"}),
+       "where that share comes from: drawn from the whole by train.seed, or the end, for data in the order of time"},
       {KEY(data, generated_samples), range(1, 1e9), "images to generate"},
       {KEY(data, generated_size), range(1, 1e12, "bytes"), "text to generate"},
       {KEY(data, read_ahead), range(1, 1000, "steps"), "steps whose batches are read before they are needed"},
@@ -62,7 +64,8 @@ std::vector<Key> make_keys() {
        "what the backward pass computes again instead of keeping it: none, full, selective (of each block its "
        "attention), or layers by number, such as \"0-3,7\""},
       {KEY(train, threads), range(1, 1024), "threads of a worker; part of what fixes the last bits"},
-      {KEY(train, seed), range(0, 9007199254740991.0), "of first weights, order of samples and generated data"},
+      {KEY(train, seed), range(0, 9007199254740991.0),
+       "of first weights, order of samples, held-out samples and generated data"},
       {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
       {KEY(train, deterministic), kAny,
        "cuda: sums keep their order and algorithms are not chosen by timing, so that bits repeat; false may be faster"},

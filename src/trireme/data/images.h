@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/data/dataset.h"
+#include "trireme/data/split.h"
 
 namespace trireme {
 
@@ -28,10 +29,10 @@ struct Normalisation {
 /// Immutable. Threads: all.
 class ImageDataset : public Dataset {
  public:
-  /// Images first … first + count - 1 of all pieces.
-  ImageDataset(std::vector<ImagePiece> pieces, int64_t first, int64_t count, SampleShape shape,
+  /// `part` counts over all pieces and has at least one image; all are there.
+  ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, SampleShape shape,
                const Normalisation& normalisation);
-  int64_t size() const override { return count_; }
+  int64_t size() const override { return part_.count(); }
   SampleShape shape() const override { return shape_; }
 
  protected:
@@ -40,7 +41,7 @@ class ImageDataset : public Dataset {
  private:
   std::vector<ImagePiece> pieces_;
   std::vector<int64_t> ends_;
-  int64_t first_, count_;
+  SamplePart part_;
   SampleShape shape_;
   std::vector<std::array<float, 256>> value_of_;  ///< for each channel, what a byte stands for
 };

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/resolve.h"
@@ -21,6 +22,7 @@
 #include "trireme/observe/run_folder.h"
 #include "trireme/observe/tensorboard.h"
 #include "trireme/tensor/device_trace.h"
+#include "trireme/train/held_out_change.h"
 #include "trireme/train/share_result.h"
 #include "trireme/train/sums.h"
 #include "trireme/train/trainer_checkpoints.h"
@@ -207,6 +209,10 @@ class Run {
     log(EventKind::kStart, {{"message", fmt::format("{} workers, {}", world_.size(), world_.transport())}});
     if (loaded) {
       log(EventKind::kResume, {{"checkpoint", loaded->string()}});
+      if (leads_) {
+        const std::string change = held_out_change(CheckpointReader::open(*loaded).meta(), config_);
+        if (!change.empty()) warn(change);
+      }
       if (leads_ && options_.speaks) {
         fmt::print("Resumed from {} (step {})\n", loaded->string(), trainer_.steps_done());
       }
