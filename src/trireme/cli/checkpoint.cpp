@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/folder.h"
 #include "trireme/checkpoint/hugging_face.h"
+#include "trireme/checkpoint/hugging_face_folder.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
@@ -260,36 +260,43 @@ std::vector<TensorView> views_of(const std::vector<OwnedTensor>& tensors) {
   return views;
 }
 
-/// The model that a run keeps as TOML in "config" of the meta; nothing where there is none.
-std::optional<ModelConfig> model_of(const CheckpointReader& reader) {
+/// What a run keeps as TOML in "config" of the meta; nothing where there is none.
+std::optional<Config> config_of(const CheckpointReader& reader) {
   const Json meta = Json::parse(reader.meta());
   const auto config = meta.find("config");
   if (config == meta.end() || !config->is_string()) return std::nullopt;
-  return resolve_text(config->get<std::string>(), "the config in " + reader.path().string()).model;
+  return resolve_text(config->get<std::string>(), "the config in " + reader.path().string());
 }
 
 int export_weights(const fs::path& given, const fs::path& to, bool own_names, bool json) {
   const CheckpointReader reader = CheckpointReader::open(one_checkpoint(given));
   std::vector<OwnedTensor> weights = read_weights(reader);
-  const std::optional<ModelConfig> model = own_names ? std::nullopt : model_of(reader);
-  const bool translated = model && model->is_language();
-  if (translated) weights = to_hugging_face(*model, views_of(weights));
+  const std::optional<Config> config = own_names ? std::nullopt : config_of(reader);
+  const bool translated = config && config->model.is_language();
+  if (translated) weights = to_hugging_face(config->model, views_of(weights));
   if (to.has_parent_path()) fs::create_directories(to.parent_path());
   write_safetensors(to, views_of(weights), {{"format", "pt"}});
-  const fs::path description = to.parent_path() / "config.json";
-  const bool describes = translated && !fs::exists(description);  // somebody else's is left alone
-  if (describes) std::ofstream(description) << hugging_face_config(*model, DataType::kFloat);
+  HuggingFaceFolder folder;
+  if (translated) folder = write_hugging_face_folder(to.parent_path(), config->model, config->data.tokenizer);
   const uint64_t num_bytes = fs::file_size(to);
   if (json) {
+    Json beside = Json::array();
+    for (const FolderFile& file : folder.files)
+      beside.push_back({{"file", file.path.string()}, {"old", file.old.string()}});
     print_json({{"file", to.string()},
                 {"bytes", num_bytes},
                 {"tensors", weights.size()},
-                {"names", translated ? "hugging face" : "trireme"}});
+                {"names", translated ? "hugging face" : "trireme"},
+                {"beside", beside}});
   } else {
     fmt::print("{}: {}, {}, names {}\n", to.string(), counted(weights.size(), "tensor"), format_bytes(num_bytes),
                translated ? "of Hugging Face" : "as in the checkpoint");
-    if (describes) fmt::print("{}: for transformers, which loads the folder\n", description.string());
+    for (const FolderFile& file : folder.files) {
+      fmt::print("{}: for transformers, which loads the folder{}\n", file.path.string(),
+                 file.old.empty() ? "" : fmt::format("; what was there is now {}", file.old.string()));
+    }
   }
+  if (!folder.warning.empty()) fmt::print(stderr, "warning: {}\n", folder.warning);
   return 0;
 }
 
@@ -345,7 +352,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   sub->callback([arguments, &exit_code] { exit_code = diff(arguments->a, arguments->b, arguments->json); });
 
   sub = add("export", "the weights as one safetensors file; GPT-2 and Llama with the names of Hugging Face",
-            "one object on stdout: file, bytes, tensors, names",
+            "one object on stdout: file, bytes, tensors, names, beside",
             "trireme checkpoint export runs/default-1 --to model.safetensors");
   sub->add_option("CHECKPOINT", arguments->a, kWhich)->required();
   sub->add_option("--to", arguments->to, "the file to write")->required()->type_name("FILE");
