@@ -94,6 +94,14 @@ std::string host_name() {
 
 }  // namespace
 
+bool is_in_use(const RunPaths& run) {
+  const int fd = ::open(run.lock().c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
+
 RunFolder RunFolder::create(const fs::path& root, const std::string& name) {
   check_name(name);
   make_run_folders(root);

@@ -23,6 +23,9 @@ struct RunPaths {
   bool operator==(const RunPaths&) const = default;
 };
 
+/// Whether a live process holds the folder, as far as locks can tell. Nothing is made or waited for.
+bool is_in_use(const RunPaths& run);
+
 /// A run folder that is there, can be written, and is held by this process until the destructor. Worker 0 has it.
 ///
 /// The lock is flock() on RunPaths::lock(): the system lets it go when the job dies, however it dies. A child that was
