@@ -56,7 +56,8 @@ void add_report(CLI::App& app, int& exit_code) {
   command->add_option("--out", flags->out, "where the page goes (RUN/report.html)")->type_name("FILE");
   command->add_flag("--json", flags->json, "one object on stdout: report, state, step, steps, losses, seconds, …");
   command->footer(
-      "Reads events.jsonl and config.toml of the run and disturbs nobody. A run that ends by itself has made its page.\n"
+      "Reads events.jsonl and config.toml of the run and disturbs nobody. A run that ends by itself has made its "
+      "page.\n"
       "\n"
       "Examples\n"
       "  trireme report runs/default-1\n"

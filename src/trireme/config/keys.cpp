@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/config/key.h"
 
 namespace trireme {
@@ -15,6 +17,15 @@ using Names = std::vector<std::string_view>;
 
 Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
 Allowed one_of(Names names) { return {0, 0, std::move(names)}; }
+/// Some of the names are number types, for which other trainers have shorter ones.
+Allowed one_of_types(Names names) {
+  Allowed allowed = one_of(std::move(names));
+  for (const auto& alias :
+       {std::pair<std::string_view, std::string_view>{"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}}) {
+    if (std::count(allowed.names.begin(), allowed.names.end(), alias.second) > 0) allowed.aliases.push_back(alias);
+  }
+  return allowed;
+}
 Allowed one_of_or_file(Names names, std::string_view file) { return {0, 0, std::move(names), {}, file}; }
 const Allowed kAny;
 
@@ -136,17 +147,17 @@ std::vector<Key> make_keys() {
       {KEY(parallel, bucket_mb), range(0.001, 4096, "MiB"), "gradients that travel together"},
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
-      {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},
+      {KEY(precision, compute), one_of_types({"float32", "bfloat16", "float16"}), "type of activations and products"},
       {KEY(precision, matmul), one_of({"compute", "fp8"}),
        "type of the products in gpt2's and llama's blocks; fp8: cuda, with precision.compute bfloat16"},
-      {KEY(precision, gradients), one_of({"compute", "float32"}), "type in which gradients are summed"},
+      {KEY(precision, gradients), one_of_types({"compute", "float32"}), "type in which gradients are summed"},
       {KEY(precision, loss_scale_init), range(1, 1e30), "float16: first factor of the loss"},
       {KEY(precision, loss_scale_growth_every), range(1, kMaxSteps, "steps"),
        "float16: the factor doubles after so many steps without overflow"},
 
       {KEY(compression, method),
-       one_of({"none", "topk", "randomk", "threshold", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd",
-               "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"}),
+       one_of_types({"none", "topk", "randomk", "threshold", "dgc", "terngrad", "qsgd", "sign", "onebit_adam",
+                     "powersgd", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "int8", "int4"}),
        "how gradients travel between replicas; onebit_adam: how momenta do, after warmup_steps"},
       {KEY(compression, gather), one_of({"none", "int8", "int4", "fp8_e4m3"}),
        "zero 3: how weights travel to those who compute with them"},
@@ -174,7 +185,7 @@ std::vector<Key> make_keys() {
       {KEY(local, after), range(0, kMaxSteps, "steps"), "they meet at every step before this one"},
       {KEY(local, outer_lr), range(0, 10), "diloco: learning rate of the outer step"},
       {KEY(local, outer_momentum), range(0, 1), "diloco: Nesterov's momentum of the outer step"},
-      {KEY(local, format), one_of({"float32", "int8", "int4", "fp8_e4m3"}), "diloco: how the outer step travels"},
+      {KEY(local, format), one_of_types({"float32", "int8", "int4", "fp8_e4m3"}), "diloco: how the outer step travels"},
 
       {KEY(checkpoint, every), range(0, kMaxSteps, "steps"), "0: only at the end"},
       {KEY(checkpoint, keep), range(1, 1e6), "how many; older ones go once a newer one is verified"},
@@ -187,7 +198,7 @@ std::vector<Key> make_keys() {
       {KEY(elastic, max_restarts), range(0, 1e6), "how often workers are started again after a failure"},
 
       {KEY(observe, run_dir), kAny, "where the run's files go; empty: runs/NAME-N"},
-      {KEY(observe, name), kAny, "of the run; empty: that of the file or preset"},
+      {KEY(observe, name), kAny, "name of the run; empty: that of the file or preset"},
       {KEY(observe, tensorboard), kAny, "write files for TensorBoard"},
       {KEY(observe, report), kAny, "write report.html"},
       {KEY(observe, trace_steps), range(0, 1000, "steps"), "times of every instruction, for trireme trace"},

@@ -83,8 +83,8 @@ class EventLog {
 struct EventHistory {
   std::vector<Event> events;
   size_t num_superseded = 0;
-  int64_t num_processes = 0;  ///< that have written a "start"
-  double seconds = 0;         ///< of all of them, each from its first event to its last, superseded ones too
+  int64_t num_processes = 0;          ///< that have written a "start"
+  double seconds = 0;                 ///< of all of them, each from its first event to its last, superseded ones too
   bool torn = false;                  ///< the last line has no end and no meaning: its writer was killed
   std::vector<std::string> problems;  ///< a line for each other line that cannot be read: "line 7: not JSON: …"
 

@@ -201,10 +201,11 @@ void add_checkpoints(HtmlPage& page, const RunReport& report) {
                                     row.seconds ? format_duration(*row.seconds) : "", row.note};
   });
   if (report.num_removed_checkpoints > 0) {
-    page.add_paragraph(fmt::format("{} removed since: checkpoint.keep says how many stay.",
-                                   report.num_removed_checkpoints == 1
-                                       ? "1 older one was"
-                                       : fmt::format("{} older ones were", format_count(report.num_removed_checkpoints))));
+    page.add_paragraph(
+        fmt::format("{} removed since: checkpoint.keep says how many stay.",
+                    report.num_removed_checkpoints == 1
+                        ? "1 older one was"
+                        : fmt::format("{} older ones were", format_count(report.num_removed_checkpoints))));
   }
 }
 

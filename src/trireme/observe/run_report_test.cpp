@@ -23,10 +23,15 @@ class StoryTest : public testing::Test {
     log.append(kind, step, values);
   }
   void start(int second, int64_t step = 0) {
-    add(second, EventKind::kStart, step, {{"workers", 2},        {"steps", 100},
-                                          {"unit", "tokens"},    {"units_per_step", 2048},
-                                          {"parameters", 12345}, {"target_loss", 0.75},
-                                          {"model", "gpt2"},     {"data", "text my.txt"}});
+    add(second, EventKind::kStart, step,
+        {{"workers", 2},
+         {"steps", 100},
+         {"unit", "tokens"},
+         {"units_per_step", 2048},
+         {"parameters", 12345},
+         {"target_loss", 0.75},
+         {"model", "gpt2"},
+         {"data", "text my.txt"}});
   }
   void step(int second, int64_t step, double speed) {
     add(second, EventKind::kStep, step, {{"loss", 1.0}, {"tokens_per_s", speed}});
