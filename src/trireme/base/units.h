@@ -36,6 +36,8 @@ ByteUnit unit_of_bytes(double largest);
 std::string format_gigabytes(double num_bytes, int decimals = 1);
 /// "12.3 GB/s": decimal, as networks and memories are sold.
 std::string format_byte_rate(double bytes_per_second);
+/// "312.4 TFLOP/s", "34.1 GFLOP/s": operations on floating-point numbers; `kind` is a word before the unit.
+std::string format_flop_rate(double per_second, std::string_view kind = {});
 /// "4,980".
 std::string format_count(int64_t count);
 /// "1 device", "4,980 devices": `noun` is that of one.

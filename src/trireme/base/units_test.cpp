@@ -122,6 +122,9 @@ TEST(Units, FormatCountsAndRates) {
   EXPECT_EQ(format_rate(std::numeric_limits<double>::infinity(), "tok"), "? tok/s");
   EXPECT_EQ(format_byte_rate(12.34e9), "12.3 GB/s");
   EXPECT_EQ(format_byte_rate(0), "0 B/s");
+  EXPECT_EQ(format_flop_rate(312.44e12), "312.4 TFLOP/s");
+  EXPECT_EQ(format_flop_rate(34.1e9), "34.1 GFLOP/s");
+  EXPECT_EQ(format_flop_rate(2e6, "model"), "2.0 model MFLOP/s");
 }
 
 TEST(Units, FormatMemoryOfDevices) {

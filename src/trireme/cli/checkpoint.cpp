@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/folder.h"
@@ -134,9 +136,12 @@ int list(const fs::path& given, bool json) {
 
 int inspect(const fs::path& given, bool json) {
   const CheckpointReader reader = CheckpointReader::open(one_checkpoint(given));
+  std::vector<TensorInfo> sorted = reader.tensors();
+  std::sort(sorted.begin(), sorted.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return natural_less(a.name, b.name); });
   if (json) {
     Json tensors = Json::array(), files = Json::array();
-    for (const TensorInfo& tensor : reader.tensors()) {
+    for (const TensorInfo& tensor : sorted) {
       Json entry = json_of(tensor);
       entry["bytes"] = tensor.num_bytes();
       entry["group"] = reader.group_of(tensor.name);
@@ -162,12 +167,17 @@ int inspect(const fs::path& given, bool json) {
              counted(static_cast<uint64_t>(reader.num_shards()), "shard"), counted(reader.tensors().size(), "tensor"),
              format_short_count(static_cast<double>(num_elements)));
   Table table({"tensor", "type", "shape", Column("size", Align::kRight), "group"});
-  for (const TensorInfo& tensor : reader.tensors()) {
+  for (const TensorInfo& tensor : sorted) {
     table.add_row({printable(tensor.name), std::string(safetensors_name(tensor.type)), shape_text(tensor),
                    format_bytes(tensor.num_bytes()), reader.group_of(tensor.name)});
   }
-  fmt::print("{}\nmeta {}\n", table.to_text(),
-             Json::parse(reader.meta()).dump(2, ' ', false, Json::error_handler_t::replace));
+  Json meta = Json::parse(reader.meta());
+  std::string config;  // TOML of many lines, which reads badly inside JSON
+  if (const auto kept = meta.find("config"); kept != meta.end() && kept->is_string()) {
+    config = "\nconfig\n\n" + kept->get<std::string>();
+    meta.erase(kept);
+  }
+  fmt::print("{}\nmeta {}\n{}", table.to_text(), meta.dump(2, ' ', false, Json::error_handler_t::replace), config);
   return 0;
 }
 
