@@ -243,7 +243,7 @@ class Train(unittest.TestCase):
     def test_run_folder(self):
         self.train("--train.steps=4", "--train.log_every=1", "--checkpoint.every=2")
         place = Path(self.folder, "runs", "gpt2-tiny-1")
-        self.assertEqual(Path(self.folder, "runs", "latest").resolve(), place.resolve())
+        self.assertEqual(Path(self.folder, "runs", "latest", "events.jsonl").resolve(), (place / "events.jsonl").resolve())
         self.assertIn("steps = 4", (place / "config.toml").read_text())
         events = [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()]
         self.assertEqual([event["step"] for event in events if event["kind"] == "step"], [1, 2, 3, 4])

@@ -24,7 +24,7 @@ nlohmann::ordered_json json_of(const std::optional<double>& number) {
 }
 
 int run_report(const ReportFlags& flags) {
-  const RunPaths run{flags.run};
+  const RunPaths run = run_at(flags.run);
   const RunStory story = story_of_run(run);
   const std::filesystem::path page = flags.out.empty() ? run.report() : std::filesystem::path(flags.out);
   write_report(page, story.report);

@@ -22,6 +22,7 @@
 #include "trireme/config/resolve.h"
 #include "trireme/data/open_data.h"
 #include "trireme/elastic/local_launch.h"
+#include "trireme/observe/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -40,7 +41,7 @@ void apply_resume(Options& options) {
     words.push_back("--checkpoint.resume=never");
     return;
   }
-  const std::filesystem::path folder = options.resume == "auto" ? "runs/latest" : options.resume;
+  const std::filesystem::path folder = run_at(options.resume == "auto" ? "runs/latest" : options.resume).folder;
   if (!std::filesystem::exists(folder / "config.toml")) {
     throw UsageError(
         fmt::format("--resume {}: {} is no run folder (it has no config.toml)", options.resume, folder.string()),
