@@ -159,7 +159,9 @@ TEST(RunFolder, LatestLeadsToTheFilesOfTheNewestRun) {
   RunFolder::create(test.path(), "x");
   const RunFolder second = RunFolder::create(test.path(), "x");
   std::ofstream(second.paths().report()) << "second";
-  EXPECT_EQ(read_whole_file(test / "latest/report.html", 100), "second");
+  std::string seen;
+  std::ifstream(test / "latest/report.html") >> seen;
+  EXPECT_EQ(seen, "second");
   EXPECT_TRUE(fs::is_directory(test / "latest/checkpoints"));
   EXPECT_EQ(fs::weakly_canonical(run_at(test / "latest").folder), fs::weakly_canonical(second.paths().folder));
   EXPECT_EQ(run_at(second.paths().folder), second.paths());
