@@ -53,7 +53,8 @@ std::vector<Key> make_keys() {
       {KEY(model, classes), range(2, 1e7), "resnet, mlp: labels"},
       {KEY(model, sync_statistics), kAny, "resnet: BatchNorm over all replicas instead of each micro-batch"},
 
-      {KEY(data, path), kAny, "a file or a folder; empty: generated"},
+      {KEY(data, path), kAny,
+       "a file, a folder, a pattern (data/*.txt) or names with commas between; empty: generated"},
       {KEY(data, kind), one_of({"auto", "text", "tokens", "images", "generated"}),
        "what the files hold; auto looks at them"},
       {KEY(data, tokenizer), kAny, "for text: a tokenizer file or folder; empty: bytes"},

@@ -41,7 +41,10 @@ std::vector<Setting> settings_of_toml(std::string_view text, const std::string& 
     const Key& key = find_key(assignment.key, place);
     if (!assignment.value) {
       throw UsageError(
-          fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()));
+          fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()),
+          key.full_name() == "data.path" ? "several files: their folder, a pattern (\"data/*.txt\"), or names with "
+                                           "commas between in one text"
+                                         : "");
     }
     settings.push_back(
         {&key, *assignment.value, place, origin.empty() ? fmt::format("{}:{}", name, assignment.line) : origin});

@@ -55,7 +55,8 @@ bool is_held_out_name(const fs::path& path) {
 std::string guess_kind(const DataOptions& options) {
   if (options.path.empty()) return options.channels > 0 ? "images" : "generated";
   std::error_code ignored;
-  if (fs::is_directory(options.path, ignored)) {
+  const bool is_several = !fs::exists(options.path, ignored);  // a pattern, a list, or a mistake that is told
+  if (is_several || fs::is_directory(options.path, ignored)) {
     if (has_idx(options.path) || has_cifar(options.path)) return "images";
     const auto files = files_under(options.path);
     const auto num_bins = std::count_if(files.begin(), files.end(), is_bin);

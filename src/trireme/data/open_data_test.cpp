@@ -71,6 +71,31 @@ TEST_F(OpenDataTest, TextOfAFolderComesInOrderOfNames) {
   }
 }
 
+TEST_F(OpenDataTest, PatternsAndLists) {
+  write("p/b.txt", "klmnopqr");
+  write("p/a.txt", "abcdefghij");
+  write("p/c.md", "ABCDEFGHIJ");
+  const auto text_of = [&](const std::string& path) {
+    DataOptions options = at(path);
+    options.held_out = 0;
+    return all_tokens(*open_data(options).train);
+  };
+  const std::string p = (folder_ / "p").string();
+  EXPECT_EQ(text_of(p + "/*.txt"), "abcdefghijklmnop");
+  EXPECT_EQ(text_of(p + "/c.md," + p + "/a.txt"), "ABCDEFGHIJabcdef");
+  expect_says(refusal(at(p + "/*.tex")), {"no file matches the pattern", "*.tex", "data.path"});
+  expect_says(refusal(at(p + "/a.txt," + p + "/x.txt")), {"x.txt", "No such file"});
+  expect_says(refusal(at(p + "/a.txt,")), {"an empty name"});
+  // A file of this very name is a file.
+  write("p/x[1],y.txt", "0123456789");
+  EXPECT_EQ(text_of(p + "/x[1],y.txt"), "01234567");
+  std::string tokens;
+  for (int i = 0; i < 100; ++i) tokens += {static_cast<char>(i), '\1'};
+  write("t/one.bin", tokens);
+  write("t/val.bin", tokens);
+  EXPECT_EQ(open_data(at(folder_ / "t/*.bin")).held_out->size(), 12);
+}
+
 TEST_F(OpenDataTest, TokenFilesAndTheirHeldOutOnes) {
   std::string tokens;
   for (int i = 0; i < 100; ++i) tokens += {static_cast<char>(i), '\1'};

@@ -72,8 +72,8 @@ void check_name(const std::string& name) {
 }
 
 // [Note: The newest run]
-// A link from ROOT/latest to the run folder would be one line, but TensorBoard follows links: it would show the newest run
-// twice. So ROOT/latest leads to a hidden folder with links to the run's files, all but those for TensorBoard:
+// A link from ROOT/latest to the run folder would be one line, but TensorBoard follows links: it would show the newest
+// run twice. So ROOT/latest leads to a hidden folder with links to the run's files, all but those for TensorBoard:
 //
 //   runs/latest -> .latest-default-3        runs/.latest-default-3/report.html -> ../default-3/report.html
 //
