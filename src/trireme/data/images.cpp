@@ -35,6 +35,7 @@ void ImageDataset::read_sample(int64_t index, const SampleSlot& slot) const {
   const auto place = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), wanted) - ends_.begin());
   const ImagePiece& piece = pieces_[place];
   const int64_t at = wanted - (ends_[place] - piece.count);
+  if (piece.prepare) piece.prepare(at);
   if (!slot.image.empty()) {
     const uint8_t* pixel = piece.pixels + at * piece.pixel_stride;
     auto out = slot.image.begin();

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct ImagePiece {
   const uint8_t* labels = nullptr;
   int64_t count = 0;
   int64_t pixel_stride = 0, label_stride = 1;  ///< bytes from one image or label to the next
+  /// Called before image i of the piece is read, label included; null: all are there. Threads: any number at once.
+  std::function<void(int64_t i)> prepare = nullptr;
 };
 
 /// Of pixels in 0 … 1, for each channel.

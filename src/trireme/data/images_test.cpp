@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 
 #include "trireme/data/cifar.h"
 #include "trireme/data/data_test_util.h"
 #include "trireme/data/generated_images.h"
 #include "trireme/data/idx.h"
+#include "trireme/observe/memory.h"
 
 namespace trireme {
 namespace {
@@ -169,6 +171,31 @@ TEST(GeneratedImagesTest, AreEvenlySpreadNormalisedAndTheSameEachTime) {
   EXPECT_NE(a.images, b.images);
   options.height = 4;
   expect_says(message_of([&] { generate_images(options); }), {"height = 4"});
+}
+
+TEST(GeneratedImagesTest, AreDrawnWhenTheyAreReadByAnyThread) {
+  GeneratedImageOptions options;
+  options.num_train = 1 << 20;  // 823 MB, of which a few pages are written
+  options.num_held_out = 4;
+  const uint64_t before = process_memory().now_bytes;
+  const ImageFiles files = generate_images(options);
+  const ImageDataset many(files.train, SamplePart::range(0, options.num_train), files.shape, files.normalisation);
+  options.num_train = 64;
+  const ImageFiles few_files = generate_images(options);
+  const ImageDataset few(few_files.train, SamplePart::range(0, 64), few_files.shape, few_files.normalisation);
+  Batch expected(few.shape(), 64);
+  for (int64_t i = 0; i < 64; ++i) few.read(i, expected, i);
+  std::vector<Batch> found(4, Batch(many.shape(), 64));
+  {
+    std::vector<std::jthread> threads;
+    for (Batch& batch : found) {
+      threads.emplace_back([&] {
+        for (int64_t i = 64; i-- > 0;) many.read(i, batch, i);
+      });
+    }
+  }
+  for (const Batch& batch : found) EXPECT_EQ(batch, expected);
+  EXPECT_LT(process_memory().now_bytes, before + (uint64_t{100} << 20));
 }
 
 TEST(GeneratedImagesTest, TheNearestClassMeanKnowsMoreThanChanceAndLessThanAll) {
