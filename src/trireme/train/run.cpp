@@ -24,6 +24,7 @@
 #include "trireme/tensor/device_trace.h"
 #include "trireme/train/held_out_change.h"
 #include "trireme/train/share_result.h"
+#include "trireme/train/shared_folder.h"
 #include "trireme/train/sums.h"
 #include "trireme/train/trainer_checkpoints.h"
 
@@ -190,9 +191,29 @@ class Run {
     });
     paths_.folder = path;
     result_.run_dir = path;
+    check_shared();
     checkpoints_.emplace(world_, trainer_, paths_.checkpoints(), config_.checkpoint,
                          TrainerCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
                                                        [this](const std::string& text) { warn(text); }});
+  }
+
+  /// Better now than when the first checkpoint waits for shares that cannot come.
+  void check_shared() {
+    const std::optional<std::string> problem = unshared_folder(world_.comm(), paths_.folder);
+    if (!problem) return;
+    const bool stages_write = config_.parallel.pp > 1;
+    if (config_.checkpoint.spread || stages_write) {
+      throw_once(world_.comm(),
+                 UsageError(*problem + (stages_write ? ": stages write their weights there"
+                                                     : ": all workers write their shares of checkpoints there"),
+                            fmt::format("put it on a file system that all hosts share (--observe.run_dir FOLDER, the "
+                                        "same path on each){}",
+                                        stages_write ? ""
+                                                     : ", or let worker 0 write alone: "
+                                                       "--checkpoint.spread=false")));
+    }
+    warn(*problem +
+         ". Worker 0 writes alone, so this run is saved; to resume it, copy the folder to the same path on each host");
   }
 
   void note_checkpoint(const CheckpointDone& done) {
