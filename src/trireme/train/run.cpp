@@ -333,6 +333,7 @@ class Run {
       shown.unit = is_language_ ? "tok" : "samples";
       shown.units_per_one = units_a_step_;
       line.emplace(shown);
+      line->update(shown.first, "the first step also finds memory");
     }
     int64_t rollbacks = 0;
     while (trainer_.steps_done() < config_.train.steps) {
@@ -440,7 +441,17 @@ class Run {
   }
 
   void note_evaluation() {
-    result_.held_out = trainer_.evaluate(config_.train.eval_batches);
+    std::optional<Progress> line;  // of a large model on one core this takes longer than many steps
+    if (leads_ && options_.speaks) {
+      ProgressOptions shown;
+      shown.label = "measuring on held-out samples:";
+      shown.vanishes = true;
+      line.emplace(shown);
+    }
+    result_.held_out = trainer_.evaluate(config_.train.eval_batches, [&](int64_t done, int64_t samples) {
+      if (line) line->update(static_cast<uint64_t>(done), fmt::format("of {}", format_count(samples)));
+    });
+    line.reset();
     if (result_.held_out.num_samples == 0 || !leads_) return;
     const Evaluation& eval = result_.held_out;
     log(EventKind::kEval, {{"loss", eval.loss}, {"perplexity", eval.perplexity}, {"accuracy", eval.accuracy}});
