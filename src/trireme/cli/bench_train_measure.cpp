@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_estimate.h"
 #include "trireme/cli/bench_train_job.h"

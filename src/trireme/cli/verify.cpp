@@ -7,12 +7,12 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct VerifyFlags {
   ConfigArguments config;
   std::string a = "dp=1", b = "dp=2";
   int64_t steps = 10;
@@ -65,7 +65,7 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-LocalLaunch plan(const Options& options, const std::string& layout, const fs::path& folder) {
+LocalLaunch plan(const VerifyFlags& options, const std::string& layout, const fs::path& folder) {
   ConfigArguments arguments = options.config;
   const std::vector<std::string> words = words_of_layout(layout);
   arguments.words.insert(arguments.words.end(), words.begin(), words.end());
@@ -125,7 +125,7 @@ std::optional<double> common_ratio(const TensorView& a, const TensorView& b) {
   return ratio;
 }
 
-Comparison compare(const Options& options, const fs::path& a, const fs::path& b) {
+Comparison compare(const VerifyFlags& options, const fs::path& a, const fs::path& b) {
   Comparison comparison;
   for (int64_t step = 1; step <= options.steps; ++step) {
     const std::string name = fmt::format("step-{:06}.safetensors", step);
@@ -149,7 +149,7 @@ Comparison compare(const Options& options, const fs::path& a, const fs::path& b)
   return comparison;
 }
 
-nlohmann::ordered_json json_of(const std::optional<Difference>& difference) {
+Json json_of(const std::optional<Difference>& difference) {
   if (!difference) return nullptr;
   return {{"tensor", difference->tensor},
           {"step", difference->step},
@@ -159,15 +159,15 @@ nlohmann::ordered_json json_of(const std::optional<Difference>& difference) {
 }
 
 void print_json(const Verdict& verdict, const Comparison& comparison) {
-  fmt::print("{}\n", nlohmann::ordered_json{{"verdict", name_of(verdict.judgement)},
-                                            {"steps", comparison.steps},
-                                            {"first_difference", json_of(verdict.first)},
-                                            {"largest_difference", json_of(verdict.largest)},
-                                            {"tensors_compared", comparison.tensors}}
+  fmt::print("{}\n", Json{{"verdict", name_of(verdict.judgement)},
+                          {"steps", comparison.steps},
+                          {"first_difference", json_of(verdict.first)},
+                          {"largest_difference", json_of(verdict.largest)},
+                          {"tensors_compared", comparison.tensors}}
                          .dump(2));
 }
 
-int run(Options& options, const CLI::App& command) {
+int run(VerifyFlags& options, const CLI::App& command) {
   options.config.take(command);
   options.steps = std::min(options.steps, resolve(options.config.sources()).train.steps);
   const TemporaryFolder folder(options.keep);
@@ -192,7 +192,7 @@ int run(Options& options, const CLI::App& command) {
 }  // namespace
 
 void add_verify(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyFlags>();
   CLI::App* command = app.add_subcommand("verify", "trains in two layouts and compares every number");
   options->config.add_to(*command);
   command->add_option("--a", options->a, "a layout")->type_name("LAYOUT")->capture_default_str();

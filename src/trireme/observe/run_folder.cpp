@@ -18,6 +18,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/base/file.h"
+#include "trireme/base/host.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 
@@ -117,11 +118,6 @@ void point_latest(const fs::path& root, const fs::path& folder) {
   } else if (old.string().starts_with(".latest-") && old != links.filename()) {
     fs::remove_all(root / old.filename(), ignored);
   }
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 }  // namespace
