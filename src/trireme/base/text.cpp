@@ -33,6 +33,32 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+bool natural_less(std::string_view a, std::string_view b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  // The digits at the start, without leading zeros.
+  const auto take_number = [&](std::string_view& text) {
+    size_t end = 0;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    std::string_view digits = text.substr(0, end);
+    text.remove_prefix(end);
+    digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size()));
+    return digits;
+  };
+  std::string_view x = a, y = b;
+  while (!x.empty() && !y.empty()) {
+    if (is_digit(x[0]) && is_digit(y[0])) {
+      const std::string_view m = take_number(x), n = take_number(y);
+      if (m != n) return m.size() != n.size() ? m.size() < n.size() : m < n;
+    } else if (x[0] != y[0]) {
+      return x[0] < y[0];
+    } else {
+      x.remove_prefix(1);
+      y.remove_prefix(1);
+    }
+  }
+  return x.empty() != y.empty() ? x.empty() : a < b;
+}
+
 std::string sizes_text(std::span<const int64_t> sizes) {
   std::string text;
   for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);

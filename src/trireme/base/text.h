@@ -34,6 +34,9 @@ std::string join(const Range& parts, std::string_view separator) {
 /// "[2, 3]".
 std::string sizes_text(std::span<const int64_t> sizes);
 
+/// As people sort names: numbers in them by their value, so that layers.9 comes before layers.10.
+bool natural_less(std::string_view a, std::string_view b);
+
 /// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other, blind to case.
 size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace trireme {
 namespace {
 
@@ -22,6 +24,15 @@ TEST(Text, SplitKeepsEmptyParts) {
 TEST(Text, Join) {
   EXPECT_EQ(join(std::vector<std::string>{"a", "b"}, ", "), "a, b");
   EXPECT_EQ(join(std::vector<std::string_view>{}, ", "), "");
+}
+
+TEST(Text, NaturalOrderOfNames) {
+  std::vector<std::string> names = {"layers.10.b",  "layers.9.b", "head",    "layers.9.a",
+                                    "layers.010.b", "layers",     "layers.2"};
+  std::sort(names.begin(), names.end(), natural_less);
+  EXPECT_EQ(names, (std::vector<std::string>{"head", "layers", "layers.2", "layers.9.a", "layers.9.b", "layers.010.b",
+                                             "layers.10.b"}));
+  for (const std::string& name : names) EXPECT_FALSE(natural_less(name, name));
 }
 
 TEST(Text, EditDistance) {

@@ -204,6 +204,13 @@ std::string format_gigabytes(double num_bytes, int decimals) {
   return fmt::format("{:.{}f} GB", num_bytes / 1e9, decimals);
 }
 
+std::string format_flop_rate(double per_second, std::string_view kind) {
+  const auto [unit, prefix] = per_second >= 1e12  ? std::pair{1e12, "T"}
+                              : per_second >= 1e9 ? std::pair{1e9, "G"}
+                                                  : std::pair{1e6, "M"};
+  return fmt::format("{:.1f} {}{}{}FLOP/s", per_second / unit, kind, kind.empty() ? "" : " ", prefix);
+}
+
 std::string format_count(int64_t count) {
   std::string text = std::to_string(count);
   const size_t first = count < 0 ? 1 : 0;

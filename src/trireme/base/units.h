@@ -39,6 +39,8 @@ struct ByteUnit {
 ByteUnit unit_of_bytes(double largest);
 /// "84.4 GB" with so many decimals; below 1 GB three digits: "12.3 MB".
 std::string format_gigabytes(double num_bytes, int decimals = 1);
+/// "312.4 TFLOP/s", "34.1 GFLOP/s": operations on floating-point numbers; `kind` is a word before the unit.
+std::string format_flop_rate(double per_second, std::string_view kind = {});
 /// "4,980".
 std::string format_count(int64_t count);
 /// "1 device", "4,980 devices": `noun` is that of one.

@@ -120,6 +120,9 @@ TEST(Units, FormatCountsAndRates) {
   EXPECT_EQ(format_rate(3.2, "steps"), "3.2 steps/s");
   EXPECT_EQ(format_rate(999.7, "tok"), "1,000 tok/s");
   EXPECT_EQ(format_rate(std::numeric_limits<double>::infinity(), "tok"), "? tok/s");
+  EXPECT_EQ(format_flop_rate(312.44e12), "312.4 TFLOP/s");
+  EXPECT_EQ(format_flop_rate(34.1e9), "34.1 GFLOP/s");
+  EXPECT_EQ(format_flop_rate(2e6, "model"), "2.0 model MFLOP/s");
 }
 
 TEST(Units, FormatMemoryOfDevices) {

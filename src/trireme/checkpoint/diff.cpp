@@ -44,6 +44,7 @@ void compare_floats(const TensorView& a, const TensorView& b, TensorDifference& 
       continue;
     }
     result.largest_ulp = std::max(result.largest_ulp, distance(place_in_order(x), place_in_order(y)));
+    result.num_one_infinite += std::isfinite(u) != std::isfinite(v);
     if (std::isfinite(u) && std::isfinite(v)) result.largest = std::max(result.largest, std::fabs(u - v));
   }
 }
@@ -75,7 +76,7 @@ double bfloat16_to_double(uint16_t bits) { return std::bit_cast<float>(static_ca
 }  // namespace
 
 TensorDifference diff_tensors(const TensorView& a, const TensorView& b) {
-  TensorDifference result{a.info, b.info, 0, 0, 0, 0};
+  TensorDifference result{.a = a.info, .b = b.info};
   if (!result.comparable()) return result;
   if (a.bytes.size() != b.bytes.size()) throw UsageError("tensors of one shape have different sizes");
   switch (a.info.type) {
@@ -115,7 +116,7 @@ CheckpointDifference diff_checkpoints(const CheckpointReader& a, const Checkpoin
   std::vector<std::byte> x, y;
   for (const std::string& name : common) {
     const TensorInfo &of_a = a.tensor(name), &of_b = b.tensor(name);
-    TensorDifference entry{of_a, of_b, 0, 0, 0, 0};
+    TensorDifference entry{.a = of_a, .b = of_b};
     if (entry.comparable()) {
       x.resize(of_a.num_bytes());
       y.resize(of_b.num_bytes());

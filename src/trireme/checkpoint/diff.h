@@ -12,10 +12,11 @@ namespace trireme {
 
 struct TensorDifference {
   TensorInfo a, b;
-  uint64_t num_different = 0;  ///< elements whose bits differ, where type and shape agree
-  double largest = 0;          ///< absolute difference, among numbers that are finite in both
-  uint64_t largest_ulp = 0;    ///< representable numbers between the two, for floating types; not for NaN
-  uint64_t num_one_nan = 0;    ///< elements that are NaN in one only
+  uint64_t num_different = 0;     ///< elements whose bits differ, where type and shape agree
+  double largest = 0;             ///< absolute difference, among numbers that are finite in both
+  uint64_t largest_ulp = 0;       ///< representable numbers between the two, for floating types; not for NaN
+  uint64_t num_one_nan = 0;       ///< elements that are NaN in one only
+  uint64_t num_one_infinite = 0;  ///< elements that are infinite in one, and a number in the other
 
   bool comparable() const { return a.type == b.type && a.shape == b.shape; }
 };

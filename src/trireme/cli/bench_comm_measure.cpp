@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <sstream>
+#include <thread>
 
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_predict.h"
+#include "trireme/cli/bench_estimate.h"
 #include "trireme/comm/tuner.h"
 
 namespace trireme::cli {
@@ -37,8 +39,6 @@ std::vector<double> time_floor(uint64_t bytes, int rounds) {
   }
   return us;
 }
-
-int usual_rounds(uint64_t bytes) { return bytes > 1'000'000 ? 20 : 500; }
 
 /// Everybody who takes part with this many ranks.
 class Party {
@@ -142,6 +142,8 @@ std::vector<BenchCommResult> measure_point(const BenchCommOptions& options, Part
 
 }  // namespace
 
+int usual_rounds(uint64_t bytes) { return bytes > 1'000'000 ? 20 : 500; }
+
 double quantile(const std::vector<double>& sorted, double part) {
   return sorted.at(static_cast<size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5));
 }
@@ -207,6 +209,11 @@ BenchCommRun measure_table(const BenchCommOptions& asked, const ClusterFile& clu
       run.notes.push_back(problem);
     }
   }
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  fmt::print(
+      stderr, "bench comm: {}, {} (less: --operations all-reduce, fewer --sizes)\n",
+      counted(static_cast<int64_t>(options.ranks.size() * options.operations.size() * options.sizes.size()), "point"),
+      rough_duration(estimate_bench_comm_seconds(options, cores)));
   ProgressOptions shown;
   shown.label = "bench comm";
   shown.total = options.ranks.size() * options.operations.size() * options.sizes.size();

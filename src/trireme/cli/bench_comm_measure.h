@@ -52,6 +52,8 @@ using Contestant = std::function<std::vector<double>(int rounds)>;
 std::vector<std::vector<double>> alternate(const std::vector<Contestant>& contestants, uint64_t bytes,
                                            std::optional<double> seconds, const std::function<void()>& on_block);
 constexpr int kBlocks = 3;
+/// Rounds of each contestant where no time is given.
+int usual_rounds(uint64_t bytes);
 
 /// The command for one of our ranks' measurements, and the times in its answer. `algorithm` is set to what was used.
 std::vector<double> ask_for_times(Crew& crew, const std::string& command, std::string* algorithm = nullptr);

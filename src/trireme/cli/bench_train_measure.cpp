@@ -6,9 +6,12 @@
 #include <bit>
 #include <chrono>
 #include <set>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/units.h"
+#include "trireme/cli/bench_estimate.h"
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/progress.h"
@@ -43,6 +46,7 @@ class Measurement {
   }
 
   BenchTrainRun run() {
+    announce();
     ProgressOptions shown;
     shown.label = "bench train";
     shown.total = (run_.plan.cases.size() + compared_.size()) * static_cast<size_t>(flags_.repeats);
@@ -65,6 +69,18 @@ class Measurement {
   }
 
  private:
+  /// What comes, and how long it takes.
+  void announce() const {
+    const size_t peers = compared_.size() + run_.peers.size();
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const double seconds = estimate_bench_train_seconds(run_.plan, flags_, peers, cores);
+    fmt::print(stderr, "bench train: {} of {}{}{} (less: --repeats 1, fewer --steps)\n",
+               counted(static_cast<int64_t>(run_.plan.cases.size() + peers) * flags_.repeats, "training"),
+               counted(flags_.warmup + flags_.steps, "step"),
+               peers == 0 ? "" : fmt::format(", {} of them PyTorch's", static_cast<int64_t>(peers) * flags_.repeats),
+               seconds > 0 ? ", " + rough_duration(seconds) : "");
+  }
+
   /// Once a peer is known to be unable, it is not asked again.
   void choose_compared() {
     for (const size_t i : run_.plan.layouts) {

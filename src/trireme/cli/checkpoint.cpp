@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +18,7 @@
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/folder.h"
 #include "trireme/checkpoint/hugging_face.h"
+#include "trireme/checkpoint/hugging_face_folder.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
@@ -131,9 +132,12 @@ int list(const fs::path& given, bool json) {
 
 int inspect(const fs::path& given, bool json) {
   const CheckpointReader reader = CheckpointReader::open(one_checkpoint(given));
+  std::vector<TensorInfo> sorted = reader.tensors();
+  std::sort(sorted.begin(), sorted.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return natural_less(a.name, b.name); });
   if (json) {
     Json tensors = Json::array(), files = Json::array();
-    for (const TensorInfo& tensor : reader.tensors()) {
+    for (const TensorInfo& tensor : sorted) {
       Json entry = json_of(tensor);
       entry["bytes"] = tensor.num_bytes();
       entry["group"] = reader.group_of(tensor.name);
@@ -159,12 +163,17 @@ int inspect(const fs::path& given, bool json) {
              counted(static_cast<uint64_t>(reader.num_shards()), "shard"), counted(reader.tensors().size(), "tensor"),
              format_short_count(static_cast<double>(num_elements)));
   Table table({"tensor", "type", "shape", Column("size", Align::kRight), "group"});
-  for (const TensorInfo& tensor : reader.tensors()) {
+  for (const TensorInfo& tensor : sorted) {
     table.add_row({printable(tensor.name), std::string(safetensors_name(tensor.type)), sizes_text(tensor.shape),
                    format_bytes(tensor.num_bytes()), reader.group_of(tensor.name)});
   }
-  fmt::print("{}\nmeta {}\n", table.to_text(),
-             Json::parse(reader.meta()).dump(2, ' ', false, Json::error_handler_t::replace));
+  Json meta = Json::parse(reader.meta());
+  std::string config;  // TOML of many lines, which reads badly inside JSON
+  if (const auto kept = meta.find("config"); kept != meta.end() && kept->is_string()) {
+    config = "\nconfig\n\n" + kept->get<std::string>();
+    meta.erase(kept);
+  }
+  fmt::print("{}\nmeta {}\n{}", table.to_text(), meta.dump(2, ' ', false, Json::error_handler_t::replace), config);
   return 0;
 }
 
@@ -257,36 +266,43 @@ std::vector<TensorView> views_of(const std::vector<OwnedTensor>& tensors) {
   return views;
 }
 
-/// The model that a run keeps as TOML in "config" of the meta; nothing where there is none.
-std::optional<ModelConfig> model_of(const CheckpointReader& reader) {
+/// What a run keeps as TOML in "config" of the meta; nothing where there is none.
+std::optional<Config> config_of(const CheckpointReader& reader) {
   const Json meta = Json::parse(reader.meta());
   const auto config = meta.find("config");
   if (config == meta.end() || !config->is_string()) return std::nullopt;
-  return resolve_text(config->get<std::string>(), "the config in " + reader.path().string()).model;
+  return resolve_text(config->get<std::string>(), "the config in " + reader.path().string());
 }
 
 int export_weights(const fs::path& given, const fs::path& to, bool own_names, bool json) {
   const CheckpointReader reader = CheckpointReader::open(one_checkpoint(given));
   std::vector<OwnedTensor> weights = read_weights(reader);
-  const std::optional<ModelConfig> model = own_names ? std::nullopt : model_of(reader);
-  const bool translated = model && model->is_language();
-  if (translated) weights = to_hugging_face(*model, views_of(weights));
+  const std::optional<Config> config = own_names ? std::nullopt : config_of(reader);
+  const bool translated = config && config->model.is_language();
+  if (translated) weights = to_hugging_face(config->model, views_of(weights));
   if (to.has_parent_path()) fs::create_directories(to.parent_path());
   write_safetensors(to, views_of(weights), {{"format", "pt"}});
-  const fs::path description = to.parent_path() / "config.json";
-  const bool describes = translated && !fs::exists(description);  // somebody else's is left alone
-  if (describes) std::ofstream(description) << hugging_face_config(*model, DataType::kFloat);
+  HuggingFaceFolder folder;
+  if (translated) folder = write_hugging_face_folder(to.parent_path(), config->model, config->data.tokenizer);
   const uint64_t num_bytes = fs::file_size(to);
   if (json) {
+    Json beside = Json::array();
+    for (const FolderFile& file : folder.files)
+      beside.push_back({{"file", file.path.string()}, {"old", file.old.string()}});
     print_json({{"file", to.string()},
                 {"bytes", num_bytes},
                 {"tensors", weights.size()},
-                {"names", translated ? "hugging face" : "trireme"}});
+                {"names", translated ? "hugging face" : "trireme"},
+                {"beside", beside}});
   } else {
     fmt::print("{}: {}, {}, names {}\n", to.string(), counted(weights.size(), "tensor"), format_bytes(num_bytes),
                translated ? "of Hugging Face" : "as in the checkpoint");
-    if (describes) fmt::print("{}: for transformers, which loads the folder\n", description.string());
+    for (const FolderFile& file : folder.files) {
+      fmt::print("{}: for transformers, which loads the folder{}\n", file.path.string(),
+                 file.old.empty() ? "" : fmt::format("; what was there is now {}", file.old.string()));
+    }
   }
+  if (!folder.warning.empty()) fmt::print(stderr, "warning: {}\n", folder.warning);
   return 0;
 }
 
@@ -342,7 +358,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   sub->callback([arguments, &exit_code] { exit_code = diff(arguments->a, arguments->b, arguments->json); });
 
   sub = add("export", "the weights as one safetensors file; GPT-2 and Llama with the names of Hugging Face",
-            "one object on stdout: file, bytes, tensors, names",
+            "one object on stdout: file, bytes, tensors, names, beside",
             "trireme checkpoint export runs/default-1 --to model.safetensors");
   sub->add_option("CHECKPOINT", arguments->a, kWhich)->required();
   sub->add_option("--to", arguments->to, "the file to write")->required()->type_name("FILE");

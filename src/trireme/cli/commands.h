@@ -22,6 +22,7 @@ void add_doctor(CLI::App& app, int& exit_code);
 /// `program`: what came after "--".
 void add_launch(CLI::App& app, std::vector<std::string> program, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app, int& exit_code);
 void add_schedule(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);

@@ -45,8 +45,13 @@ void ConfigArguments::take(const CLI::App& command) {
       if (!has_value && i + 1 < remaining.size() && !remaining[i + 1].starts_with("--"))
         words.push_back(remaining[++i]);
     } else if (!word.ends_with(".toml")) {
+      // A pattern without quotes comes as many words.
+      const bool has_data = std::any_of(words.begin(), words.end(),
+                                        [](const std::string& each) { return each.starts_with("--data.path"); });
       throw UsageError(fmt::format("{} is no config: its name does not end in .toml", word),
-                       fmt::format("to train on it: trireme train --data.path {}", word));
+                       has_data ? "several files of data: --data.path with the pattern in quotes ('data/*.txt'), names "
+                                  "with commas between, or their folder"
+                                : fmt::format("to train on it: trireme train --data.path {}", word));
     } else if (file.empty()) {
       file = word;
     } else {

@@ -137,6 +137,7 @@ int run(int argc, char** argv) {
     add_bench(app, exit_code);
     add_checkpoint(app, exit_code);
     add_plan(app, exit_code);
+    add_report(app, exit_code);
     add_schedule(app, exit_code);
     add_simulate(app, exit_code);
     add_verify(app, exit_code);

@@ -105,8 +105,8 @@ std::string plan_text(const PlanReport& report) {
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
   table.add_row(
       {"step", format_duration(s.step_seconds),
-       fmt::format("{} a device, {:.1f} model TFLOP/s, {:.1f} % of the peak{}",
-                   format_rate(s.tokens_per_second_per_device(), unit), s.model_flops_per_device() / 1e12,
+       fmt::format("{} a device, {}, {:.1f} % of the peak{}", format_rate(s.tokens_per_second_per_device(), unit),
+                   format_flop_rate(s.model_flops_per_device(), "model"),
                    100 * s.model_flops_per_device() / s.peak_flops(), s.job.layout.fp8_products ? " in fp8" : "")});
   table.add_row({"memory", format_gigabytes(s.memory_bytes()),
                  fmt::format("of {}, on the fullest device", format_gigabytes(s.cluster.device.memory_bytes))});

@@ -224,11 +224,10 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   table.add_row(
       {"speed", format_rate(s.tokens_per_second_per_device(), unit),
        fmt::format("a device; {} in all", format_rate(s.tokens_per_second_per_device() * s.devices(), unit))});
-  table.add_row({"model", fmt::format("{:.1f} TFLOP/s", s.model_flops_per_device() / 1e12),
+  table.add_row({"model", format_flop_rate(s.model_flops_per_device()),
                  fmt::format("a device, {:.1f} % of its peak{}", 100 * s.model_flops_per_device() / s.peak_flops(),
                              l.fp8_products ? " in fp8" : "")});
-  table.add_row(
-      {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
+  table.add_row({"hardware", format_flop_rate(s.hardware_flops_per_device()), "with recomputation"});
   if (s.job.layout.pp > 1) table.add_row(idle_row(s));
   table.add_row({"memory", two_decimals(s.memory_bytes()),
                  fmt::format("of {} on rank {} of the pipeline: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "

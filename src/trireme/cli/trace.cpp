@@ -103,10 +103,10 @@ void print_table(const std::vector<TraceReport>& reports, const std::filesystem:
 }
 
 int run_trace(const TraceFlags& flags) {
-  const std::vector<StepTrace> traces = read_traces(flags.run);
+  const std::filesystem::path run = run_at(flags.run).folder;
+  const std::vector<StepTrace> traces = read_traces(run);
   const std::vector<TraceReport> reports = report_traces(traces);
-  const std::filesystem::path out =
-      flags.out.empty() ? std::filesystem::path(flags.run) / "trace.json" : std::filesystem::path(flags.out);
+  const std::filesystem::path out = flags.out.empty() ? run / "trace.json" : std::filesystem::path(flags.out);
   replace_file(out, traces_to_chrome(traces, reports));
   if (!flags.svg.empty()) {
     const TraceReport& last = reports.back();

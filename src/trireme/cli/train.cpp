@@ -15,11 +15,14 @@
 #include "trireme/cli/plan_words.h"
 #include "trireme/comm/launch_environment.h"
 #include "trireme/config/check.h"
+#include "trireme/config/config_file.h"
+#include "trireme/config/kept.h"
 #include "trireme/config/presets.h"
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/open_data.h"
 #include "trireme/elastic/local_launch.h"
+#include "trireme/observe/run_folder.h"
 
 namespace trireme::cli {
 namespace {
@@ -38,7 +41,7 @@ void apply_resume(TrainFlags& options) {
     words.push_back("--checkpoint.resume=never");
     return;
   }
-  const std::filesystem::path folder = options.resume == "auto" ? "runs/latest" : options.resume;
+  const std::filesystem::path folder = run_at(options.resume == "auto" ? "runs/latest" : options.resume).folder;
   if (!std::filesystem::exists(folder / "config.toml")) {
     throw UsageError(
         fmt::format("--resume {}: {} is no run folder (it has no config.toml)", options.resume, folder.string()),
@@ -47,6 +50,12 @@ void apply_resume(TrainFlags& options) {
   if (options.config.file.empty()) options.config.file = (folder / "config.toml").string();
   // First, so that a word of the user's wins. The run may itself have been started with "never" or from a checkpoint.
   words.insert(words.begin(), "--checkpoint.resume=auto");
+  // A run that is older than a key goes on as it was.
+  const std::string kept = (folder / "config.toml").string();
+  for (const std::string& word : words_of_older_version(read_config_file(kept), kept)) {
+    const std::string key = word.substr(2, word.find('=') - 2);
+    if (resolve(options.config.sources()).origins.is_default(key)) words.push_back(word);
+  }
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 

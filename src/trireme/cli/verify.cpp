@@ -17,6 +17,7 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
+#include "trireme/cli/verify_judge.h"
 #include "trireme/config/check.h"
 #include "trireme/elastic/local_launch.h"
 
@@ -24,9 +25,6 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Differences that float32 arithmetic in another order explains, against the largest number of the tensor.
-constexpr double kNoise = 1e-4;
 
 struct VerifyFlags {
   ConfigArguments config;
@@ -36,18 +34,8 @@ struct VerifyFlags {
   std::string keep;
 };
 
-struct Difference {
-  std::string tensor;
-  int64_t step = 0;
-  TensorDifference found;
-  double relative = 0;          ///< the largest difference, by the largest number of the tensor
-  std::optional<double> ratio;  ///< b is this many times a, everywhere
-};
-
-struct Verdict {
-  std::string word = "equal";
-  std::optional<Difference> first;
-  uint64_t max_ulp = 0;
+struct Comparison {
+  std::vector<Difference> differences;
   int64_t steps = 0, tensors = 0;
 };
 
@@ -137,8 +125,8 @@ std::optional<double> common_ratio(const TensorView& a, const TensorView& b) {
   return ratio;
 }
 
-Verdict compare(const VerifyFlags& options, const fs::path& a, const fs::path& b) {
-  Verdict verdict;
+Comparison compare(const VerifyFlags& options, const fs::path& a, const fs::path& b) {
+  Comparison comparison;
   for (int64_t step = 1; step <= options.steps; ++step) {
     const std::string name = fmt::format("step-{:06}.safetensors", step);
     const SafetensorsFile file_a(a / name), file_b(b / name);
@@ -146,64 +134,36 @@ Verdict compare(const VerifyFlags& options, const fs::path& a, const fs::path& b
       const TensorView view_a = file_a.view(stored);
       const TensorView view_b = file_b.tensor(view_a.info.name);
       const TensorDifference found = diff_tensors(view_a, view_b);
-      ++verdict.tensors;
+      ++comparison.tensors;
       if (found.num_different == 0) continue;
-      verdict.max_ulp = std::max(verdict.max_ulp, found.largest_ulp);
-      if (verdict.first) continue;
       const double largest = std::max(largest_of(view_a), largest_of(view_b));
-      verdict.first = {view_a.info.name, step, found, largest > 0 ? found.largest / largest : 0,
-                       common_ratio(view_a, view_b)};
+      comparison.differences.push_back({.tensor = view_a.info.name,
+                                        .step = step,
+                                        .num_elements = found.num_different,
+                                        .relative = largest > 0 ? found.largest / largest : 0,
+                                        .finite_in_one = found.num_one_nan + found.num_one_infinite > 0,
+                                        .ratio = common_ratio(view_a, view_b)});
     }
-    verdict.steps = step;
+    comparison.steps = step;
   }
-  if (verdict.first) {
-    const bool small = verdict.first->relative <= kNoise && verdict.first->found.num_one_nan == 0;
-    verdict.word = small ? "noise" : "bug";
-  }
-  return verdict;
+  return comparison;
 }
 
-void print_words(const Verdict& verdict) {
-  if (!verdict.first) {
-    fmt::print("equal: every loss, gradient and weight, bit for bit ({} steps, {} tensors compared).\n", verdict.steps,
-               verdict.tensors);
-    return;
-  }
-  const Difference& first = *verdict.first;
-  const std::string where = fmt::format("{}, step {}", first.tensor, first.step);
-  if (verdict.word == "noise") {
-    fmt::print(
-        "float noise: {} elements differ first in {}, by at most {} ulp ({:.1e} of the largest); later steps by up to "
-        "{} ulp.\n",
-        first.found.num_different, where, first.found.largest_ulp, first.relative, verdict.max_ulp);
-    fmt::print(
-        "  Another order of sums explains it. Layouts that differ in dp alone promise equal bits: for those, please "
-        "report it.\n");
-    return;
-  }
-  fmt::print("bug, not noise: {} ", where);
-  if (first.ratio) {
-    fmt::print("is {:.3g}x as large in b as in a: a sum over ranks is missing or done twice.\n", *first.ratio);
-  } else {
-    fmt::print("differs in {} elements, by up to {:.1e} of its largest.\n", first.found.num_different, first.relative);
-  }
+Json json_of(const std::optional<Difference>& difference) {
+  if (!difference) return nullptr;
+  return {{"tensor", difference->tensor},
+          {"step", difference->step},
+          {"rank", 0},
+          {"elements", difference->num_elements},
+          {"relative", difference->relative}};
 }
 
-void print_json(const Verdict& verdict) {
-  Json first;
-  if (verdict.first) {
-    first = {{"tensor", verdict.first->tensor},
-             {"step", verdict.first->step},
-             {"rank", 0},
-             {"elements", verdict.first->found.num_different},
-             {"ulp", verdict.first->found.largest_ulp},
-             {"relative", verdict.first->relative}};
-  }
-  fmt::print("{}\n", Json{{"verdict", verdict.word},
-                          {"steps", verdict.steps},
-                          {"first_difference", first},
-                          {"max_ulp", verdict.max_ulp},
-                          {"tensors_compared", verdict.tensors}}
+void print_json(const Verdict& verdict, const Comparison& comparison) {
+  fmt::print("{}\n", Json{{"verdict", name_of(verdict.judgement)},
+                          {"steps", comparison.steps},
+                          {"first_difference", json_of(verdict.first)},
+                          {"largest_difference", json_of(verdict.largest)},
+                          {"tensors_compared", comparison.tensors}}
                          .dump(2));
 }
 
@@ -219,9 +179,14 @@ int run(VerifyFlags& options, const CLI::App& command) {
   };
   run_one(launch_a, options.a, folder_a);
   run_one(launch_b, options.b, folder_b);
-  const Verdict verdict = compare(options, folder_a, folder_b);
-  options.json ? print_json(verdict) : print_words(verdict);
-  return verdict.word == "bug" ? 1 : 0;
+  const Comparison comparison = compare(options, folder_a, folder_b);
+  const Verdict verdict = judge(comparison.differences);
+  if (options.json) {
+    print_json(verdict, comparison);
+  } else {
+    fmt::print("{}", words_of(verdict, comparison.steps, comparison.tensors));
+  }
+  return verdict.judgement == Judgement::kEqual || verdict.judgement == Judgement::kNoise ? 0 : 1;
 }
 
 }  // namespace
@@ -240,7 +205,8 @@ void add_verify(CLI::App& app, int& exit_code) {
   command->add_flag("--json", options->json, "one object on stdout");
   command->footer(
       "Takes every key of trireme train. Losses, gradients and weights of each step are compared.\n"
-      "Exit code 0: equal or float noise; 1: a bug.\n"
+      "Differences are measured by the largest element of their tensor.\n"
+      "Exit code 0: equal or float noise; 1: a bug, or more than can be called noise.\n"
       "\n"
       "Examples\n"
       "  trireme verify --a dp=1 --b dp=4\n"

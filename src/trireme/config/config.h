@@ -24,6 +24,7 @@ struct DataConfig {
   std::string tokenizer;             ///< empty: bytes
   std::string cache = "mmap";        ///< mmap, memory
   double held_out = 0.05;            ///< fraction
+  std::string split = "random";      ///< random, end
   int64_t generated_samples = 4096;  ///< generated images
   int64_t generated_size = 2 << 20;  ///< bytes of generated text
   int64_t read_ahead = 2;            ///< steps

@@ -27,6 +27,11 @@ std::vector<std::string> full_names() {
   return names;
 }
 
+bool is_section(std::string_view name) {
+  return std::any_of(sections().begin(), sections().end(),
+                     [&](const Section& section) { return section.name == name; });
+}
+
 /// The key that was probably meant: the same name in another section ("train.lr"), or a similar one.
 std::optional<std::string> meant_key(std::string_view full_name) {
   const std::string_view name = full_name.substr(full_name.rfind('.') + 1);
@@ -75,8 +80,14 @@ const Key& find_key(std::string_view full_name, std::string_view place) {
   // An endless name would take endless time to compare, and nobody could read it.
   const std::string shown(full_name.substr(0, 80));
   const auto meant = meant_key(shown);
-  throw UsageError(fmt::format("unknown key {} ({})", printable(shown), place),
-                   meant ? fmt::format("did you mean {}?", *meant) : "all keys: trireme train --show-config");
+  std::string cure = meant ? fmt::format("did you mean {}?", *meant) : "all keys: trireme train --show-config";
+  // A section of the user's own invention: the name alone may not tell why this key is the one.
+  const size_t dot = shown.find('.');
+  if (meant && dot != std::string::npos && shown.substr(dot) == meant->substr(meant->find('.')) &&
+      !is_section(shown.substr(0, dot)) && edit_distance(shown, *meant) > 2) {
+    cure += fmt::format(" It is: {}", find_key(*meant, place).meaning);
+  }
+  throw UsageError(fmt::format("unknown key {} ({})", printable(shown), place), cure);
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct Allowed {
   std::vector<std::string_view> names;  ///< the only texts; empty: any
   std::string_view unit = {};           ///< "steps", "MiB", …; empty: none
   std::string_view file = {};           ///< "a CSV file": beside the names; empty: none
+  /// Other spellings of names: ("bf16", "bfloat16"). Read as the name, never written.
+  std::vector<std::pair<std::string_view, std::string_view>> aliases = {};
 };
 
 struct Key {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trireme/config/key.h"
 #include "trireme/program/schedule.h"
 
@@ -16,6 +18,15 @@ using Names = std::vector<std::string_view>;
 
 Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
 Allowed one_of(Names names) { return {0, 0, std::move(names)}; }
+/// Some of the names are number types, for which other trainers have shorter ones.
+Allowed one_of_types(Names names) {
+  Allowed allowed = one_of(std::move(names));
+  for (const auto& alias :
+       {std::pair<std::string_view, std::string_view>{"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}}) {
+    if (std::count(allowed.names.begin(), allowed.names.end(), alias.second) > 0) allowed.aliases.push_back(alias);
+  }
+  return allowed;
+}
 Allowed one_of_or_file(Names names, std::string_view file) { return {0, 0, std::move(names), {}, file}; }
 const Allowed kAny;
 
@@ -43,12 +54,15 @@ std::vector<Key> make_keys() {
       {KEY(model, classes), range(2, 1e7), "resnet, mlp: labels"},
       {KEY(model, sync_statistics), kAny, "resnet: BatchNorm over all replicas instead of each micro-batch"},
 
-      {KEY(data, path), kAny, "a file or a folder; empty: generated"},
+      {KEY(data, path), kAny,
+       "a file, a folder, a pattern (data/*.txt) or names with commas between; empty: generated"},
       {KEY(data, kind), one_of({"auto", "text", "tokens", "images", "generated"}),
        "what the files hold; auto looks at them"},
       {KEY(data, tokenizer), kAny, "for text: a tokenizer file or folder; empty: bytes"},
       {KEY(data, cache), one_of({"mmap", "memory"}), "leave files where they are, or read them at the start"},
       {KEY(data, held_out), range(0, 0.5), "share kept from training, to measure on"},
+      {KEY(data, split), one_of({"random", "end"}),
+       "where that share comes from: drawn from the whole by train.seed, or the end, for data in the order of time"},
       {KEY(data, generated_samples), range(1, 1e9), "images to generate"},
       {KEY(data, generated_size), range(1, 1e12, "bytes"), "text to generate"},
       {KEY(data, read_ahead), range(1, 1000, "steps"), "steps whose batches are read before they are needed"},
@@ -63,7 +77,8 @@ std::vector<Key> make_keys() {
        "what the backward pass computes again instead of keeping it: none, full, selective (of each block its "
        "attention), or layers by number, such as \"0-3,7\""},
       {KEY(train, threads), range(1, 1024), "threads of a worker; part of what fixes the last bits"},
-      {KEY(train, seed), range(0, 9007199254740991.0), "of first weights, order of samples and generated data"},
+      {KEY(train, seed), range(0, 9007199254740991.0),
+       "of first weights, order of samples, held-out samples and generated data"},
       {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
       {KEY(train, deterministic), kAny,
        "cuda: sums keep their order and algorithms are not chosen by timing, so that bits repeat; false may be faster"},
@@ -132,16 +147,16 @@ std::vector<Key> make_keys() {
        "gradients that are reduced together; 0: 4, with zero 2 and 3 at most a 128th of a worker's"},
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
-      {KEY(precision, compute), one_of({"float32", "bfloat16", "float16"}), "type of activations and products"},
+      {KEY(precision, compute), one_of_types({"float32", "bfloat16", "float16"}), "type of activations and products"},
       {KEY(precision, matmul), one_of({"compute", "fp8"}),
        "type of the products in gpt2's and llama's blocks; fp8: cuda, with precision.compute bfloat16"},
-      {KEY(precision, gradients), one_of({"compute", "float32"}), "type in which gradients are summed"},
+      {KEY(precision, gradients), one_of_types({"compute", "float32"}), "type in which gradients are summed"},
       {KEY(precision, loss_scale_init), range(1, 1e30), "float16: first factor of the loss"},
       {KEY(precision, loss_scale_growth_every), range(1, kMaxSteps, "steps"),
        "float16: the factor doubles after so many steps without overflow"},
 
       {KEY(compression, method),
-       one_of({"none", "topk", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd", "float16", "bfloat16",
+       one_of_types({"none", "topk", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd", "float16", "bfloat16",
                "int8"}),
        "how gradients travel between replicas; onebit_adam: how momenta do, after warmup_steps"},
       {KEY(compression, gather), one_of({"none", "int8"}), "zero 3: how weights travel to those who compute with them"},
@@ -168,7 +183,7 @@ std::vector<Key> make_keys() {
       {KEY(local, after), range(0, kMaxSteps, "steps"), "they meet at every step before this one"},
       {KEY(local, outer_lr), range(0, 10), "diloco: learning rate of the outer step"},
       {KEY(local, outer_momentum), range(0, 1), "diloco: Nesterov's momentum of the outer step"},
-      {KEY(local, format), one_of({"float32", "int8"}), "diloco: how the outer step travels"},
+      {KEY(local, format), one_of_types({"float32", "int8"}), "diloco: how the outer step travels"},
 
       {KEY(checkpoint, every), range(0, kMaxSteps, "steps"), "0: only at the end"},
       {KEY(checkpoint, keep), range(1, 1e6), "how many; older ones go once a newer one is verified"},
@@ -181,7 +196,7 @@ std::vector<Key> make_keys() {
       {KEY(elastic, max_restarts), range(0, 1e6), "how often workers are started again after a failure"},
 
       {KEY(observe, run_dir), kAny, "where the run's files go; empty: runs/NAME-N"},
-      {KEY(observe, name), kAny, "of the run; empty: that of the file or preset"},
+      {KEY(observe, name), kAny, "name of the run; empty: that of the file or preset"},
       {KEY(observe, tensorboard), kAny, "write files for TensorBoard"},
       {KEY(observe, report), kAny, "write report.html"},
       {KEY(observe, trace_steps), range(0, 1000, "steps"), "times of every instruction, for trireme trace"},

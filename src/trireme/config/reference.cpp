@@ -58,7 +58,10 @@ std::string cell(std::string_view text) {
 
 std::string allowed(const Key& key) {
   if (!key.allowed.names.empty()) {
-    const std::string names = "`" + join(key.allowed.names, "`, `") + "`";
+    std::string names = "`" + join(key.allowed.names, "`, `") + "`";
+    std::vector<std::string_view> aliases;
+    for (const auto& [alias, name] : key.allowed.aliases) aliases.push_back(alias);
+    if (!aliases.empty()) names += " (also `" + join(aliases, "`, `") + "`)";
     return key.allowed.file.empty() ? names : fmt::format("{}, or {}", names, key.allowed.file);
   }
   const std::string_view type = key.type_name();

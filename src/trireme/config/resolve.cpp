@@ -41,7 +41,10 @@ std::vector<Setting> settings_of_toml(std::string_view text, const std::string& 
     const Key& key = find_key(assignment.key, place);
     if (!assignment.value) {
       throw UsageError(
-          fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()));
+          fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()),
+          key.full_name() == "data.path" ? "several files: their folder, a pattern (\"data/*.txt\"), or names with "
+                                           "commas between in one text"
+                                         : "");
     }
     settings.push_back(
         {&key, *assignment.value, place, origin.empty() ? fmt::format("{}:{}", name, assignment.line) : origin});
@@ -95,10 +98,24 @@ void put(Config& config, const std::vector<Setting>& settings) {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// What nobody set, or set to 0 for "derive it", follows from the rest.
-void derive(Config& config, const std::string& file) {
+/// What decides how well it can be learnt, beside the layout.
+bool is_same_task(const Config& a, const Config& b) {
+  DataConfig data = a.data;
+  data.cache = b.data.cache;  // does not change what is read
+  data.read_ahead = b.data.read_ahead;
+  return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
+         a.train.global_batch == b.train.global_batch;
+}
+
+/// What nobody set, or set to 0 for "derive it", follows from the rest. `preset`: what the preset alone says.
+void derive(Config& config, const Config& preset, const std::string& file) {
   ModelSection& model = config.model;
   Origins& origins = config.origins;
+  // A preset's target is for the task and the number of steps that it was chosen on.
+  if (!is_same_task(config, preset) && origins.of("train.target_loss").starts_with("preset ")) {
+    config.train.target_loss = 0;
+    origins.set("train.target_loss", std::string(kDerived));
+  }
   const auto open = [&](std::string_view key, int64_t value) { return origins.is_default(key) || value == 0; };
   const bool is_llama = model.kind == ModelKind::kLlama;
   if (open("model.kv_heads", model.kv_heads)) {
@@ -116,11 +133,6 @@ void derive(Config& config, const std::string& file) {
   if (!config.parallel.stages.empty() && origins.is_default("parallel.pp")) {
     config.parallel.pp = std::ssize(stage_degrees(config));
     origins.set("parallel.pp", std::string(kDerived));
-  }
-  // A preset's target is for the data that it was chosen on.
-  if (!config.data.path.empty() && origins.of("train.target_loss").starts_with("preset ")) {
-    config.train.target_loss = 0;
-    origins.set("train.target_loss", std::string(kDerived));
   }
   if (config.observe.name.empty()) {
     const std::string stem = printable(std::filesystem::path(file).stem().string());
@@ -156,9 +168,10 @@ Config layer(const std::vector<Setting>& of_file, const std::vector<Setting>& of
     const std::string name = fmt::format("preset {}", preset.name);
     put(config, settings_of_toml(preset.toml, name, name));
   }
+  const Config as_preset = config;
   put(config, of_file);
   put(config, of_arguments);
-  derive(config, file);
+  derive(config, as_preset, file);
   return config;
 }
 

@@ -44,12 +44,20 @@ std::string error_of_text(const std::string& toml) {
   return message_of([&] { resolve_text(toml, "job.toml"); });
 }
 
-TEST(Resolve, APresetsTargetIsForItsOwnData) {
+TEST(Resolve, APresetsTargetIsForItsOwnTask) {
   EXPECT_GT(from_arguments({}).train.target_loss, 0);
   const Config other = from_arguments({"--data.path=my.txt"});
   EXPECT_EQ(other.train.target_loss, 0);
   EXPECT_EQ(other.origins.of("train.target_loss"), "derived");
   EXPECT_EQ(from_arguments({"--data.path=my.txt", "--train.target_loss=0.5"}).train.target_loss, 0.5);
+  for (const char* change : {"--train.steps=150", "--train.steps=1200", "--model.layers=2", "--train.global_batch=8",
+                             "--data.generated_size=1000000"}) {
+    EXPECT_EQ(from_arguments({change}).train.target_loss, 0) << change;
+  }
+  for (const char* same : {"--train.steps=600", "--train.micro_batch=8", "--parallel.dp=2", "--optimizer.lr=1e-3",
+                           "--data.cache=memory", "--train.seed=2"}) {
+    EXPECT_GT(from_arguments({same}).train.target_loss, 0) << same;
+  }
 }
 
 TEST(Resolve, LayersGoOverOneAnother) {
@@ -69,6 +77,15 @@ TEST(Resolve, LayersGoOverOneAnother) {
   EXPECT_EQ(config.origins.of("train.seed"), "default");
   EXPECT_EQ(config.origins.of("model.ffn"), "derived");
   EXPECT_EQ(config.observe.name, "job");
+}
+
+TEST(Resolve, NumberTypesHaveTheirShortNamesToo) {
+  EXPECT_EQ(from_arguments({"--precision.compute=bf16"}).precision.compute, "bfloat16");
+  EXPECT_EQ(from_arguments({"--precision.compute=fp16"}).precision.compute, "float16");
+  EXPECT_EQ(resolve_text("[precision]\ncompute = \"fp32\"\n", "job.toml").precision.compute, "float32");
+  EXPECT_EQ(from_arguments({"--precision.gradients=fp32"}).precision.gradients, "float32");
+  EXPECT_NE(to_toml(from_arguments({"--precision.compute=bf16"})).find("compute = \"bfloat16\""), std::string::npos);
+  EXPECT_NE(error_of({"--precision.gradients=bf16"}), "no error") << "there is no such value to stand for";
 }
 
 TEST(Resolve, CommandLineChoosesThePresetOfAFile) {
@@ -126,6 +143,9 @@ TEST(Resolve, WaysToWriteAValue) {
 TEST(Resolve, WrongKeys) {
   EXPECT_EQ(error_of({"--train.step=3"}), "unknown key train.step (command line)\n  did you mean train.steps?");
   EXPECT_EQ(error_of({"--train.lr=3"}), "unknown key train.lr (command line)\n  did you mean optimizer.lr?");
+  EXPECT_EQ(error_of({"--run.name=mine"}),
+            "unknown key run.name (command line)\n  did you mean observe.name? It is: name of the run; empty: that of "
+            "the file or preset");
   EXPECT_EQ(error_of({"--steps", "3"}), "unknown key steps (command line)\n  did you mean train.steps?");
   EXPECT_EQ(error_of({"--xyzzy.qwertyuiop=3"}),
             "unknown key xyzzy.qwertyuiop (command line)\n  all keys: trireme train --show-config");

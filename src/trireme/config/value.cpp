@@ -78,6 +78,16 @@ std::optional<double> as_number(const Value& value) {
   return std::nullopt;
 }
 
+/// The name that an alias stands for; other values as they are.
+Value without_alias(const Allowed& allowed, const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    for (const auto& [alias, name] : allowed.aliases) {
+      if (*text == alias) return std::string(name);
+    }
+  }
+  return value;
+}
+
 }  // namespace
 
 bool is_utf8(std::string_view text) {
@@ -119,9 +129,10 @@ Value get_value(const Config& config, const Key& key) {
       pointer);
 }
 
-void set_value(Config& config, const Key& key, const Value& value, std::string_view place) {
+void set_value(Config& config, const Key& key, const Value& given, std::string_view place) {
   const ValuePointer pointer = key.pointer(config);
   const Allowed& allowed = key.allowed;
+  const Value value = without_alias(allowed, given);
   const std::optional<double> number = as_number(value);
   const bool in_range = number && *number >= allowed.least && *number <= allowed.most;
   const auto* text = std::get_if<std::string>(&value);

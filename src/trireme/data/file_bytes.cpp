@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <glob.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 
 namespace trireme {
@@ -57,6 +59,24 @@ void read_all(int fd, const std::string& name, uint8_t* to, size_t size) {
     }
     done += static_cast<size_t>(n);
   }
+}
+
+/// What a pattern matches, sorted, or the parts of a list; empty where `text` is neither.
+std::vector<fs::path> several_paths(const std::string& text) {
+  std::vector<fs::path> paths;
+  if (text.find_first_of("*?[") != std::string::npos) {
+    glob_t matches{};
+    const int failed = ::glob(text.c_str(), 0, nullptr, &matches);
+    if (failed == 0) paths.assign(matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+    ::globfree(&matches);
+    if (paths.empty()) throw UsageError(fmt::format("no file matches the pattern {}", text), cure_of(ENOENT));
+  } else if (text.find(',') != std::string::npos) {
+    for (const std::string_view part : split(text, ',')) {
+      if (part.empty()) throw UsageError(fmt::format("an empty name in the list of files {}", text), "check data.path");
+      paths.emplace_back(part);
+    }
+  }
+  return paths;
 }
 
 }  // namespace
@@ -117,6 +137,16 @@ FileBytes::~FileBytes() {
 std::vector<fs::path> files_under(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    if (const std::vector<fs::path> meant = several_paths(path.string()); !meant.empty()) {
+      std::vector<fs::path> files;
+      for (const fs::path& each : meant) {
+        const std::vector<fs::path> under = files_under(each);
+        files.insert(files.end(), under.begin(), under.end());
+      }
+      return files;
+    }
+  }
   if (error) fail("look at " + path.string(), error.value());
   if (!fs::is_directory(status)) return {path};
   std::vector<fs::path> files;

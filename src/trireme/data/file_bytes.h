@@ -46,8 +46,10 @@ class FileBytes {
   std::unique_ptr<uint8_t[]> owned_;  ///< null: mapped
 };
 
-/// All files under `path` (or `path` itself), by name, hidden ones too. Nothing is skipped: UsageError for a device, a
-/// pipe, a link to a folder, and where there is no file at all; SystemError where a folder cannot be read.
+/// All files under `path` (or `path` itself), by name, hidden ones too. Where nothing has this name it may be a pattern
+/// ("data/*.txt") or names with commas between, whose files come in the order of the names or as given. Nothing is
+/// skipped: UsageError for a device, a pipe, a link to a folder, and where there is no file at all; SystemError where a
+/// folder cannot be read.
 std::vector<std::filesystem::path> files_under(const std::filesystem::path& path);
 
 }  // namespace trireme

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
@@ -45,6 +48,7 @@ bool covers(int64_t kind, int x, int y) {
 struct Drawing {
   int64_t channels, height, width;
   int noise;
+  int64_t num_pixels() const { return channels * height * width; }
 };
 
 void draw(const Drawing& d, const Philox& philox, int64_t index, uint8_t* out) {
@@ -56,15 +60,21 @@ void draw(const Drawing& d, const Philox& philox, int64_t index, uint8_t* out) {
   const int64_t side = std::min(d.height, d.width), kind = index % kShapes;
   const int64_t size = std::max<int64_t>(between(side / 2, side * 4 / 5, 0), 1);
   const int64_t left = between(0, d.width - size, 1), top = between(0, d.height - size, 2);
+  // The middle of a pixel, in units of 1/64 of half the shape.
+  const auto middles = [&](int64_t length, int64_t start) {
+    std::vector<int> at(static_cast<size_t>(length));
+    for (int64_t i = 0; i < length; ++i)
+      at[static_cast<size_t>(i)] = static_cast<int>((2 * (i - start) + 1) * 64 / size - 64);
+    return at;
+  };
+  const std::vector<int> us = middles(d.width, left), vs = middles(d.height, top);
   for (int64_t c = 0; c < d.channels; ++c) {
     const int64_t ink = between(140, 230, 3 + static_cast<uint64_t>(c)),
                   paper = between(20, 70, 103 + static_cast<uint64_t>(c));
     for (int64_t y = 0; y < d.height; ++y) {
       for (int64_t x = 0; x < d.width; ++x) {
-        // The middle of the pixel, in units of 1/64 of half the shape.
-        const auto u = static_cast<int>((2 * (x - left) + 1) * 64 / size - 64);
-        const auto v = static_cast<int>((2 * (y - top) + 1) * 64 / size - 64);
-        const bool inside = x >= left && x < left + size && y >= top && y < top + size && covers(kind, u, v);
+        const bool inside = x >= left && x < left + size && y >= top && y < top + size &&
+                            covers(kind, us[static_cast<size_t>(x)], vs[static_cast<size_t>(y)]);
         *out++ = static_cast<uint8_t>(inside ? ink : paper);
       }
     }
@@ -79,6 +89,33 @@ void draw(const Drawing& d, const Philox& philox, int64_t index, uint8_t* out) {
     }
   }
 }
+
+/// Each image with its label in front, as CIFAR has it, in one block of memory, whose pages the system gives when they
+/// are written: thousands of large images take a minute to draw, and a short run reads few of them.
+class DrawnWhenRead {
+ public:
+  DrawnWhenRead(const Drawing& drawing, const Philox& philox, int64_t first, int64_t count)
+      : drawing_(drawing),
+        philox_(philox),
+        first_(first),
+        bytes_(std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(count * (drawing.num_pixels() + 1)))),
+        drawn_(std::make_unique<std::once_flag[]>(static_cast<size_t>(count))) {}
+  const uint8_t* data() const { return bytes_.get(); }
+  void prepare(int64_t i) {
+    std::call_once(drawn_[static_cast<size_t>(i)], [&] {
+      uint8_t* const record = bytes_.get() + i * (drawing_.num_pixels() + 1);
+      record[0] = static_cast<uint8_t>((first_ + i) % kShapes);
+      draw(drawing_, philox_, first_ + i, record + 1);
+    });
+  }
+
+ private:
+  const Drawing drawing_;
+  const Philox philox_;
+  const int64_t first_;
+  const std::unique_ptr<uint8_t[]> bytes_;
+  const std::unique_ptr<std::once_flag[]> drawn_;
+};
 
 void check(const GeneratedImageOptions& o) {
   const auto need = [](const char* what, int64_t value, int64_t low, int64_t high) {
@@ -100,17 +137,12 @@ ImageFiles generate_images(const GeneratedImageOptions& options) {
   check(options);
   const Drawing drawing{options.channels, options.height, options.width, options.noise};
   const Philox philox(options.seed, "generated images");
-  const int64_t num_pixels = options.channels * options.height * options.width;
+  const int64_t num_pixels = drawing.num_pixels();
   const auto make = [&](int64_t first, int64_t count) {
-    // Each image with its label in front, as CIFAR has it: one block of memory.
-    auto bytes = std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(count * (num_pixels + 1)));
-    uint8_t* const data = bytes->data();
-    for (int64_t i = 0; i < count; ++i) {
-      uint8_t* const record = data + i * (num_pixels + 1);
-      record[0] = static_cast<uint8_t>((first + i) % kShapes);
-      draw(drawing, philox, first + i, record + 1);
-    }
-    return ImagePiece{std::move(bytes), nullptr, data + 1, data, count, num_pixels + 1, num_pixels + 1};
+    auto images = std::make_shared<DrawnWhenRead>(drawing, philox, first, count);
+    const uint8_t* const data = images->data();
+    const auto prepare = [images = images.get()](int64_t i) { images->prepare(i); };
+    return ImagePiece{std::move(images), nullptr, data + 1, data, count, num_pixels + 1, num_pixels + 1, prepare};
   };
   ImageFiles files;
   files.shape = SampleShape::image(options.channels, options.height, options.width);

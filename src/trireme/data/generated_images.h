@@ -15,8 +15,8 @@ struct GeneratedImageOptions {
   int noise = 40;  ///< pixels move by up to ± this, of 255
 };
 
-/// Classes in turn (image i has class i mod 10), held-out images drawn after those for training. 10 classes. Throws
-/// UsageError for sizes that cannot be.
+/// Classes in turn (image i has class i mod 10), held-out images numbered after those for training. 10 classes. Each is
+/// drawn when it is first read. Throws UsageError for sizes that cannot be.
 ImageFiles generate_images(const GeneratedImageOptions& options);
 
 }  // namespace trireme

@@ -9,13 +9,14 @@
 
 namespace trireme {
 
-ImageDataset::ImageDataset(std::vector<ImagePiece> pieces, int64_t first, int64_t count, SampleShape shape,
+ImageDataset::ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, SampleShape shape,
                            const Normalisation& normalisation)
-    : pieces_(std::move(pieces)), first_(first), count_(count), shape_(shape) {
+    : pieces_(std::move(pieces)), part_(part), shape_(shape) {
   int64_t end = 0;
   for (const ImagePiece& piece : pieces_) ends_.push_back(end += piece.count);
-  if (first < 0 || count < 1 || count > end - first) {
-    throw UsageError(fmt::format("images {} to {} are not there: there are {}", first, first + count - 1, end));
+  if (part.first() < 0 || part.count() < 1 || part.count() > end - part.first()) {
+    throw UsageError(
+        fmt::format("images {} to {} are not there: there are {}", part.first(), part.first() + part.count() - 1, end));
   }
   const auto channels = static_cast<size_t>(shape.channels);
   if (normalisation.mean.size() != channels || normalisation.deviation.size() != channels) {
@@ -30,10 +31,11 @@ ImageDataset::ImageDataset(std::vector<ImagePiece> pieces, int64_t first, int64_
 }
 
 void ImageDataset::read_sample(int64_t index, const SampleSlot& slot) const {
-  const int64_t wanted = first_ + index;
+  const int64_t wanted = part_.at(index);
   const auto place = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), wanted) - ends_.begin());
   const ImagePiece& piece = pieces_[place];
   const int64_t at = wanted - (ends_[place] - piece.count);
+  if (piece.prepare) piece.prepare(at);
   if (!slot.image.empty()) {
     const uint8_t* pixel = piece.pixels + at * piece.pixel_stride;
     auto out = slot.image.begin();

@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "trireme/data/dataset.h"
+#include "trireme/data/split.h"
 
 namespace trireme {
 
@@ -18,6 +20,8 @@ struct ImagePiece {
   const uint8_t* labels = nullptr;
   int64_t count = 0;
   int64_t pixel_stride = 0, label_stride = 1;  ///< bytes from one image or label to the next
+  /// Called before image i of the piece is read, label included; null: all are there. Threads: any number at once.
+  std::function<void(int64_t i)> prepare = nullptr;
 };
 
 /// Of pixels in 0 … 1, for each channel.
@@ -28,10 +32,10 @@ struct Normalisation {
 /// Immutable. Threads: all.
 class ImageDataset : public Dataset {
  public:
-  /// Images first … first + count - 1 of all pieces.
-  ImageDataset(std::vector<ImagePiece> pieces, int64_t first, int64_t count, SampleShape shape,
+  /// `part` counts over all pieces and has at least one image; all are there.
+  ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, SampleShape shape,
                const Normalisation& normalisation);
-  int64_t size() const override { return count_; }
+  int64_t size() const override { return part_.count(); }
   SampleShape shape() const override { return shape_; }
 
  protected:
@@ -40,7 +44,7 @@ class ImageDataset : public Dataset {
  private:
   std::vector<ImagePiece> pieces_;
   std::vector<int64_t> ends_;
-  int64_t first_, count_;
+  SamplePart part_;
   SampleShape shape_;
   std::vector<std::array<float, 256>> value_of_;  ///< for each channel, what a byte stands for
 };

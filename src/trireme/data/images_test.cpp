@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 
 #include "trireme/data/cifar.h"
 #include "trireme/data/data_test_util.h"
 #include "trireme/data/generated_images.h"
 #include "trireme/data/idx.h"
+#include "trireme/observe/memory.h"
 
 namespace trireme {
 namespace {
@@ -62,7 +64,7 @@ TEST_F(ImagesTest, MnistIsReadAndNormalised) {
     for (const FileCache cache : {FileCache::kMap, FileCache::kMemory}) {
       const ImageFiles files = open_idx(folder_, cache, 10);
       EXPECT_TRUE(files.held_out.empty());
-      const ImageDataset data(files.train, 2, 10, files.shape, files.normalisation);
+      const ImageDataset data(files.train, SamplePart::range(2, 10), files.shape, files.normalisation);
       EXPECT_EQ(data.shape(), SampleShape::image(1, 3, 4));
       Batch batch(data.shape(), 10);
       for (int64_t i = 0; i < 10; ++i) data.read(i, batch, i);
@@ -106,7 +108,7 @@ TEST_F(ImagesTest, CifarIsReadAcrossFiles) {
   const ImageFiles files = open_cifar(folder_, FileCache::kMap);
   EXPECT_EQ(count_images(files.train), 7);
   EXPECT_EQ(count_images(files.held_out), 2);
-  const ImageDataset data(files.train, 0, 7, files.shape, files.normalisation);
+  const ImageDataset data(files.train, SamplePart::range(0, 7), files.shape, files.normalisation);
   Batch batch(data.shape(), 1);
   data.read(5, batch, 0);
   EXPECT_EQ(batch.labels[0], 2);
@@ -142,9 +144,9 @@ TEST(GeneratedImagesTest, AreEvenlySpreadNormalisedAndTheSameEachTime) {
   options.num_train = 500;
   options.num_held_out = 100;
   const ImageFiles files = generate_images(options);
-  const ImageDataset data(files.train, 0, 500, files.shape, files.normalisation);
+  const ImageDataset data(files.train, SamplePart::range(0, 500), files.shape, files.normalisation);
   const ImageFiles again_files = generate_images(options);
-  const ImageDataset again(again_files.train, 0, 500, files.shape, files.normalisation);
+  const ImageDataset again(again_files.train, SamplePart::range(0, 500), files.shape, files.normalisation);
   Batch a(data.shape(), 500), b(data.shape(), 500);
   double sum = 0, squares = 0;
   std::vector<int> count(10);
@@ -164,18 +166,43 @@ TEST(GeneratedImagesTest, AreEvenlySpreadNormalisedAndTheSameEachTime) {
   for (const int of_class : count) EXPECT_EQ(of_class, 50);
   options.seed = 2;
   const ImageFiles other_files = generate_images(options);
-  const ImageDataset other(other_files.train, 0, 500, files.shape, files.normalisation);
+  const ImageDataset other(other_files.train, SamplePart::range(0, 500), files.shape, files.normalisation);
   other.read(0, b, 0);
   EXPECT_NE(a.images, b.images);
   options.height = 4;
   expect_says(message_of([&] { generate_images(options); }), {"height = 4"});
 }
 
+TEST(GeneratedImagesTest, AreDrawnWhenTheyAreReadByAnyThread) {
+  GeneratedImageOptions options;
+  options.num_train = 1 << 20;  // 823 MB, of which a few pages are written
+  options.num_held_out = 4;
+  const uint64_t before = process_memory().now_bytes;
+  const ImageFiles files = generate_images(options);
+  const ImageDataset many(files.train, SamplePart::range(0, options.num_train), files.shape, files.normalisation);
+  options.num_train = 64;
+  const ImageFiles few_files = generate_images(options);
+  const ImageDataset few(few_files.train, SamplePart::range(0, 64), few_files.shape, few_files.normalisation);
+  Batch expected(few.shape(), 64);
+  for (int64_t i = 0; i < 64; ++i) few.read(i, expected, i);
+  std::vector<Batch> found(4, Batch(many.shape(), 64));
+  {
+    std::vector<std::jthread> threads;
+    for (Batch& batch : found) {
+      threads.emplace_back([&] {
+        for (int64_t i = 64; i-- > 0;) many.read(i, batch, i);
+      });
+    }
+  }
+  for (const Batch& batch : found) EXPECT_EQ(batch, expected);
+  EXPECT_LT(process_memory().now_bytes, before + (uint64_t{100} << 20));
+}
+
 TEST(GeneratedImagesTest, TheNearestClassMeanKnowsMoreThanChanceAndLessThanAll) {
   const ImageFiles files = generate_images({});
   const int64_t n = 3000, m = 500;
-  const ImageDataset train(files.train, 0, n, files.shape, files.normalisation);
-  const ImageDataset test(files.held_out, 0, m, files.shape, files.normalisation);
+  const ImageDataset train(files.train, SamplePart::range(0, n), files.shape, files.normalisation);
+  const ImageDataset test(files.held_out, SamplePart::range(0, m), files.shape, files.normalisation);
   std::vector<std::vector<float>> mean(10, std::vector<float>(784));
   Batch one(train.shape(), 1);
   for (int64_t i = 0; i < n; ++i) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 
 #include "trireme/base/error.h"
@@ -14,6 +13,7 @@
 #include "trireme/data/file_bytes.h"
 #include "trireme/data/generated_images.h"
 #include "trireme/data/idx.h"
+#include "trireme/data/split.h"
 #include "trireme/data/text_files.h"
 #include "trireme/data/token_file.h"
 #include "trireme/data/tokens.h"
@@ -55,7 +55,8 @@ bool is_held_out_name(const fs::path& path) {
 std::string guess_kind(const DataOptions& options) {
   if (options.path.empty()) return options.channels > 0 ? "images" : "generated";
   std::error_code ignored;
-  if (fs::is_directory(options.path, ignored)) {
+  const bool is_several = !fs::exists(options.path, ignored);  // a pattern, a list, or a mistake that is told
+  if (is_several || fs::is_directory(options.path, ignored)) {
     if (has_idx(options.path) || has_cifar(options.path)) return "images";
     const auto files = files_under(options.path);
     const auto num_bins = std::count_if(files.begin(), files.end(), is_bin);
@@ -74,6 +75,10 @@ void need_vocab(int64_t found, const DataOptions& options, const std::string& wh
                    fmt::format("set model.vocab = {}", found));
 }
 
+HeldOutWindows held_out_windows(const DataOptions& options) {
+  return {options.held_out, parse_hold_out(options.split), options.seed};
+}
+
 std::string sizes(const OpenedData& data) {
   const int64_t held_out = data.held_out ? data.held_out->size() : 0;
   return fmt::format("{} samples, {} held out", format_count(data.train->size()), format_count(held_out));
@@ -85,9 +90,9 @@ OpenedData open_generated_text(const DataOptions& options) {
   data.generated = options.generated;
   data.generated.seed = options.seed;
   GeneratedText text = generate_text(data.generated);
-  data.train = split_tokens({TokenPiece::of_text(std::move(text.train))}, options.seq, 0, "generated text").train;
+  data.train = split_tokens({TokenPiece::of_text(std::move(text.train))}, options.seq, {}, "generated text").train;
   data.held_out =
-      split_tokens({TokenPiece::of_text(std::move(text.held_out))}, options.seq, 0, "held-out generated text").train;
+      split_tokens({TokenPiece::of_text(std::move(text.held_out))}, options.seq, {}, "held-out generated text").train;
   data.vocab = 256;
   need_vocab(data.vocab, options, "generated text");
   data.description = fmt::format("generated text (sums and a small grammar, seed {}) · {}", options.seed, sizes(data));
@@ -100,7 +105,7 @@ OpenedData open_text_data(const DataOptions& options) {
   data.vocab = data.tokenizer ? data.tokenizer->vocab_size() : 256;
   need_vocab(data.vocab, options, data.tokenizer ? "the tokenizer " + options.tokenizer : "text as bytes");
   TextFiles text = open_text(options.path, parse_file_cache(options.cache), data.tokenizer.get());
-  SplitTokens split = split_tokens(std::move(text.pieces), options.seq, options.held_out, options.path);
+  SplitTokens split = split_tokens(std::move(text.pieces), options.seq, held_out_windows(options), options.path);
   data.train = std::move(split.train);
   data.held_out = std::move(split.held_out);
   data.description = fmt::format(
@@ -129,12 +134,12 @@ OpenedData open_token_data(const DataOptions& options) {
   OpenedData data;
   data.vocab = largest + 1;
   if (held_out.empty()) {
-    SplitTokens split = split_tokens(std::move(train), options.seq, options.held_out, options.path);
+    SplitTokens split = split_tokens(std::move(train), options.seq, held_out_windows(options), options.path);
     data.train = std::move(split.train);
     data.held_out = std::move(split.held_out);
   } else {
-    data.train = split_tokens(std::move(train), options.seq, 0, options.path + " (training files)").train;
-    data.held_out = split_tokens(std::move(held_out), options.seq, 0, options.path + " (held-out files)").train;
+    data.train = split_tokens(std::move(train), options.seq, {}, options.path + " (training files)").train;
+    data.held_out = split_tokens(std::move(held_out), options.seq, {}, options.path + " (held-out files)").train;
   }
   data.description = fmt::format("tokens {} ({}{} tokens, all checked, largest id {}) · {}", options.path,
                                  files.size() > 1 ? fmt::format("{} files, ", files.size()) : "", format_count(count),
@@ -179,19 +184,19 @@ OpenedData open_image_data(const DataOptions& options) {
   OpenedData data;
   data.vocab = files.classes;
   const int64_t count = count_images(files.train);
-  int64_t held = 0;
-  if (files.held_out.empty() && options.held_out > 0) {
-    if (count < 2)
-      throw UsageError(fmt::format("{} has one image: none is left to hold out", options.path), "data.held_out = 0");
-    held = std::clamp<int64_t>(std::llround(options.held_out * static_cast<double>(count)), 1, count - 1);
-    data.held_out = std::make_shared<ImageDataset>(files.train, count - held, held, files.shape, files.normalisation);
-  }
+  const auto part_of = [&](const std::vector<ImagePiece>& pieces, const SamplePart& part) {
+    return std::make_shared<ImageDataset>(pieces, part, files.shape, files.normalisation);
+  };
   if (!files.held_out.empty()) {
-    data.held_out = std::make_shared<ImageDataset>(files.held_out, 0, count_images(files.held_out), files.shape,
-                                                   files.normalisation);
+    data.train = part_of(files.train, SamplePart::range(0, count));
+    data.held_out = part_of(files.held_out, SamplePart::range(0, count_images(files.held_out)));
+  } else {
+    if (count < 2 && options.held_out > 0)
+      throw UsageError(fmt::format("{} has one image: none is left to hold out", options.path), "data.held_out = 0");
+    const SampleSplit split = split_samples(count, options.held_out, parse_hold_out(options.split), options.seed);
+    data.train = part_of(files.train, split.train);
+    if (split.held_out.count() > 0) data.held_out = part_of(files.train, split.held_out);
   }
-  data.train =
-      std::make_shared<ImageDataset>(std::move(files.train), 0, count - held, files.shape, files.normalisation);
   data.description =
       fmt::format("{}{} ({} × {} × {}, {} classes) · {}", files.format,
                   options.path.empty() ? fmt::format(", seed {}", options.seed) : " " + options.path,
@@ -204,6 +209,7 @@ OpenedData open_image_data(const DataOptions& options) {
 OpenedData open_data(const DataOptions& options) {
   check(options);
   parse_file_cache(options.cache);
+  parse_hold_out(options.split);
   const std::string kind = options.kind == "auto" ? guess_kind(options) : options.kind;
   if (!options.tokenizer.empty() && kind != "text") {
     throw UsageError(fmt::format("data.tokenizer = \"{}\" is for text, but these data are {}", options.tokenizer,
@@ -228,6 +234,7 @@ DataOptions data_options_of(const Config& config) {
   options.tokenizer = config.data.tokenizer;
   options.cache = config.data.cache;
   options.held_out = config.data.held_out;
+  options.split = config.data.split;
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.generated.num_bytes = config.data.generated_size;
   options.generated_images = config.data.generated_samples;

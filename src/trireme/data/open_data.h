@@ -13,14 +13,15 @@
 namespace trireme {
 
 struct DataOptions {
-  std::string path;            ///< a file or a folder; empty: generated
-  std::string kind = "auto";   ///< auto, text, tokens, images, generated
-  std::string tokenizer;       ///< for text: empty for bytes, else a file or folder as Bpe::load takes it
-  std::string cache = "mmap";  ///< "mmap" leaves files where they are, "memory" reads them at open
-  double held_out = 0.05;      ///< share of text and token files kept from training, where there is no file for it
-  int64_t seq = 128;           ///< language: tokens of a sample
-  int64_t vocab = 0;           ///< language: ids must be below it; images: labels must be. 0: take what is there
-  uint64_t seed = 1;           ///< of generated data
+  std::string path;              ///< a file or a folder; empty: generated
+  std::string kind = "auto";     ///< auto, text, tokens, images, generated
+  std::string tokenizer;         ///< for text: empty for bytes, else a file or folder as Bpe::load takes it
+  std::string cache = "mmap";    ///< "mmap" leaves files where they are, "memory" reads them at open
+  double held_out = 0.05;        ///< share kept from training, where there is no file for it
+  std::string split = "random";  ///< where that share comes from: "random" (the whole, by `seed`) or "end"
+  int64_t seq = 128;             ///< language: tokens of a sample
+  int64_t vocab = 0;             ///< language: ids must be below it; images: labels must be. 0: take what is there
+  uint64_t seed = 1;             ///< of generated data, and of what is held out
   /// Images: what the model expects, 0 for anything. With kind "generated", channels > 0 asks for images.
   int64_t channels = 0, height = 0, width = 0;
   GeneratedTextOptions generated;   ///< its seed is replaced by `seed`

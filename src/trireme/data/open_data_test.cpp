@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <set>
+
 #include "trireme/base/fault.h"
 #include "trireme/data/data_test_util.h"
 #include "trireme/data/sample_stream.h"
@@ -58,6 +60,7 @@ TEST_F(OpenDataTest, TextOfAFolderComesInOrderOfNames) {
     DataOptions options = at(folder_ / "text");
     options.cache = cache;
     options.held_out = 0.25;
+    options.split = "end";
     const OpenedData data = open_data(options);
     EXPECT_EQ(all_tokens(*data.train), "abcdefghijklmnopqrstuvwx");
     EXPECT_EQ(all_tokens(*data.held_out), "yzABCDEF");
@@ -66,6 +69,31 @@ TEST_F(OpenDataTest, TextOfAFolderComesInOrderOfNames) {
     options.held_out = 0;
     EXPECT_EQ(open_data(options).held_out, nullptr);
   }
+}
+
+TEST_F(OpenDataTest, PatternsAndLists) {
+  write("p/b.txt", "klmnopqr");
+  write("p/a.txt", "abcdefghij");
+  write("p/c.md", "ABCDEFGHIJ");
+  const auto text_of = [&](const std::string& path) {
+    DataOptions options = at(path);
+    options.held_out = 0;
+    return all_tokens(*open_data(options).train);
+  };
+  const std::string p = (folder_ / "p").string();
+  EXPECT_EQ(text_of(p + "/*.txt"), "abcdefghijklmnop");
+  EXPECT_EQ(text_of(p + "/c.md," + p + "/a.txt"), "ABCDEFGHIJabcdef");
+  expect_says(refusal(at(p + "/*.tex")), {"no file matches the pattern", "*.tex", "data.path"});
+  expect_says(refusal(at(p + "/a.txt," + p + "/x.txt")), {"x.txt", "No such file"});
+  expect_says(refusal(at(p + "/a.txt,")), {"an empty name"});
+  // A file of this very name is a file.
+  write("p/x[1],y.txt", "0123456789");
+  EXPECT_EQ(text_of(p + "/x[1],y.txt"), "01234567");
+  std::string tokens;
+  for (int i = 0; i < 100; ++i) tokens += {static_cast<char>(i), '\1'};
+  write("t/one.bin", tokens);
+  write("t/val.bin", tokens);
+  EXPECT_EQ(open_data(at(folder_ / "t/*.bin")).held_out->size(), 12);
 }
 
 TEST_F(OpenDataTest, TokenFilesAndTheirHeldOutOnes) {
@@ -97,6 +125,16 @@ TEST_F(OpenDataTest, ImageFolders) {
   OpenedData data = open_data(at(folder_ / "c"));
   EXPECT_EQ(data.train->size(), 3);
   EXPECT_EQ(data.held_out->size(), 1);
+  // Records in the order of their classes, as folders of images come: all are held out somewhere.
+  std::string ordered;
+  for (int i = 0; i < 100; ++i) ordered += std::string(1, static_cast<char>(i / 10)) + std::string(3072, '\1');
+  write("o/data_batch_1.bin", ordered);
+  DataOptions half = at(folder_ / "o");
+  half.held_out = 0.5;
+  data = open_data(half);
+  Batch batch(data.held_out->shape(), 50);
+  for (int64_t i = 0; i < 50; ++i) data.held_out->read(i, batch, i);
+  EXPECT_EQ(std::set<int64_t>(batch.labels.begin(), batch.labels.end()).size(), 10u);
   write("c/test_batch.bin", record);
   data = open_data(at(folder_ / "c"));
   EXPECT_EQ(data.train->size(), 4);
@@ -134,6 +172,9 @@ TEST_F(OpenDataTest, WhatCannotBeIsRefused) {
   options.cache = "ram";
   expect_says(refusal(options), {"data.cache = \"ram\"", "mmap, memory"});
   options.cache = "mmap";
+  options.split = "middle";
+  expect_says(refusal(options), {"data.split = \"middle\"", "random, end"});
+  options.split = "random";
   options.held_out = 1;
   expect_says(refusal(options), {"data.held_out = 1"});
   options.held_out = 0;

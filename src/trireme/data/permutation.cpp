@@ -19,7 +19,8 @@ uint64_t root_above(uint64_t n) {
 
 }  // namespace
 
-Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch) : n_(n), philox_(seed, "sample order", epoch) {
+Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch, std::string_view stream)
+    : n_(n), philox_(seed, stream, epoch) {
   if (n == 0 || n > uint64_t{1} << 62) throw UsageError("a permutation needs from 1 to 2^62 numbers");
   a_ = root_above(n);
   b_ = (n + a_ - 1) / a_;

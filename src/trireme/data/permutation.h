@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "trireme/base/philox.h"
 
@@ -14,8 +15,8 @@ namespace trireme {
 /// A value. Threads: all.
 class Permutation {
  public:
-  /// n from 1 to 2^62; equal arguments give equal orders, on every machine.
-  Permutation(uint64_t n, uint64_t seed, uint64_t epoch);
+  /// n from 1 to 2^62; equal arguments give equal orders, on every machine. `stream` says what the order is for.
+  Permutation(uint64_t n, uint64_t seed, uint64_t epoch, std::string_view stream = "sample order");
   uint64_t size() const { return n_; }
   uint64_t operator()(uint64_t index) const;  ///< index < n
 

@@ -21,7 +21,7 @@ Deadline soon() { return Deadline::after(20s); }
 SampleStream numbers(int64_t num_samples) {
   std::vector<int32_t> ids(static_cast<size_t>(num_samples * 2 + 1));
   std::iota(ids.begin(), ids.end(), 0);
-  return {split_tokens({TokenPiece::of_ids(ids)}, 2, 0, "numbers").train, 3};
+  return {split_tokens({TokenPiece::of_ids(ids)}, 2, {}, "numbers").train, 3};
 }
 
 /// Waits for a gate at a sample, or throws there.

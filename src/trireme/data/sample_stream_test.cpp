@@ -108,7 +108,7 @@ class Parts : public Dataset {
 std::shared_ptr<const Dataset> numbered(int64_t num_samples, int64_t seq) {
   std::vector<int32_t> ids(static_cast<size_t>(num_samples * seq + 1));
   std::iota(ids.begin(), ids.end(), 0);
-  return split_tokens({TokenPiece::of_ids(ids)}, seq, 0, "numbers").train;
+  return split_tokens({TokenPiece::of_ids(ids)}, seq, {}, "numbers").train;
 }
 
 TEST(SampleStreamTest, EachSampleOnceAnEpochAndAnotherOrderNextTime) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "trireme/data/data_test_util.h"
@@ -66,14 +67,14 @@ TEST(TokenRowTest, TheLargestIsFoundAnywhere) {
   }
 }
 
-TEST(SplitTokensTest, WholeWindowsAtTheEndAreHeldOut) {
+TEST(SplitTokensTest, TheLastWholeWindowsAreHeldOutWhereAskedFor) {
   for (int64_t count = 5; count < 60; ++count) {
     for (const double fraction : {0.0, 0.1, 0.5, 0.99}) {
       std::vector<int32_t> ids(static_cast<size_t>(count));
       std::iota(ids.begin(), ids.end(), 0);
       const int64_t windows = (count - 1) / 4;
       if (fraction > 0 && windows < 2) continue;
-      const SplitTokens split = split_tokens({TokenPiece::of_ids(ids)}, 4, fraction, "x");
+      const SplitTokens split = split_tokens({TokenPiece::of_ids(ids)}, 4, {fraction, HoldOut::kEnd}, "x");
       const int64_t held = split.held_out ? split.held_out->size() : 0;
       EXPECT_EQ(split.train->size() + held, windows);
       EXPECT_EQ(held > 0, fraction > 0);
@@ -86,13 +87,48 @@ TEST(SplitTokensTest, WholeWindowsAtTheEndAreHeldOut) {
     }
   }
   const auto split = [](int64_t seq, double fraction) {
-    return message_of([&] { split_tokens({TokenPiece::of_text("123456789")}, seq, fraction, "my.txt"); });
+    return message_of([&] { split_tokens({TokenPiece::of_text("123456789")}, seq, {fraction}, "my.txt"); });
   };
   EXPECT_EQ(split(8, 0), "accepted");
   expect_says(split(9, 0), {"my.txt has 9 tokens, but 10 are needed", "model.seq = 9", "smaller model.seq"});
   expect_says(split(8, 0.1), {"17 are needed", "one held out"});
   expect_says(split(0, 0), {"model.seq = 0"});
   expect_says(split(2, 1), {"data.held_out = 1"});
+}
+
+/// Token number of the first token of each window.
+std::vector<int64_t> starts(const Dataset& data) {
+  std::vector<int64_t> found;
+  Batch batch(data.shape(), 1);
+  for (int64_t i = 0; i < data.size(); ++i) {
+    data.read(i, batch, 0);
+    found.push_back(batch.tokens[0]);
+  }
+  return found;
+}
+
+TEST(SplitTokensTest, HeldOutWindowsAreDrawnFromTheWholeText) {
+  std::vector<int32_t> ids(4001);
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto split = [&](uint64_t seed) {
+    return split_tokens({TokenPiece::of_ids(ids)}, 4, {0.2, HoldOut::kRandom, seed}, "x");
+  };
+  const SplitTokens first = split(1);
+  std::vector<int64_t> held = starts(*first.held_out), all = starts(*first.train);
+  EXPECT_EQ(held, starts(*split(1).held_out));
+  EXPECT_NE(held, starts(*split(2).held_out));
+  // An evaluation reads the first of them: those, too, are from everywhere.
+  for (const size_t num_read : {size_t{50}, held.size()}) {
+    std::vector<int> of_quarter(4);
+    for (size_t i = 0; i < num_read; ++i) ++of_quarter[static_cast<size_t>(held[i] / 1000)];
+    for (const int count : of_quarter) EXPECT_NEAR(count, static_cast<double>(num_read) / 4, num_read / 8.0);
+  }
+  // Each window is in one part, once.
+  ASSERT_EQ(held.size(), 200u);
+  all.insert(all.end(), held.begin(), held.end());
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), 1000u);
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int64_t>(4 * i));
 }
 
 class TokenFileTest : public DataTest {

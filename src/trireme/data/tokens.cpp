@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <limits>
 
 #include "trireme/base/error.h"
@@ -87,21 +86,24 @@ void TokenRow::copy(int64_t first, std::span<int64_t> out) const {
   }
 }
 
-TokenDataset::TokenDataset(std::shared_ptr<const TokenRow> row, int64_t first, int64_t num_samples, int64_t seq)
-    : row_(std::move(row)), first_(first), num_samples_(num_samples), seq_(seq) {
-  if (seq < 1 || first < 0 || num_samples < 1 || num_samples > num_windows(row_->count() - first, seq)) {
-    throw UsageError(fmt::format("{} samples of {} tokens from token {} do not fit into {} tokens", num_samples, seq,
-                                 first, row_->count()));
+TokenDataset::TokenDataset(std::shared_ptr<const TokenRow> row, const SamplePart& part, int64_t seq)
+    : row_(std::move(row)), part_(part), seq_(seq) {
+  if (seq < 1 || part.first() < 0 || part.count() < 1 ||
+      part.first() + part.count() > num_windows(row_->count(), seq)) {
+    throw UsageError(fmt::format("windows {} to {} of {} tokens each are not all in {} tokens", part.first(),
+                                 part.first() + part.count() - 1, seq, row_->count()));
   }
 }
 
 void TokenDataset::read_sample(int64_t index, const SampleSlot& slot) const {
-  const int64_t start = first_ + index * seq_;
+  const int64_t start = part_.at(index) * seq_;
   if (!slot.tokens.empty()) row_->copy(start, slot.tokens);
   if (!slot.targets.empty()) row_->copy(start + 1, slot.targets);
 }
 
-SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, double fraction, const std::string& name) {
+SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, const HeldOutWindows& held_out,
+                         const std::string& name) {
+  const double fraction = held_out.fraction;
   if (seq < 1) throw UsageError(fmt::format("model.seq = {} must be at least 1", seq));
   if (!(fraction >= 0 && fraction < 1)) {
     throw UsageError(fmt::format("data.held_out = {} must be from 0 to below 1", fraction));
@@ -115,11 +117,10 @@ SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, double fra
                     least == 2 ? "a window for training and one held out," : "a window", seq),
         "give more data, or a smaller model.seq");
   }
-  int64_t held = 0;
-  if (fraction > 0) held = std::clamp<int64_t>(std::llround(fraction * static_cast<double>(windows)), 1, windows - 1);
+  const SampleSplit parts = split_samples(windows, fraction, held_out.how, held_out.seed);
   SplitTokens split;
-  split.train = std::make_shared<TokenDataset>(row, 0, windows - held, seq);
-  if (held > 0) split.held_out = std::make_shared<TokenDataset>(row, (windows - held) * seq, held, seq);
+  split.train = std::make_shared<TokenDataset>(row, parts.train, seq);
+  if (parts.held_out.count() > 0) split.held_out = std::make_shared<TokenDataset>(row, parts.held_out, seq);
   return split;
 }
 

@@ -8,6 +8,7 @@
 
 #include "trireme/data/dataset.h"
 #include "trireme/data/file_bytes.h"
+#include "trireme/data/split.h"
 
 namespace trireme {
 
@@ -40,13 +41,13 @@ class TokenRow {
   std::vector<int64_t> ends_;  ///< of each piece, in the row
 };
 
-/// Sample i: tokens i·seq … (i+1)·seq - 1 of the part, targets one further. Windows do not overlap, so each token but
-/// the first is a target once; fewer than seq tokens at the end of the part are in no sample.
+/// Window w of the row: tokens w·seq … (w+1)·seq - 1, targets one further. Windows do not overlap, so each token but
+/// the first is a target in one of them; fewer than seq tokens at the end of the row are in none.
 class TokenDataset : public Dataset {
  public:
-  /// The part starts at token `first` of the row and has `num_samples` windows, all there.
-  TokenDataset(std::shared_ptr<const TokenRow> row, int64_t first, int64_t num_samples, int64_t seq);
-  int64_t size() const override { return num_samples_; }
+  /// `part` has at least one window; all are there.
+  TokenDataset(std::shared_ptr<const TokenRow> row, const SamplePart& part, int64_t seq);
+  int64_t size() const override { return part_.count(); }
   SampleShape shape() const override { return SampleShape::language(seq_); }
 
  protected:
@@ -54,7 +55,8 @@ class TokenDataset : public Dataset {
 
  private:
   std::shared_ptr<const TokenRow> row_;
-  int64_t first_, num_samples_, seq_;
+  SamplePart part_;
+  int64_t seq_;
 };
 
 /// Windows of `seq` tokens that fit, each with one more token for its last target.
@@ -63,8 +65,14 @@ inline int64_t num_windows(int64_t num_tokens, int64_t seq) { return num_tokens 
 struct SplitTokens {
   std::shared_ptr<const Dataset> train, held_out;  ///< held_out is null where the fraction is 0
 };
-/// The last windows, `fraction` of all and at least one where it is positive, are held out. Throws UsageError naming
-/// `name` and both numbers where there are too few tokens.
-SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, double fraction, const std::string& name);
+/// How windows are held out: what split_samples() takes.
+struct HeldOutWindows {
+  double fraction = 0;
+  HoldOut how = HoldOut::kRandom;
+  uint64_t seed = 1;
+};
+/// The windows of all pieces, split. Throws UsageError naming `name` and both numbers where there are too few tokens.
+SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, const HeldOutWindows& held_out,
+                         const std::string& name);
 
 }  // namespace trireme

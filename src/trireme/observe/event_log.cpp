@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <limits>
 #include <map>
 
@@ -123,6 +125,20 @@ void drop_superseded(EventHistory& history) {
   history.events = std::move(kept);
 }
 
+void count_processes(EventHistory& history) {
+  std::optional<std::chrono::system_clock::time_point> previous;
+  for (const Event& event : history.events) {
+    const auto time = parse_utc(event.time);
+    if (event.kind == EventKind::kStart) {
+      ++history.num_processes;
+      previous.reset();
+    }
+    if (!time) continue;
+    if (previous) history.seconds += std::max(0.0, std::chrono::duration<double>(*time - *previous).count());
+    previous = time;
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(EventKind kind) { return kKinds[static_cast<size_t>(kind)]; }
@@ -198,6 +214,7 @@ EventHistory parse_events(std::string_view text) {
       history.problems.push_back(fmt::format("line {}: {}", number, error.what()));
     }
   }
+  count_processes(history);
   drop_superseded(history);
   return history;
 }
@@ -209,6 +226,19 @@ EventHistory read_events(const std::filesystem::path& path) {
              history.problems.size(), history.problems.front());
   }
   return history;
+}
+
+std::optional<std::chrono::system_clock::time_point> parse_utc(const std::string& text) {
+  std::tm parts{};
+  int ms = 0, length = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &parts.tm_year, &parts.tm_mon, &parts.tm_mday,
+                  &parts.tm_hour, &parts.tm_min, &parts.tm_sec, &ms, &length) != 7 ||
+      static_cast<size_t>(length) != text.size()) {
+    return std::nullopt;
+  }
+  parts.tm_year -= 1900;
+  parts.tm_mon -= 1;
+  return std::chrono::system_clock::from_time_t(timegm(&parts)) + std::chrono::milliseconds(ms);
 }
 
 std::string format_utc(std::chrono::system_clock::time_point time) {

@@ -83,6 +83,8 @@ class EventLog {
 struct EventHistory {
   std::vector<Event> events;
   size_t num_superseded = 0;
+  int64_t num_processes = 0;          ///< that have written a "start"
+  double seconds = 0;                 ///< of all of them, each from its first event to its last, superseded ones too
   bool torn = false;                  ///< the last line has no end and no meaning: its writer was killed
   std::vector<std::string> problems;  ///< a line for each other line that cannot be read: "line 7: not JSON: …"
 
@@ -93,7 +95,8 @@ EventHistory parse_events(std::string_view text);
 /// Warns on the log where lines cannot be read, and keeps the others. Throws SystemError where the file cannot.
 EventHistory read_events(const std::filesystem::path& path);
 
-/// "2026-03-01T12:00:00.250Z".
+/// "2026-03-01T12:00:00.250Z", and back: nothing for another form.
+std::optional<std::chrono::system_clock::time_point> parse_utc(const std::string& text);
 std::string format_utc(std::chrono::system_clock::time_point time);
 
 }  // namespace trireme

@@ -29,7 +29,7 @@ body>svg{width:100%;margin:18px 0}
 .shares{display:flex;height:26px;border-radius:6px;overflow:hidden;margin:14px 0 8px;gap:1px}.shares i{display:block;min-width:2px}
 .key{display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 14px;padding:0;list-style:none;font-size:14px}
 .key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}.key span{color:var(--soft);margin-left:6px;font-variant-numeric:tabular-nums}
-.scroll{overflow-x:auto;margin:14px 0}
+.scroll{overflow-x:auto;margin:14px 0;overflow-wrap:normal}
 table{border-collapse:collapse;font-size:14px}th,td{padding:5px 18px 5px 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
 td:last-child:not(.number){white-space:normal}
 th{font-weight:600;border-bottom-color:var(--strong)}.number{text-align:right;font-variant-numeric:tabular-nums}

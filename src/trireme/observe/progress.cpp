@@ -78,6 +78,11 @@ void Progress::update(uint64_t done, std::string_view note) {
 void Progress::finish() {
   if (finished_) return;
   finished_ = true;
+  if (options_.vanishes) {
+    if (started_ && terminal_) write_all(options_.fd, "\r\x1b[K");
+    set_log_wipes_line(false);
+    return;
+  }
   // Nothing was ever shown or done: no line. A short job without a terminal still gets its last one.
   if (started_ || done_ > 0) draw(options_.now(), true);
 }

@@ -23,6 +23,7 @@ struct ProgressOptions {
   uint64_t first = 0;        ///< done before this line began; does not count for the rate
   std::string unit;          ///< of the rate, such as "tok"; no rate if empty
   double units_per_one = 1;  ///< such as the tokens of a step
+  bool vanishes = false;     ///< finish() leaves no last line
   int fd = 2;
   // For tests; by default the truth.
   std::function<Clock::time_point()> now = Clock::now;

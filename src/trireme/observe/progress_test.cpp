@@ -132,6 +132,20 @@ TEST_F(ProgressTest, NothingDoneNothingShown) {
   EXPECT_EQ(output(), "");
 }
 
+TEST_F(ProgressTest, AVanishingLineLeavesNothing) {
+  for (const bool terminal : {true, false}) {
+    ProgressOptions shown = options(terminal);
+    shown.vanishes = true;
+    Progress progress(shown);
+    progress.update(3, "now");
+    progress.finish();
+  }
+  const std::string text = output();
+  EXPECT_NE(text.find("now"), std::string::npos) << "a terminal sees it meanwhile";
+  EXPECT_TRUE(text.ends_with("\r\x1b[K")) << text;
+  EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+}
+
 TEST_F(ProgressTest, RateIsOfTheLastSeconds) {
   auto slow = options(true);
   slow.total = 100'000;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "trireme/base/units.h"
 
@@ -192,13 +193,20 @@ void add_newest(HtmlPage& page, Table table, const std::vector<Row>& rows, const
 }
 
 void add_checkpoints(HtmlPage& page, const RunReport& report) {
-  if (report.checkpoints.empty()) return;
+  if (report.checkpoints.empty() && report.num_removed_checkpoints == 0) return;
   page.add_heading("Checkpoints");
   Table table({{"step", Align::kRight}, {"folder"}, {"size", Align::kRight}, {"written in", Align::kRight}, {""}});
   add_newest(page, std::move(table), report.checkpoints, [](const RunReport::Checkpoint& row) {
     return std::vector<std::string>{format_count(row.step), row.path, row.num_bytes ? format_bytes(*row.num_bytes) : "",
                                     row.seconds ? format_duration(*row.seconds) : "", row.note};
   });
+  if (report.num_removed_checkpoints > 0) {
+    page.add_paragraph(
+        fmt::format("{} removed since: checkpoint.keep says how many stay.",
+                    report.num_removed_checkpoints == 1
+                        ? "1 older one was"
+                        : fmt::format("{} older ones were", format_count(report.num_removed_checkpoints))));
+  }
 }
 
 void add_incidents(HtmlPage& page, const RunReport& report) {
@@ -226,26 +234,39 @@ std::string message_of(const Event& event) {
   return {};
 }
 
+/// Without the first step of each process, where that leaves any.
+EventHistory without_first_steps(const EventHistory& history) {
+  EventHistory rest;
+  bool is_first = false;
+  for (const Event& event : history.events) {
+    if (event.kind == EventKind::kStart) is_first = true;
+    if (event.kind != EventKind::kStep) continue;
+    if (!std::exchange(is_first, false)) rest.events.push_back(event);
+  }
+  return rest.events.empty() ? history : rest;
+}
+
 }  // namespace
 
 void add_events(RunReport& report, const EventHistory& history) {
-  const auto take = [&](Points& points, EventKind kind, const char* name) {
-    Points found = history.series(kind, name);
+  const EventHistory steady = without_first_steps(history);
+  const auto take = [](Points& points, const EventHistory& from, EventKind kind, const char* name) {
+    Points found = from.series(kind, name);
     if (found.empty()) return false;
     points = std::move(found);
     return true;
   };
-  take(report.training_loss, EventKind::kStep, "loss");
-  take(report.held_out_loss, EventKind::kEval, "loss");
-  take(report.learning_rate, EventKind::kStep, "learning_rate");
-  if (take(report.speed, EventKind::kStep, "tokens_per_s")) {
+  take(report.training_loss, history, EventKind::kStep, "loss");
+  take(report.held_out_loss, history, EventKind::kEval, "loss");
+  take(report.learning_rate, history, EventKind::kStep, "learning_rate");
+  if (take(report.speed, steady, EventKind::kStep, "tokens_per_s")) {
     report.speed_unit = "tok";
-  } else if (take(report.speed, EventKind::kStep, "samples_per_s")) {
+  } else if (take(report.speed, steady, EventKind::kStep, "samples_per_s")) {
     report.speed_unit = "samples";
   }
   std::vector<std::pair<std::string, double>> parts;
   for (const Part& part : kParts) {
-    const Points points = history.series(EventKind::kStep, part.value);
+    const Points points = steady.series(EventKind::kStep, part.value);
     double sum = 0;
     for (const auto& [step, seconds] : points) sum += seconds;
     if (!points.empty()) parts.emplace_back(part.name, sum / static_cast<double>(points.size()));
@@ -258,6 +279,8 @@ void add_events(RunReport& report, const EventHistory& history) {
       const double num_bytes = event.number("bytes").value_or(-1);
       if (num_bytes >= 0 && num_bytes < 0x1p63) row.num_bytes = static_cast<uint64_t>(num_bytes);
       report.checkpoints.push_back(std::move(row));
+    } else if (event.kind == EventKind::kResume && message_of(event).empty()) {
+      continue;  // older versions began every log with one
     } else if (event.kind != EventKind::kStep && event.kind != EventKind::kEval) {
       report.incidents.push_back(
           {readable_time(event.time), event.step, std::string(to_string(event.kind)), message_of(event)});

@@ -48,11 +48,13 @@ struct RunReport {
   Rows settings;       ///< the important ones: key, value
   std::string config;  ///< all of it, as TOML
   std::vector<Checkpoint> checkpoints;
+  size_t num_removed_checkpoints = 0;  ///< that have given way to these
   std::vector<Incident> incidents;
 };
 
 /// Puts what a log holds into the parts that it knows: curves, parts of a step, checkpoints, incidents. docs/runs.md
-/// lists the names of the values. Parts that the log is silent about stay as they are.
+/// lists the names of the values. Parts that the log is silent about stay as they are. The first step of a process also
+/// finds memory and shapes, and counts neither as speed nor in the parts of a step, where there are others.
 void add_events(RunReport& report, const EventHistory& history);
 
 std::string to_html(const RunReport& report);

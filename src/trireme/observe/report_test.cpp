@@ -173,6 +173,7 @@ TEST(Report, FromEvents) {
     history.events.push_back({"2026-03-01T12:00:00.250Z", step, kind, std::move(values)});
   };
   add(EventKind::kStart, 0, {{"message", "2 workers"}});
+  add(EventKind::kResume, 0, {{"checkpoint", ""}});
   add(EventKind::kStep, 1, {{"loss", 3}, {"samples_per_s", 10}, {"learning_rate", 0.1}, {"forward_s", 1}});
   add(EventKind::kStep, 2, {{"loss", 2}, {"samples_per_s", 20}, {"learning_rate", 0.1}, {"forward_s", 3}});
   add(EventKind::kEval, 2, {{"loss", 2.5}});
@@ -184,9 +185,10 @@ TEST(Report, FromEvents) {
   EXPECT_EQ(report.training_loss, (RunReport::Points{{1, 3}, {2, 2}}));
   EXPECT_EQ(report.held_out_loss, (RunReport::Points{{2, 2.5}}));
   EXPECT_EQ(report.speed_unit, "samples");
-  EXPECT_EQ(report.speed.size(), 2u);
+  // The first step of a process also finds its memory.
+  EXPECT_EQ(report.speed, (RunReport::Points{{2, 20}}));
   ASSERT_EQ(report.step_parts.size(), 1u);
-  EXPECT_EQ(report.step_parts[0], (std::pair<std::string, double>("forward", 2)));
+  EXPECT_EQ(report.step_parts[0], (std::pair<std::string, double>("forward", 3)));
   ASSERT_EQ(report.checkpoints.size(), 2u);
   EXPECT_EQ(report.checkpoints[0].num_bytes, 1024u);
   EXPECT_EQ(report.checkpoints[1].num_bytes, std::nullopt);

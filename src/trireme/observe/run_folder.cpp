@@ -72,23 +72,71 @@ void check_name(const std::string& name) {
                    "use letters, digits, '-', '_' and '.', at most 200 of them");
 }
 
+// [Note: The newest run]
+// A link from ROOT/latest to the run folder would be one line, but TensorBoard follows links: it would show the newest
+// run twice. So ROOT/latest leads to a hidden folder with links to the run's files, all but those for TensorBoard:
+//
+//   runs/latest -> .latest-default-3        runs/.latest-default-3/report.html -> ../default-3/report.html
+//
+// The one link still changes at once, so nobody sees files of two runs.
+constexpr const char* kLinked[] = {"config.toml", "events.jsonl", "report.html", "checkpoints", "traces", "trace.json"};
+
+/// Holds flock() on a folder while it lives, where the file system knows locks.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ >= 0) ::flock(fd_, LOCK_EX);
+  }
+  ~FolderLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+
+ private:
+  int fd_;
+};
+
 /// Best effort: a run without the link is as good.
 void point_latest(const fs::path& root, const fs::path& folder) {
-  const fs::path latest = root / "latest";
-  std::error_code failed;
+  const fs::path latest = root / "latest", name = folder.filename(), links = root / (".latest-" + name.string());
+  std::error_code failed, ignored;
   if (fs::exists(fs::symlink_status(latest, failed)) && !fs::is_symlink(fs::symlink_status(latest, failed))) return;
+  const FolderLock lock(root);  // whoever replaces a link removes what it led to
+  const fs::path old = fs::read_symlink(latest, ignored);
+  fs::create_directory(links, failed);
+  for (const char* file : kLinked) {
+    if (!failed) fs::create_symlink(fs::path("..") / name / file, links / file, failed);
+  }
   // A new link is renamed over the old one: there is always one.
-  const fs::path temporary = root / fmt::format(".latest-{}-{}", ::getpid(), folder.filename().string());
-  fs::create_symlink(folder.filename(), temporary, failed);
+  const fs::path temporary = root / fmt::format(".latest-{}-{}.new", name.string(), ::getpid());
+  if (!failed) fs::create_symlink(links.filename(), temporary, failed);
   if (!failed) fs::rename(temporary, latest, failed);
   if (failed) {
-    std::error_code ignored;
     fs::remove(temporary, ignored);
+    fs::remove_all(links, ignored);
     log_info("no link {}: {}", latest.string(), failed.message());
+  } else if (old.string().starts_with(".latest-") && old != links.filename()) {
+    fs::remove_all(root / old.filename(), ignored);
   }
 }
 
 }  // namespace
+
+RunPaths run_at(const fs::path& given) {
+  std::error_code failed;
+  const fs::path to = fs::read_symlink(given / "config.toml", failed);
+  if (failed) return {given};
+  const fs::path folder = fs::weakly_canonical(given, failed) / to;
+  return {fs::proximate(folder.lexically_normal().parent_path(), failed)};
+}
+
+bool is_in_use(const RunPaths& run) {
+  const int fd = ::open(run.lock().c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
 
 RunFolder RunFolder::create(const fs::path& root, const std::string& name) {
   check_name(name);

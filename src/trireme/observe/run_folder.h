@@ -1,7 +1,7 @@
 // The folder of a run: where its files are, and that one job at a time uses it.
 //
 //   runs/default-1/   config.toml  events.jsonl  report.html  checkpoints/  tensorboard/  traces/  lock
-//   runs/latest       a link to the newest
+//   runs/latest/      links to the files of the newest: [Note: The newest run]
 #pragma once
 
 #include <filesystem>
@@ -23,13 +23,19 @@ struct RunPaths {
   bool operator==(const RunPaths&) const = default;
 };
 
+/// The run that a path means: the folder itself, or the one whose files a ROOT/latest links to.
+RunPaths run_at(const std::filesystem::path& given);
+
+/// Whether a live process holds the folder, as far as locks can tell. Nothing is made or waited for.
+bool is_in_use(const RunPaths& run);
+
 /// A run folder that is there, can be written, and is held by this process until the destructor. Worker 0 has it.
 ///
 /// The lock is flock() on RunPaths::lock(): the system lets it go when the job dies, however it dies. A child that was
 /// forked without exec holds it too. Where the file system knows no locks, there is a warning instead.
 class RunFolder {
  public:
-  /// Makes ROOT/NAME-N, N one above the highest that is there, and points ROOT/latest to it. Two jobs at once get two
+  /// Makes ROOT/NAME-N, N one above the highest that is there, and links ROOT/latest to it. Two jobs at once get two
   /// folders. Throws UsageError for a name that is no file name, SystemError where the folder cannot be written.
   static RunFolder create(const std::filesystem::path& root, const std::string& name);
   /// Uses this folder, and makes it where it is missing. Throws SystemError where it cannot be written, Error where

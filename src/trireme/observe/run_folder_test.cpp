@@ -41,13 +41,14 @@ TEST(RunFolder, CountsUp) {
   EXPECT_EQ(first.paths().config(), root / "default-1/config.toml");
   EXPECT_EQ(first.paths().events(), root / "default-1/events.jsonl");
   EXPECT_EQ(first.paths().report(), root / "default-1/report.html");
-  EXPECT_EQ(fs::read_symlink(root / "latest"), "default-1");
+  EXPECT_EQ(fs::read_symlink(root / "latest"), ".latest-default-1");
   for (const char* other : {"default-7", "default-x", "default-8x", "default-", "other-20", "default-99999999999999"}) {
     fs::create_directory(root / other);
   }
   std::ofstream(root / "default-8") << "a file takes its number too";
   EXPECT_EQ(RunFolder::create(root, "default").paths().folder, root / "default-9");
-  EXPECT_EQ(fs::read_symlink(root / "latest"), "default-9");
+  EXPECT_EQ(fs::read_symlink(root / "latest"), ".latest-default-9");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(root / ".latest-default-1"))) << "nobody needs it any more";
   EXPECT_EQ(RunFolder::create(root, "a-b").paths().folder, root / "a-b-1");
 }
 
@@ -73,7 +74,7 @@ TEST(RunFolder, JobsAtOnceGetFoldersOfTheirOwn) {
   EXPECT_TRUE(fs::is_symlink(test / "latest"));
   size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(test.path())) ++entries;
-  EXPECT_EQ(entries, 41u) << "no temporary link is left";
+  EXPECT_EQ(entries, 42u) << "the runs, the link to the newest, and the links in it: nothing else is left";
 }
 
 TEST(RunFolder, OneJobAtATime) {
@@ -151,6 +152,29 @@ TEST(RunFolder, NamesThatAreNoFolder) {
        {std::string(), std::string("a/b"), std::string(".."), std::string("a\0b", 3), std::string(300, 'x')}) {
     EXPECT_THROW(RunFolder::create(test.path(), name), UsageError) << name;
   }
+}
+
+TEST(RunFolder, LatestLeadsToTheFilesOfTheNewestRun) {
+  const TestFolder test;
+  RunFolder::create(test.path(), "x");
+  const RunFolder second = RunFolder::create(test.path(), "x");
+  std::ofstream(second.paths().report()) << "second";
+  std::string seen;
+  std::ifstream(test / "latest/report.html") >> seen;
+  EXPECT_EQ(seen, "second");
+  EXPECT_TRUE(fs::is_directory(test / "latest/checkpoints"));
+  EXPECT_EQ(fs::weakly_canonical(run_at(test / "latest").folder), fs::weakly_canonical(second.paths().folder));
+  EXPECT_EQ(run_at(second.paths().folder), second.paths());
+  EXPECT_EQ(run_at(test / "nowhere").folder, test / "nowhere");
+  // TensorBoard follows links, and shows each folder with its files as a run.
+  fs::create_directory(second.paths().tensorboard());
+  std::ofstream(second.paths().tensorboard() / "events.out.tfevents.1") << "x";
+  size_t found = 0;
+  const auto follow = fs::directory_options::follow_directory_symlink;
+  for (const auto& entry : fs::recursive_directory_iterator(test.path(), follow)) {
+    found += entry.path().filename().string().find("tfevents") != std::string::npos;
+  }
+  EXPECT_EQ(found, 1u);
 }
 
 TEST(RunFolder, LeavesAFolderNamedLatest) {

@@ -49,7 +49,7 @@ double tick_step(double end) {
   return 10 * power;
 }
 
-std::string legend(const Timeline& timeline, const SvgExtras& extras) {
+std::string legend(const Timeline& timeline, const SvgExtras& extras, bool has_memory) {
   const auto uses = [](const std::vector<Span>& spans, OpCode op) {
     return std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.instruction.op == op; });
   };
@@ -67,6 +67,7 @@ std::string legend(const Timeline& timeline, const SvgExtras& extras) {
         x, look.colour, x + 16, look.name);
     x += 32 + 7 * static_cast<double>(std::string_view(look.name).size());
   }
+  if (!has_memory) return svg;
   return svg + fmt::format(
                    "<rect class=\"memory\" x=\"{:.0f}\" y=\"34\" width=\"12\" height=\"12\"/>"
                    "<text x=\"{:.0f}\" y=\"44\">activations held</text>\n",
@@ -163,8 +164,6 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
                      const SvgExtras& extras) {
   const double end = timeline.makespan_ms > 0 ? timeline.makespan_ms : 1, scale = kWidth / end;
   const bool has_extras = !extras.ranks.empty();
-  const double lanes = kLane + (has_extras ? kThin : 0), row = lanes + kMemory + kGap;
-  const double bottom = kTop + row * static_cast<double>(programs.size());
   std::vector<std::vector<Held>> held;
   std::vector<double> peaks;
   for (size_t rank = 0; rank < programs.size(); ++rank) {
@@ -174,6 +173,10 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
   }
   double most = has_extras ? 1e-9 : 1;
   for (const double peak : peaks) most = std::max(most, peak);
+  // A timeline that was measured may not know what was held.
+  const bool has_memory = std::any_of(peaks.begin(), peaks.end(), [](double peak) { return peak > 0; });
+  const double lanes = kLane + (has_extras ? kThin : 0), row = lanes + (has_memory ? kMemory : 0) + kGap;
+  const double bottom = kTop + row * static_cast<double>(programs.size());
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
       "font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
@@ -182,7 +185,7 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
       "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}.axis{{stroke:#555}}.memory{{fill:#5d6772}}}}</style>\n"
       "<text class=\"title\" x=\"{2:.0f}\" y=\"20\">{3}</text>\n",
       kLeft + kWidth + kRight + (has_extras ? kUnit : 0), bottom + (has_extras ? 50 : 34), kLeft, escape(title));
-  svg += legend(timeline, extras);
+  svg += legend(timeline, extras, has_memory);
   const double step = tick_step(end);
   for (int i = 0; i * step <= end * 1.0001; ++i) {
     const double x = kLeft + i * step * scale;
@@ -196,6 +199,7 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
     svg += fmt::format("<text x=\"8\" y=\"{:.1f}\">rank {}</text>\n", y + kLane / 2 + 4, rank);
     svg += lane(timeline.ranks[rank], programs[rank], y, scale);
     if (has_extras) svg += beside(extras.ranks[rank].beside, y, scale);
+    if (!has_memory) continue;
     svg += memory(held[rank], y + lanes + 1, scale, most, end);
     svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">peak {:.3g}{}</text>\n", kLeft + kWidth + 8,
                        y + lanes + kMemory - 2, peaks[rank], has_extras ? " GB" : "");

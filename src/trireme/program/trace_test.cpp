@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/program/draw.h"
 #include "trireme/program/pipeline.h"
 
 namespace trireme {
@@ -42,6 +43,17 @@ std::vector<Program> programs_of(const char* kind, int ranks, int micro_batches)
   return lower_pipeline_ranks(
       {.schedule =
            make_schedule({.kind = schedule_kind(kind), .num_ranks = ranks, .num_micro_batches = micro_batches})});
+}
+
+TEST(Trace, APictureOfMeasuredTimesHasNoMemoryThatNobodyMeasured) {
+  const std::vector<Program> programs = programs_of("1f1b", 2, 4);
+  const StageTimes times = StageTimes::equal(2, 1, 1, 1, 0);
+  const auto has = [](const std::string& svg, const char* text) { return svg.find(text) != std::string::npos; };
+  const TraceReport report = report_traces(perfect_traces(programs, times)).back();
+  const std::string measured = draw_svg(report.measured, report.programs, "measured");
+  EXPECT_FALSE(has(measured, "activations held") || has(measured, "peak 0"));
+  const std::string predicted = draw_svg(make_timeline(programs, times), programs, "predicted");
+  EXPECT_TRUE(has(predicted, "activations held") && has(predicted, "peak 2"));
 }
 
 TEST(Trace, PerfectRunsAreAsPredicted) {

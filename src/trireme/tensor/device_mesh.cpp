@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <random>
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/decision.h"
@@ -25,6 +24,7 @@ DeviceMesh::DeviceMesh(Communicator& comm, const Mesh& mesh)
     : mesh_(mesh),
       rank_(comm.rank()),
       coordinates_(mesh.coordinates(comm.rank())),
+      comm_(&comm),
       decisions_(std::make_unique<DecisionCache>()) {
   for (const Axis& axis : mesh.axes()) {
     axis_sizes_.push_back(axis.size);
@@ -32,15 +32,32 @@ DeviceMesh::DeviceMesh(Communicator& comm, const Mesh& mesh)
     axes_.push_back(comm.split(group.front(), rank_));
   }
   replicated_ = intern(std::vector<Placement>(axis_sizes_.size()));
-  std::vector<int64_t> first_seed = {static_cast<int64_t>(std::random_device{}())};
-  comm.broadcast(first_seed, 0);
-  generator_ = at::detail::createCPUGenerator(static_cast<uint64_t>(first_seed[0]));
 }
 
-void DeviceMesh::seed(uint64_t seed) {
-  const std::lock_guard lock(generator_.mutex());
-  generator_.set_current_seed(seed);
+// [Note: One stream]
+// Ranks run the same program, so torch's generators move in step where they were seeded alike. They need not: a rank
+// may shuffle data of its own, or nobody has called manual_seed(), and then libtorch takes another seed in each
+// process. Masks that differ from rank to rank are a wrong result without an error. So rank 0's state travels before
+// each draw (5 KB, next to the activations that a layer sends), and after it a generator that was in that state moves
+// on with it: what plain tensors draw next stays in step, too. A generator in another state is its rank's own affair
+// and is left alone. Ranks that are threads of one process share one generator; whoever comes first moves it.
+void DeviceMesh::draw_random(const std::function<void(const at::Generator&)>& draw) {
+  if (own_generator_.defined()) return draw(own_generator_);
+  at::Generator torchs = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = [&] {
+    const std::lock_guard lock(torchs.mutex());
+    return torchs.get_state().contiguous();
+  }();
+  comm_->broadcast(Data(before.data_ptr(), before.nbytes(), DataType::kUInt8), 0);
+  at::Generator shared = at::detail::createCPUGenerator();
+  shared.set_state(before);
+  draw(shared);
+  const at::Tensor after = shared.get_state();
+  const std::lock_guard lock(torchs.mutex());
+  if (torchs.get_state().equal(before)) torchs.set_state(after);
 }
+
+void DeviceMesh::seed(uint64_t seed) { own_generator_ = at::detail::createCPUGenerator(seed); }
 
 DeviceMesh::~DeviceMesh() = default;
 

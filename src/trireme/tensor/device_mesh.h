@@ -7,6 +7,7 @@
 #include <ATen/core/Generator.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -66,9 +67,12 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   /// norms, dropout and residuals are split, too.
   void set_sequence_parallel(bool on) { sequence_parallel_ = on; }
   bool sequence_parallel() const { return sequence_parallel_; }
-  /// Random numbers of mesh tensors come from here: the same on all ranks, and the same as a plain tensor's from a
-  /// generator with this seed. Seeded by rank 0 when the mesh is made.
-  const at::Generator& generator() const { return generator_; }
+  /// Random numbers of mesh tensors: `draw` gets a generator in the same state on every rank, and draws those of the
+  /// whole tensor. It is torch's default generator, as rank 0 has it, so torch::manual_seed() decides, and the numbers
+  /// are those of plain tensors in one process: [Note: One stream]. Collective, unless seed() was called.
+  void draw_random(const std::function<void(const at::Generator&)>& draw);
+  /// From here on the mesh draws from a generator of its own that begins with this seed, and leaves torch's alone. Call
+  /// it with the same seed on every rank, before each forward that is to draw the same numbers again.
   void seed(uint64_t seed);
   DecisionCache& decisions() { return *decisions_; }
 
@@ -85,7 +89,8 @@ class DeviceMesh : public std::enable_shared_from_this<DeviceMesh> {
   const MeshLayout* replicated_ = nullptr;
   MovementCounts counts_;
   bool sequence_parallel_ = false;
-  at::Generator generator_;
+  Communicator* comm_;
+  at::Generator own_generator_;  ///< undefined until seed()
   std::unique_ptr<DecisionCache> decisions_;
 };
 

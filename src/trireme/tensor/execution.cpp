@@ -209,7 +209,7 @@ at::Tensor cut_all(at::Tensor whole, const LocalCall& call, const MeshLayout& la
   return whole;
 }
 
-/// All numbers are drawn, from the mesh's own generator, so that they are those of a plain tensor.
+/// All numbers are drawn, from the generator that all ranks share, so that they are those of a plain tensor.
 void random(const LocalCall& call, Stack& stack) {
   const at::Tensor given = call.given[0].toTensor();
   const at::Tensor local = argument(stack, call, 0).toTensor();
@@ -220,7 +220,7 @@ void random(const LocalCall& call, Stack& stack) {
     const c10::IValue train = argument(stack, call, 2);
     const bool active = (train.isNone() || train.toBool()) && p > 0;
     at::Tensor mask = at::ones(given.sizes(), at::kBool);
-    if (active) mask.bernoulli_(1 - p, call.mesh.generator());
+    if (active) call.mesh.draw_random([&](const at::Generator& shared) { mask.bernoulli_(1 - p, shared); });
     const at::Tensor own = cut_all(mask, call, layout).contiguous().to(local.device());
     give(stack, call, active ? (p == 1 ? at::zeros_like(local) : local.mul(own).mul_(1 / (1 - p))) : local.clone(),
          own);
@@ -228,17 +228,21 @@ void random(const LocalCall& call, Stack& stack) {
   }
   at::Tensor whole = at::empty(given.sizes(), local.scalar_type());
   if (name == "aten::rand_like" || name == "aten::randn_like") {
-    if (name == "aten::rand_like") {
-      whole.uniform_(0, 1, call.mesh.generator());
-    } else {
-      whole.normal_(0, 1, call.mesh.generator());
-    }
+    call.mesh.draw_random([&](const at::Generator& shared) {
+      name == "aten::rand_like" ? whole.uniform_(0, 1, shared) : whole.normal_(0, 1, shared);
+    });
     give(stack, call, cut_all(whole, call, layout).contiguous().to(local.device()));
   } else if (call.info.changes_in_place) {  // uniform_, normal_, bernoulli_ and the like
     argument(stack, call, 0) = whole;
     c10::IValue& generator = argument(stack, call, call.info.num_arguments - 1);
-    if (generator.isNone()) generator = call.mesh.generator();
-    call.op.callBoxed(stack);
+    if (generator.isNone()) {
+      call.mesh.draw_random([&](const at::Generator& shared) {
+        generator = shared;
+        call.op.callBoxed(stack);
+      });
+    } else {
+      call.op.callBoxed(stack);
+    }
     local.copy_(cut_all(whole, call, layout));
     stack.back() = local;
   } else {

@@ -51,6 +51,55 @@ TEST(MeshTensor, TwoAxesMayCutOneDimension) {
   });
 }
 
+TEST(MeshTensor, RandomNumbersAreThoseOfOneProcessWithThisSeed) {
+  const auto x = torch::ones({6, 8});
+  const auto draw = [](const torch::Tensor& t) {
+    return full(torch::dropout(t, 0.5, true) + torch::rand_like(t) + torch::dropout(t, 0.25, true));
+  };
+  const auto drawn = [&](const char* text, uint64_t seed) {
+    torch::manual_seed(seed);
+    torch::Tensor result;
+    on_mesh(text, [&](const auto& mesh) {
+      std::vector<Placement> placements(static_cast<size_t>(mesh->num_axes()), Placement::shard(0));
+      const torch::Tensor whole = draw(distribute(x, mesh, placements));
+      if (mesh->rank() == 0) result = whole;
+    });
+    // What plain tensors draw next is in step.
+    return std::pair(result, torch::rand({3}));
+  };
+  torch::manual_seed(1);
+  const torch::Tensor plain = draw(x), next = torch::rand({3});
+  for (const char* text : {"tp=1", "tp=2", "tp=3", "dp=2,tp=2"}) {
+    const auto [whole, after] = drawn(text, 1);
+    EXPECT_TRUE(torch::equal(whole, plain)) << text;
+    EXPECT_TRUE(torch::equal(after, next)) << text;
+    EXPECT_FALSE(torch::equal(drawn(text, 2).first, plain)) << text;
+  }
+}
+
+TEST(MeshTensor, AMeshWithASeedOfItsOwnRepeatsAndLeavesTorchAlone) {
+  const auto x = torch::ones({40});
+  const auto drawn = [&] {
+    torch::Tensor result;
+    on_mesh("tp=2", [&](const auto& mesh) {
+      const auto t = distribute(x, mesh, {Placement::shard(0)});
+      mesh->seed(7);
+      const auto first = full(torch::dropout(t, 0.5, true));
+      EXPECT_FALSE(torch::equal(first, full(torch::dropout(t, 0.5, true))));
+      mesh->seed(7);
+      EXPECT_TRUE(torch::equal(first, full(torch::dropout(t, 0.5, true))));
+      if (mesh->rank() == 0) result = first;
+    });
+    return result;
+  };
+  torch::manual_seed(1);
+  const auto untouched = torch::rand({3});
+  torch::manual_seed(1);
+  const auto first = drawn();
+  EXPECT_TRUE(torch::equal(torch::rand({3}), untouched));
+  EXPECT_TRUE(torch::equal(first, drawn()));
+}
+
 TEST(MeshTensor, ModulesAndOptimizersRunUnchanged) {
   torch::manual_seed(3);  // Adam makes much of gradients that are nearly 0: not every input has none
   const auto x = torch::randn({6, 8});

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
+#include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/resolve.h"
@@ -17,11 +18,13 @@
 #include "trireme/observe/event_log.h"
 #include "trireme/observe/memory.h"
 #include "trireme/observe/progress.h"
-#include "trireme/observe/report.h"
 #include "trireme/observe/run_folder.h"
+#include "trireme/observe/run_report.h"
 #include "trireme/observe/tensorboard.h"
 #include "trireme/tensor/device_trace.h"
+#include "trireme/train/held_out_change.h"
 #include "trireme/train/share_result.h"
+#include "trireme/train/shared_folder.h"
 #include "trireme/train/sums.h"
 #include "trireme/train/trainer_checkpoints.h"
 
@@ -121,6 +124,17 @@ class Run {
 
   RunResult run() {
     open_folder();
+    try {
+      return run_in_folder();
+    } catch (const std::exception& error) {
+      log(EventKind::kStop, {{"reason", error.what()}, {"failed", true}});
+      throw;
+    }
+  }
+
+ private:
+  RunResult run_in_folder() {
+    describe();
     resume();
     result_.nothing_to_do = first_step_ >= config_.train.steps;
     introduce();
@@ -136,7 +150,6 @@ class Run {
     return result_;
   }
 
- private:
   /// In what one worker does with the whole model: all who hold parts of it.
   bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().sharers(); }
   uint64_t bytes_sent() const {
@@ -170,14 +183,37 @@ class Run {
                           ? RunFolder::create("runs", config_.observe.name.empty() ? "run" : config_.observe.name)
                           : RunFolder::open(config_.observe.run_dir));
       check_writable(folder_->paths().checkpoints());
+      std::error_code ignored;
+      const auto log_size = std::filesystem::file_size(folder_->paths().events(), ignored);
+      continues_log_ = !ignored && log_size > 0;
       log_.emplace(folder_->paths().events());
       return folder_->paths().folder.string();
     });
     paths_.folder = path;
     result_.run_dir = path;
+    check_shared();
     checkpoints_.emplace(world_, trainer_, paths_.checkpoints(), config_.checkpoint,
                          TrainerCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
                                                        [this](const std::string& text) { warn(text); }});
+  }
+
+  /// Better now than when the first checkpoint waits for shares that cannot come.
+  void check_shared() {
+    const std::optional<std::string> problem = unshared_folder(world_.comm(), paths_.folder);
+    if (!problem) return;
+    const bool stages_write = config_.parallel.pp > 1;
+    if (config_.checkpoint.spread || stages_write) {
+      throw_once(world_.comm(),
+                 UsageError(*problem + (stages_write ? ": stages write their weights there"
+                                                     : ": all workers write their shares of checkpoints there"),
+                            fmt::format("put it on a file system that all hosts share (--observe.run_dir FOLDER, the "
+                                        "same path on each){}",
+                                        stages_write ? ""
+                                                     : ", or let worker 0 write alone: "
+                                                       "--checkpoint.spread=false")));
+    }
+    warn(*problem +
+         ". Worker 0 writes alone, so this run is saved; to resume it, copy the folder to the same path on each host");
   }
 
   void note_checkpoint(const CheckpointDone& done) {
@@ -204,14 +240,19 @@ class Run {
     first_step_ = trainer_.steps_done();
     // Only now: a config that does not fit the checkpoints must not replace the one that made them.
     if (leads_) replace_file(paths_.config(), to_toml(config_));
-    log(EventKind::kStart, {{"message", fmt::format("{} workers, {}", world_.size(), world_.transport())}});
+    log(EventKind::kStart, start_values());
     if (loaded) {
       log(EventKind::kResume, {{"checkpoint", loaded->string()}});
+      if (leads_) {
+        const std::string change = held_out_change(CheckpointReader::open(*loaded).meta(), config_);
+        if (!change.empty()) warn(change);
+      }
       if (leads_ && options_.speaks) {
         fmt::print("Resumed from {} (step {})\n", loaded->string(), trainer_.steps_done());
       }
-    } else {
-      log(EventKind::kResume, {{"checkpoint", ""}});
+    } else if (continues_log_) {
+      log(EventKind::kResume, {{"message", from == "never" ? "begins anew: checkpoint.resume = \"never\""
+                                                           : "begins anew: there was no checkpoint to resume"}});
     }
     // Something to go back to, whatever the first steps bring.
     if (!loaded && config_.train.on_nan == "rollback") checkpoints_->save();
@@ -237,7 +278,8 @@ class Run {
     return kinds.empty() ? last + " parallel" : fmt::format("{} and {} parallel", join(kinds, ", "), last);
   }
 
-  void introduce() {
+  /// Layout and size of what is trained.
+  void describe() {
     const BatchPlan& plan = trainer_.plan();
     std::string stages = config_.parallel.stages;
     std::replace(stages.begin(), stages.end(), ',', '+');  // commas separate keys, as in verify --a
@@ -250,6 +292,25 @@ class Run {
     if (config_.parallel.sequence) result_.layout += ",sequence";
     if (config_.parallel.zero > 0) result_.layout += fmt::format(",zero={}", config_.parallel.zero);
     result_.num_parameters = trainer_.part().num_parameters();
+  }
+
+  /// What `trireme report` tells of this process.
+  EventValues start_values() const {
+    return {{"message", fmt::format("{}, {}", counted(world_.size(), "worker"), world_.transport())},
+            {"workers", world_.size()},
+            {"steps", config_.train.steps},
+            {"unit", unit()},
+            {"units_per_step", units_a_step_},
+            {"parameters", result_.num_parameters},
+            {"target_loss", config_.train.target_loss},
+            {"model", name_of(config_.model.kind)},
+            {"data", data_.description},
+            {"layout", result_.layout},
+            {"precision", config_.precision.compute},
+            {"optimizer", fmt::format("{}, lr {}", config_.optimizer.kind, config_.optimizer.lr)}};
+  }
+
+  void introduce() {
     if (!leads_ || !options_.speaks) return;
     fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
                format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
@@ -258,7 +319,7 @@ class Run {
                                     : fmt::format("{} workers · {} ({}) over {}", world_.size(), kinds_of_parallelism(),
                                                   result_.layout, world_.transport());
     fmt::print("{} · {} {} a step in {} micro-batches\n\n", workers, format_count(static_cast<int64_t>(units_a_step_)),
-               unit(), plan.num_micro_batches);
+               unit(), trainer_.plan().num_micro_batches);
     std::fflush(stdout);
   }
 
@@ -272,6 +333,7 @@ class Run {
       shown.unit = is_language_ ? "tok" : "samples";
       shown.units_per_one = units_a_step_;
       line.emplace(shown);
+      line->update(shown.first, "the first step also finds memory");
     }
     int64_t rollbacks = 0;
     while (trainer_.steps_done() < config_.train.steps) {
@@ -379,7 +441,17 @@ class Run {
   }
 
   void note_evaluation() {
-    result_.held_out = trainer_.evaluate(config_.train.eval_batches);
+    std::optional<Progress> line;  // of a large model on one core this takes longer than many steps
+    if (leads_ && options_.speaks) {
+      ProgressOptions shown;
+      shown.label = "measuring on held-out samples:";
+      shown.vanishes = true;
+      line.emplace(shown);
+    }
+    result_.held_out = trainer_.evaluate(config_.train.eval_batches, [&](int64_t done, int64_t samples) {
+      if (line) line->update(static_cast<uint64_t>(done), fmt::format("of {}", format_count(samples)));
+    });
+    line.reset();
     if (result_.held_out.num_samples == 0 || !leads_) return;
     const Evaluation& eval = result_.held_out;
     log(EventKind::kEval, {{"loss", eval.loss}, {"perplexity", eval.perplexity}, {"accuracy", eval.accuracy}});
@@ -466,36 +538,10 @@ class Run {
     } else {
       values.insert(values.begin(), {"message", "all steps are done"});
     }
+    if (options_.predicted.ms > 0 && result_.step_ms > 0)
+      values.emplace_back("predicted", predicted_text(options_.predicted, result_));
     log(result_.stopped ? EventKind::kStop : EventKind::kEnd, values);
-    if (!config_.observe.report) return;
-    RunReport report;
-    report.title = paths_.folder.filename().string();
-    report.config = to_toml(config_);
-    report.speed_unit = is_language_ ? "tok" : "samples";
-    if (result_.has_target) report.target_loss = config_.train.target_loss;
-    if (result_.stopped) {
-      report.verdict = "Stopped.";
-    } else if (result_.has_target) {
-      report.verdict = result_.reached_target ? "Learnt it." : "Missed the target.";
-      report.tone = result_.reached_target ? Tone::kGood : Tone::kBad;
-    }
-    report.summary = fmt::format("{} steps of {} {} on {} worker{}; held-out loss {:.4f}.", result_.steps,
-                                 format_count(static_cast<int64_t>(units_a_step_)), unit(), world_.size(),
-                                 world_.size() == 1 ? "" : "s", result_.held_out.loss);
-    report.facts = {{"held-out loss", fmt::format("{:.3f}", result_.held_out.loss)},
-                    {"speed", format_rate(result_.units_per_second, report.speed_unit)},
-                    {"parameters", format_short_count(static_cast<double>(result_.num_parameters))},
-                    {"time", format_duration(result_.seconds)}};
-    report.settings = {{"model", std::string(name_of(config_.model.kind))},
-                       {"data", data_.description},
-                       {"layout", result_.layout},
-                       {"precision", config_.precision.compute},
-                       {"optimizer", fmt::format("{}, lr {}", config_.optimizer.kind, config_.optimizer.lr)}};
-    if (options_.predicted.ms > 0 && result_.step_ms > 0) {
-      report.settings.emplace_back("predicted", predicted_text(options_.predicted, result_));
-    }
-    add_events(report, read_events(paths_.events()));
-    write_report(paths_.report(), report);
+    if (config_.observe.report) write_report(paths_.report(), story_of_run(paths_).report);
   }
 
   World& world_;
@@ -510,6 +556,7 @@ class Run {
   std::optional<RunFolder> folder_;
   RunPaths paths_;
   std::optional<EventLog> log_;
+  bool continues_log_ = false;  ///< there was one in the folder
   std::atomic<bool> log_failed_{false};
   std::optional<TensorBoardWriter> board_;
   std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use

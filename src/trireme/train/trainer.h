@@ -87,7 +87,8 @@ class Trainer {
   /// One optimizer step on the next batch. `stop` asks all workers to stop: the report says when one has.
   StepReport step(bool stop = false);
   /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
-  Evaluation evaluate(int64_t num_batches);
+  /// `told` hears how many of the samples are done, as far as this worker knows.
+  Evaluation evaluate(int64_t num_batches, const std::function<void(int64_t done, int64_t samples)>& told = {});
 
   /// Logits of an input, in evaluation mode and the compute type, without gradients. On the training device. Collective
   /// over the ranks of a model.

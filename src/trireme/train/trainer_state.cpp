@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-Evaluation Trainer::evaluate(int64_t num_batches) {
+Evaluation Trainer::evaluate(int64_t num_batches, const std::function<void(int64_t, int64_t)>& told) {
   if (!data_.held_out) return {};
   torch::NoGradGuard no_grad;
   const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored, parts_to_read());
@@ -33,6 +33,7 @@ Evaluation Trainer::evaluate(int64_t num_batches) {
     if (lane == groups_.first_lane) part_->finish_predictions();
     const int64_t block = std::min(number, blocks - 1);
     const int64_t first = block * plan_.micro_batch;
+    if (told) told(first, samples);
     const int64_t count = std::min(plan_.micro_batch, samples - first);
     const Inputs inputs = tensors_of(std::make_shared<Batch>(stream.read(first, count)), data_.held_out->shape());
     const auto at = static_cast<size_t>(3 * block);
