@@ -35,11 +35,11 @@ void write_cluster(const std::string& file, const std::string& device, bool json
 }  // namespace
 
 void add_bench_tensor(CLI::App& bench) {
-  struct Flags {
+  struct TensorBenchFlags {
     bool json = false;
     std::string only, device = "cpu", cluster_file;
   };
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TensorBenchFlags>();
   CLI::App* command = bench.add_subcommand("tensor", "what mesh tensors cost, operator by operator");
   command->add_flag("--json", flags->json, "one object on stdout");
   command->add_option("--only", flags->only, "operators whose names contain this")->type_name("TEXT");

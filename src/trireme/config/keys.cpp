@@ -156,8 +156,8 @@ std::vector<Key> make_keys() {
        "float16: the factor doubles after so many steps without overflow"},
 
       {KEY(compression, method),
-       one_of_types({"none", "topk", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd", "float16", "bfloat16",
-               "int8"}),
+       one_of_types({"none", "topk", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd", "float16",
+                     "bfloat16", "int8"}),
        "how gradients travel between replicas; onebit_adam: how momenta do, after warmup_steps"},
       {KEY(compression, gather), one_of({"none", "int8"}), "zero 3: how weights travel to those who compute with them"},
       {KEY(compression, density), range(1e-6, 1), "topk, dgc: the share of elements that travel"},
