@@ -31,7 +31,7 @@ body>svg{width:100%;margin:18px 0}
 .key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}.key span{color:var(--soft);margin-left:6px;font-variant-numeric:tabular-nums}
 .scroll{overflow-x:auto;margin:14px 0;overflow-wrap:normal}
 table{border-collapse:collapse;font-size:14px}th,td{padding:5px 18px 5px 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
-td:last-child:not(.number){white-space:normal}
+td:last-child:not(.number){white-space:normal;min-width:9em}
 th{font-weight:600;border-bottom-color:var(--strong)}.number{text-align:right;font-variant-numeric:tabular-nums}
 pre{overflow-x:auto;padding:12px 14px;background:var(--panel);border-radius:8px;font:13px/1.45 ui-monospace,"DejaVu Sans Mono",monospace;overflow-wrap:normal}
 details{margin:14px 0}summary{cursor:pointer;color:var(--soft)}

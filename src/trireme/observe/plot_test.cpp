@@ -150,6 +150,14 @@ TEST(Plot, PartsOfAPage) {
   EXPECT_EQ(empty.to_html().find("<ul"), std::string::npos);
 }
 
+TEST(Plot, WordsInTablesStayWholeOnAPhone) {
+  // The page breaks words anywhere, which would let a column shrink to one letter, and rows grow as high as it is long.
+  const std::string html = HtmlPage("p").to_html();
+  const size_t rule = html.find("\n.scroll{");
+  ASSERT_NE(rule, std::string::npos);
+  EXPECT_NE(html.substr(rule, html.find('}', rule) - rule).find("overflow-wrap:normal"), std::string::npos);
+}
+
 TEST(Plot, Page) {
   HtmlPage page("a <b>");
   page.add_heading("h & h");

@@ -31,7 +31,7 @@ std::string held_out_change(const std::string& meta, const Config& now) {
   if (cures.empty()) return "";
   return fmt::format(
       "other samples are held out than in the run that made the checkpoint: it may have trained on them, and the "
-      "held-out loss looks better than it is\n  to hold out the same: {}",
+      "held-out loss looks better than it is; to hold out the same: {}",
       join(cures, " "));
 }
 
