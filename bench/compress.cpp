@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "trireme/base/philox.h"
-#include "trireme/compress/arithmetic.h"
-#include "trireme/compress/kernels.h"
-#include "trireme/compress/low_rank.h"
-#include "trireme/compress/select.h"
-#include "trireme/compress/sparse_format.h"
+#include "trireme/compress/formats/arithmetic.h"
+#include "trireme/compress/formats/kernels.h"
+#include "trireme/compress/formats/low_rank.h"
+#include "trireme/compress/formats/select.h"
+#include "trireme/compress/formats/sparse_format.h"
 
 namespace trireme {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/reduce_kernels.h"
+#include "trireme/comm/reduce/reduce_kernels.h"
 
 namespace trireme {
 namespace {

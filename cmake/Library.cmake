@@ -4,12 +4,12 @@ list(TRANSFORM trireme_patterns REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/trirem
 trireme_sources(trireme_library_sources ${trireme_patterns})
 
 if(TRIREME_HIGHS)
-  list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/no_highs\\.cpp$")
-  set_source_files_properties(src/trireme/plan/highs.cpp PROPERTIES
+  list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/graph/no_highs\\.cpp$")
+  set_source_files_properties(src/trireme/plan/graph/highs.cpp PROPERTIES
     COMPILE_DEFINITIONS "TRIREME_HIGHS_LIBRARY=\"${TRIREME_HIGHS}/lib/libhighs.so\""
     COMPILE_OPTIONS "-isystem;${TRIREME_HIGHS}/include/highs;-isystem;${TRIREME_HIGHS}/include")
 else()
-  list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/highs\\.cpp$")
+  list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/graph/highs\\.cpp$")
 endif()
 
 add_library(trireme SHARED ${trireme_library_sources})

@@ -14,7 +14,7 @@
 #include <iostream>
 
 #include "trireme/base/error.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/draw.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/program/timeline.h"

@@ -13,10 +13,10 @@
 #include "support/process_group.h"
 #include "support/quiet_control.h"
 #include "trireme/base/fault.h"
-#include "trireme/comm/control_protocol.h"
-#include "trireme/comm/endpoint.h"
-#include "trireme/comm/launch_environment.h"
-#include "trireme/comm/tuner.h"
+#include "trireme/comm/algorithms/tuner.h"
+#include "trireme/comm/control/control_protocol.h"
+#include "trireme/comm/control/launch_environment.h"
+#include "trireme/comm/transport/endpoint.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/comm/cuda/spin.h"
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
 
 namespace trireme {
 

@@ -6,7 +6,7 @@
 
 #include "support/paths.h"
 #include "support/process_group.h"
-#include "trireme/comm/socket.h"
+#include "trireme/comm/transport/socket.h"
 
 namespace trireme {
 namespace {

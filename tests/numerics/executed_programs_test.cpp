@@ -7,7 +7,7 @@
 #include "numerics/training.h"
 #include "trireme/base/error.h"
 #include "trireme/plan/config_job.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/simulate/cluster.h"
 #include "trireme/simulate/simulate.h"
 #include "trireme/train/trainer.h"

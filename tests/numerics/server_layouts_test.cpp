@@ -7,7 +7,7 @@
 
 #include "numerics/server_cases.h"
 #include "trireme/server/keys.h"
-#include "trireme/train/push_codec.h"
+#include "trireme/train/servers/push_codec.h"
 
 namespace trireme {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "numerics/server_cases.h"
 #include "trireme/base/deadline.h"
-#include "trireme/train/server_aggregation.h"
+#include "trireme/train/servers/server_aggregation.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "numerics/server_cases.h"
 #include "trireme/base/error.h"
-#include "trireme/train/server_aggregation.h"
+#include "trireme/train/servers/server_aggregation.h"
 
 namespace trireme {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "support/quiet_control.h"
-#include "trireme/comm/endpoint.h"
+#include "trireme/comm/transport/endpoint.h"
 
 namespace trireme {
 namespace {

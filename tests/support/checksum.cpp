@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
 
 namespace trireme {
 namespace {

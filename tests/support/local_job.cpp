@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "support/process_group.h"
-#include "trireme/elastic/local_launch.h"
+#include "trireme/launch/local_launch.h"
 
 namespace trireme {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
 
 namespace trireme {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/operation.h"
+#include "trireme/comm/record/operation.h"
 #include "trireme/comm/world.h"
 
 namespace trireme {

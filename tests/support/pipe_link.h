@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "trireme/comm/endpoint.h"
+#include "trireme/comm/transport/endpoint.h"
 
 namespace trireme {
 

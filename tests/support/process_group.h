@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/base/deadline.h"
-#include "trireme/comm/socket.h"
+#include "trireme/comm/transport/socket.h"
 
 namespace trireme {
 

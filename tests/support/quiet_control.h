@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "trireme/comm/control.h"
-#include "trireme/comm/waiter.h"
+#include "trireme/comm/control/control.h"
+#include "trireme/comm/host/waiter.h"
 
 namespace trireme {
 

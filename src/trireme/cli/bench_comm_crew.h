@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/elastic/process.h"
+#include "trireme/launch/process.h"
 
 namespace trireme::cli {
 

@@ -12,8 +12,8 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_predict.h"
-#include "trireme/comm/cost_model.h"
-#include "trireme/comm/tuner.h"
+#include "trireme/comm/algorithms/cost_model.h"
+#include "trireme/comm/algorithms/tuner.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 

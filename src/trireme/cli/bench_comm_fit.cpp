@@ -13,7 +13,7 @@
 #include "trireme/cli/bench_comm_report.h"
 #include "trireme/cli/probe.h"
 #include "trireme/cli/written_files.h"
-#include "trireme/comm/mpi_backend.h"
+#include "trireme/comm/transport/mpi_backend.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
 

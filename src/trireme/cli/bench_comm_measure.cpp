@@ -10,7 +10,7 @@
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_predict.h"
 #include "trireme/cli/bench_estimate.h"
-#include "trireme/comm/tuner.h"
+#include "trireme/comm/algorithms/tuner.h"
 
 namespace trireme::cli {
 namespace {

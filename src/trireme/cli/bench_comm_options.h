@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/comm/algorithm.h"
+#include "trireme/comm/algorithms/algorithm.h"
 
 namespace trireme::cli {
 

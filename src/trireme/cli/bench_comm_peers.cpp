@@ -12,8 +12,8 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/peer_python.h"
 #include "trireme/cli/probe.h"
-#include "trireme/comm/mpi_backend.h"
-#include "trireme/comm/socket.h"
+#include "trireme/comm/transport/mpi_backend.h"
+#include "trireme/comm/transport/socket.h"
 
 namespace trireme::cli {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "trireme/comm/cost_model.h"
+#include "trireme/comm/algorithms/cost_model.h"
 
 namespace trireme::cli {
 namespace {

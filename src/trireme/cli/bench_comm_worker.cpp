@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "trireme/cli/bench_comm_options.h"
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
 #include "trireme/comm/world.h"
 
 namespace trireme::cli {

@@ -13,8 +13,8 @@
 #include "trireme/cli/bench_comm_crew.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/peer_python.h"
-#include "trireme/elastic/local_launch.h"
-#include "trireme/elastic/process.h"
+#include "trireme/launch/local_launch.h"
+#include "trireme/launch/process.h"
 
 namespace trireme::cli {
 namespace {

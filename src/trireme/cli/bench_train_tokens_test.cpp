@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "trireme/data/token_file.h"
+#include "trireme/data/text/token_file.h"
 
 namespace trireme::cli {
 namespace {

@@ -30,7 +30,7 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/doctor_facts.h"
-#include "trireme/comm/socket.h"
+#include "trireme/comm/transport/socket.h"
 #include "trireme/observe/style.h"
 
 #if __has_include("trireme/base/version.h")

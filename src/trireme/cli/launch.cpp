@@ -11,8 +11,8 @@
 
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/comm/token.h"
-#include "trireme/elastic/local_launch.h"
+#include "trireme/comm/control/token.h"
+#include "trireme/launch/local_launch.h"
 
 namespace trireme::cli {
 namespace {

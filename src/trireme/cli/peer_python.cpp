@@ -7,7 +7,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/cli/commands.h"
-#include "trireme/elastic/process.h"
+#include "trireme/launch/process.h"
 
 namespace trireme::cli {
 

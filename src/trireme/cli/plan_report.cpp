@@ -9,8 +9,8 @@
 #include "trireme/cli/simulate_report.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
-#include "trireme/plan/graph.h"
-#include "trireme/plan/intra_op.h"
+#include "trireme/plan/graph/graph.h"
+#include "trireme/plan/graph/intra_op.h"
 
 namespace trireme::cli {
 namespace {

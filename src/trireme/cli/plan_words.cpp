@@ -6,7 +6,7 @@
 #include "trireme/base/units.h"
 #include "trireme/cli/plan_trials.h"
 #include "trireme/config/value.h"
-#include "trireme/plan/graph_plan.h"
+#include "trireme/plan/graph/graph_plan.h"
 #include "trireme/plan/plan_check.h"
 
 namespace trireme::cli {

@@ -13,7 +13,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/schedule_report.h"
 #include "trireme/observe/append_file.h"
-#include "trireme/program/schedule_csv.h"
+#include "trireme/program/schedules/schedule_csv.h"
 
 namespace trireme::cli {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "trireme/program/check.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/check/check.h"
+#include "trireme/program/schedules/schedule.h"
 #include "trireme/program/timeline.h"
 
 namespace trireme::cli {

@@ -13,7 +13,7 @@
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_arguments.h"
 #include "trireme/cli/plan_words.h"
-#include "trireme/comm/launch_environment.h"
+#include "trireme/comm/control/launch_environment.h"
 #include "trireme/config/check.h"
 #include "trireme/config/config_file.h"
 #include "trireme/config/kept.h"
@@ -21,7 +21,7 @@
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/open_data.h"
-#include "trireme/elastic/local_launch.h"
+#include "trireme/launch/local_launch.h"
 #include "trireme/observe/run_folder.h"
 
 namespace trireme::cli {

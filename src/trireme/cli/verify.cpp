@@ -19,7 +19,7 @@
 #include "trireme/cli/config_arguments.h"
 #include "trireme/cli/verify_judge.h"
 #include "trireme/config/check.h"
-#include "trireme/elastic/local_launch.h"
+#include "trireme/launch/local_launch.h"
 
 namespace trireme::cli {
 namespace {

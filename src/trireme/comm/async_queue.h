@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/comm/endpoint.h"
 #include "trireme/comm/gpu_operations.h"
+#include "trireme/comm/transport/endpoint.h"
 
 namespace trireme {
 

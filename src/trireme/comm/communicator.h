@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/algorithm.h"
+#include "trireme/comm/algorithms/algorithm.h"
 #include "trireme/comm/buffer.h"
-#include "trireme/comm/flight_recorder.h"
-#include "trireme/comm/traffic.h"
+#include "trireme/comm/record/flight_recorder.h"
+#include "trireme/comm/transport/traffic.h"
 #include "trireme/comm/types.h"
 
 namespace trireme {

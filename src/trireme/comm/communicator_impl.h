@@ -5,8 +5,8 @@
 
 #include "trireme/comm/algorithms/algorithms.h"
 #include "trireme/comm/async_queue.h"
-#include "trireme/comm/board_collectives.h"
 #include "trireme/comm/communicator.h"
+#include "trireme/comm/host/board_collectives.h"
 #include "trireme/comm/rank_context.h"
 
 namespace trireme {

@@ -12,9 +12,9 @@
 #include <memory>
 #include <vector>
 
-#include "trireme/comm/board_collectives.h"
 #include "trireme/comm/buffer.h"
-#include "trireme/comm/traffic.h"
+#include "trireme/comm/host/board_collectives.h"
+#include "trireme/comm/transport/traffic.h"
 
 namespace trireme {
 

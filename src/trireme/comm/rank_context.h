@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/address_space.h"
-#include "trireme/comm/control.h"
+#include "trireme/comm/algorithms/tuner.h"
+#include "trireme/comm/control/control.h"
+#include "trireme/comm/host/address_space.h"
 #include "trireme/comm/transport/link.h"
-#include "trireme/comm/tuner.h"
 #include "trireme/mesh/topology.h"
 
 namespace trireme {

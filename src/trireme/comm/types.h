@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-/// IEEE half and bfloat16 as bits: storage types; arithmetic happens in float (comm/reduce.h).
+/// IEEE half and bfloat16 as bits: storage types; arithmetic happens in float (comm/reduce/reduce.h).
 struct Half {
   uint16_t bits;
 };

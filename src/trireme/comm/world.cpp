@@ -22,9 +22,9 @@
 #include "trireme/base/log.h"
 #include "trireme/base/sha256.h"
 #include "trireme/comm/communicator_impl.h"
-#include "trireme/comm/control_failure.h"
-#include "trireme/comm/flight_dump.h"
-#include "trireme/comm/mpi_backend.h"
+#include "trireme/comm/control/control_failure.h"
+#include "trireme/comm/record/flight_dump.h"
+#include "trireme/comm/transport/mpi_backend.h"
 #include "trireme/comm/transport/tcp_link.h"
 
 namespace trireme {

@@ -10,8 +10,8 @@
 #include "trireme/comm/communicator_impl.h"
 #include "trireme/comm/world.h"
 #include "trireme/compress/compress_test_util.h"
-#include "trireme/compress/select.h"
-#include "trireme/compress/sparse_format.h"
+#include "trireme/compress/formats/select.h"
+#include "trireme/compress/formats/sparse_format.h"
 
 namespace trireme {
 namespace {

@@ -8,9 +8,9 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/compress/adasum.h"
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/compress_test_util.h"
 #include "trireme/compress/exchange.h"
+#include "trireme/compress/formats/arithmetic.h"
 
 namespace trireme {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "trireme/base/philox.h"
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/exchange_families.h"
-#include "trireme/compress/low_rank.h"
+#include "trireme/compress/formats/arithmetic.h"
+#include "trireme/compress/formats/low_rank.h"
 
 namespace trireme {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
+#include "trireme/compress/formats/sparse_format.h"
 #include "trireme/compress/message_encoders.h"
-#include "trireme/compress/sparse_format.h"
 
 namespace trireme {
 namespace {

@@ -1,9 +1,9 @@
 // The encoders behind message.h, one a family. For this folder.
 #pragma once
 
+#include "trireme/compress/formats/select.h"
 #include "trireme/compress/message.h"
 #include "trireme/compress/residual.h"
-#include "trireme/compress/select.h"
 
 namespace trireme {
 

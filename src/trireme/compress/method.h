@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "trireme/compress/block_format.h"
+#include "trireme/compress/formats/block_format.h"
 
 namespace trireme {
 

@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "trireme/compress/arithmetic.h"
-#include "trireme/compress/select.h"
-#include "trireme/compress/sparse_format.h"
+#include "trireme/compress/formats/arithmetic.h"
+#include "trireme/compress/formats/select.h"
+#include "trireme/compress/formats/sparse_format.h"
 
 namespace trireme {
 namespace {

@@ -8,10 +8,10 @@
 #include <span>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/compress/block_format.h"
-#include "trireme/compress/low_rank.h"
+#include "trireme/compress/formats/block_format.h"
+#include "trireme/compress/formats/low_rank.h"
+#include "trireme/compress/formats/select.h"
 #include "trireme/compress/one_bit_adam.h"
-#include "trireme/compress/select.h"
 
 namespace trireme {
 

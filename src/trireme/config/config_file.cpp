@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "trireme/base/error.h"
-#include "trireme/config/toml_text.h"
+#include "trireme/config/toml/toml_text.h"
 
 namespace trireme {
 namespace {

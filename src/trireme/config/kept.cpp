@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "trireme/config/resolve.h"
-#include "trireme/config/toml_text.h"
+#include "trireme/config/toml/toml_text.h"
 
 namespace trireme {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "trireme/config/key.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {

@@ -9,9 +9,9 @@
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/config/refusal.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/pipeline.h"
-#include "trireme/program/schedule_csv.h"
+#include "trireme/program/schedules/schedule_csv.h"
 
 namespace trireme {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "trireme/config/check.h"
-#include "trireme/program/partition.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/partition.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 

@@ -12,7 +12,7 @@
 #include "trireme/config/key.h"
 #include "trireme/config/presets.h"
 #include "trireme/config/stages.h"
-#include "trireme/config/toml_text.h"
+#include "trireme/config/toml/toml_text.h"
 #include "trireme/config/value.h"
 
 namespace trireme {

@@ -10,7 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/config/check.h"
 #include "trireme/config/refusal.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {

@@ -14,8 +14,8 @@
 #include "trireme/data/generated_images.h"
 #include "trireme/data/idx.h"
 #include "trireme/data/split.h"
-#include "trireme/data/text_files.h"
-#include "trireme/data/token_file.h"
+#include "trireme/data/text/text_files.h"
+#include "trireme/data/text/token_file.h"
 #include "trireme/data/tokens.h"
 
 namespace trireme {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "trireme/config/config.h"
-#include "trireme/data/bpe.h"
 #include "trireme/data/dataset.h"
-#include "trireme/data/generated_text.h"
+#include "trireme/data/text/bpe.h"
+#include "trireme/data/text/generated_text.h"
 
 namespace trireme {
 

@@ -10,9 +10,9 @@
 #include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/stages.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/pipeline.h"
-#include "trireme/program/schedule_csv.h"
+#include "trireme/program/schedules/schedule_csv.h"
 
 namespace trireme {
 namespace {

@@ -14,8 +14,8 @@
 #include "trireme/config/value.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
-#include "trireme/plan/graph.h"
-#include "trireme/plan/intra_op.h"
+#include "trireme/plan/graph/graph.h"
+#include "trireme/plan/graph/intra_op.h"
 #include "trireme/plan/json_reader.h"
 
 namespace trireme {

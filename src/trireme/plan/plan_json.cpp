@@ -5,7 +5,7 @@
 #include "trireme/base/json.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/stages.h"
-#include "trireme/plan/graph_plan_file.h"
+#include "trireme/plan/graph/graph_plan_file.h"
 #include "trireme/plan/json_reader.h"
 #include "trireme/plan/plan_keys.h"
 

@@ -6,7 +6,7 @@
 
 #include "trireme/base/text.h"
 #include "trireme/config/batch_plan.h"
-#include "trireme/plan/intra_op.h"
+#include "trireme/plan/graph/intra_op.h"
 
 namespace trireme {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trireme/plan/candidates.h"
-#include "trireme/plan/graph.h"
+#include "trireme/plan/graph/graph.h"
 
 namespace trireme {
 

@@ -15,9 +15,9 @@
 #include "trireme/plan/blame.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/config_job.h"
+#include "trireme/plan/graph/stage_recompute.h"
+#include "trireme/plan/graph/uneven.h"
 #include "trireme/plan/plan_writer.h"
-#include "trireme/plan/stage_recompute.h"
-#include "trireme/plan/uneven.h"
 
 namespace trireme {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "trireme/base/error.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 
 namespace trireme {
 namespace {

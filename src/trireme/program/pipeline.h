@@ -2,7 +2,7 @@
 // recomputation, versions of the weights and updates. It composes with data parallelism: replicas of the pipeline.
 #pragma once
 
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 

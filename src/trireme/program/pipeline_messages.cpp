@@ -7,7 +7,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/program/pipeline_parts.h"
-#include "trireme/program/play.h"
+#include "trireme/program/schedules/play.h"
 
 namespace trireme {
 namespace {

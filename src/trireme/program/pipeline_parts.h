@@ -1,7 +1,7 @@
 // The parts of lower_pipeline(): where messages are posted, and which weights a computation uses.
 #pragma once
 
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/program/symbolic_test_util.h"
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/program/check_rank.h"
+#include "trireme/program/check/check_rank.h"
 
 namespace trireme {
 

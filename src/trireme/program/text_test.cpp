@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/program/pipeline.h"
-#include "trireme/program/schedule_csv.h"
+#include "trireme/program/schedules/schedule_csv.h"
 #include "trireme/program/zero.h"
 
 namespace trireme {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/clock_offset.h"
+#include "trireme/comm/control/clock_offset.h"
 #include "trireme/runtime/stopwatch.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/shared_tensor.h"

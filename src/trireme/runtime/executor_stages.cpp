@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/comm/clock_offset.h"
+#include "trireme/comm/control/clock_offset.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/stopwatch.h"
 #include "trireme/tensor/mesh_tensor.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/compress/block_format.h"
+#include "trireme/compress/formats/block_format.h"
 #include "trireme/compress/processor.h"
 
 namespace trireme {

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/compress/block_format.h"
+#include "trireme/compress/formats/block_format.h"
 #include "trireme/compress/processor.h"
 #include "trireme/runtime/flat_layout.h"
 #include "trireme/runtime/group_buffers.h"

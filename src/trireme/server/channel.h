@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/comm/control_poller.h"
-#include "trireme/comm/socket.h"
+#include "trireme/comm/control/control_poller.h"
+#include "trireme/comm/transport/socket.h"
 #include "trireme/server/wire.h"
 
 namespace trireme::server {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "trireme/comm/control_handshake.h"
-#include "trireme/comm/control_poller.h"
+#include "trireme/comm/control/control_handshake.h"
+#include "trireme/comm/control/control_poller.h"
 #include "trireme/server/wire.h"
 
 namespace trireme::server {

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "trireme/base/deadline.h"
-#include "trireme/comm/control_handshake.h"
-#include "trireme/server/shard.h"
+#include "trireme/comm/control/control_handshake.h"
+#include "trireme/server/shard/shard.h"
 
 namespace trireme::server {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "trireme/comm/control_gate.h"
+#include "trireme/comm/control/control_gate.h"
 #include "trireme/server/channel.h"
 #include "trireme/server/dialer.h"
 #include "trireme/server/server.h"

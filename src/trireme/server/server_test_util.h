@@ -12,7 +12,7 @@
 
 #include "trireme/base/philox.h"
 #include "trireme/server/server.h"
-#include "trireme/server/tree_sum.h"
+#include "trireme/server/shard/tree_sum.h"
 #include "trireme/server/worker.h"
 
 namespace trireme::server::testing {

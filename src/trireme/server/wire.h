@@ -11,8 +11,8 @@
 //   meta    32  fields, as encode() writes them
 //   data        float32, row numbers, packed gradients
 //
-// They follow the handshake that opens every connection of a job (comm/control_protocol.h), so only holders of the
-// job's token get to send one. Decoders throw control::ProtocolError for anything that encode() never writes.
+// They follow the handshake that opens every connection of a job (comm/control/control_protocol.h), so only holders of
+// the job's token get to send one. Decoders throw control::ProtocolError for anything that encode() never writes.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@
 #include <string>
 #include <vector>
 
-#include "trireme/comm/control_protocol.h"
+#include "trireme/comm/control/control_protocol.h"
 #include "trireme/program/reduction_tree.h"
-#include "trireme/server/block.h"
 #include "trireme/server/keys.h"
 #include "trireme/server/settings.h"
-#include "trireme/server/shared_area.h"
+#include "trireme/server/shard/block.h"
+#include "trireme/server/shard/shared_area.h"
 
 namespace trireme::server {
 

@@ -8,7 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/optimizer/kernels.h"
-#include "trireme/server/tree_sum.h"
+#include "trireme/server/shard/tree_sum.h"
 #include "trireme/server/worker_loop.h"
 
 namespace trireme::server {

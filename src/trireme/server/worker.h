@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "trireme/base/deadline.h"
-#include "trireme/comm/control_handshake.h"
+#include "trireme/comm/control/control_handshake.h"
 #include "trireme/server/settings.h"
 #include "trireme/server/wire.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/program/partition.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/partition.h"
+#include "trireme/program/schedules/schedule.h"
 #include "trireme/simulate/cluster.h"
 
 namespace trireme {

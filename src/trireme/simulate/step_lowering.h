@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "trireme/program/instruction.h"
-#include "trireme/program/partition.h"
+#include "trireme/program/schedules/partition.h"
 #include "trireme/program/times.h"
 #include "trireme/simulate/block_cost.h"
 

@@ -10,7 +10,7 @@
 #include "trireme/config/pipeline.h"
 #include "trireme/layout/redistribution.h"
 #include "trireme/parallel/tensor/recipes.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/data_parallel.h"
 #include "trireme/program/group_size.h"
 #include "trireme/program/zero.h"

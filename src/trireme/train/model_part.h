@@ -19,8 +19,8 @@
 
 #include "trireme/config/check.h"
 #include "trireme/models/model.h"
-#include "trireme/program/partition.h"
 #include "trireme/program/pipeline.h"
+#include "trireme/program/schedules/partition.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/lane_messages.h"

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "trireme/data/generated_text.h"
+#include "trireme/data/text/generated_text.h"
 
 namespace trireme {
 

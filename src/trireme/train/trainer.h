@@ -29,7 +29,7 @@
 #include "trireme/train/momentum_exchange.h"
 #include "trireme/train/optimizer.h"
 #include "trireme/train/rank_groups.h"
-#include "trireme/train/server_aggregation.h"
+#include "trireme/train/servers/server_aggregation.h"
 #include "trireme/train/step_inputs.h"
 
 namespace trireme {

@@ -4,7 +4,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
-#include "trireme/comm/clock_offset.h"
+#include "trireme/comm/control/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
 #include "trireme/tensor/held_memory.h"

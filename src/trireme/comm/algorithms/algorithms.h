@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "trireme/comm/messenger.h"
+#include "trireme/comm/algorithms/messenger.h"
 
 namespace trireme {
 

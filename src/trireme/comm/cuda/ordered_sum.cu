@@ -42,7 +42,7 @@ __device__ T narrow(float value) {
   }
 }
 
-// [Note: Minimum and maximum] of comm/reduce_lanes.inc: NaN on either side gives NaN, and -0 is less than +0.
+// [Note: Minimum and maximum] of comm/reduce/reduce_lanes.inc: NaN on either side gives NaN, and -0 is less than +0.
 __device__ float minimum(float a, float b) {
   return __int_as_float(__float_as_int(a < b ? a : b) | __float_as_int(b < a ? b : a));
 }

@@ -21,7 +21,7 @@ struct CombineJob {
 constexpr int kMaxSources = 64;
 
 /// Enqueues all jobs, which have equal numbers of sources and of destinations, in as few launches as the tables allow.
-/// With kAverage sums are divided by `divisor`. One source is copied. Results have the bits of comm/reduce.h.
+/// With kAverage sums are divided by `divisor`. One source is copied. Results have the bits of comm/reduce/reduce.h.
 void enqueue_combine(Stream stream, ReduceOp op, DataType type, std::span<const CombineJob> jobs, size_t divisor = 1);
 
 /// Loads all of this file's kernels now: loading one later can wait for kernels that are running.

@@ -1,4 +1,5 @@
-// Reductions and copies on the GPU have the bits of comm/reduce.h, for all types, numbers of sources and alignments.
+// Reductions and copies on the GPU have the bits of comm/reduce/reduce.h, for all types, numbers of sources and
+// alignments.
 #include "trireme/comm/cuda/ordered_sum.h"
 
 #include <cuda_runtime.h>
@@ -11,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "trireme/comm/reduce.h"
+#include "trireme/comm/reduce/reduce.h"
 #include "trireme/gpu/device.h"
 
 namespace trireme::gpu {

@@ -1,5 +1,5 @@
 // The MPI transport: a plug-in, so that only jobs that ask for MPI load it.
-#include "trireme/comm/mpi_backend.h"
+#include "trireme/comm/transport/mpi_backend.h"
 
 #include <mpi.h>
 

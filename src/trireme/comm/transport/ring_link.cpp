@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <deque>
 
-#include "trireme/comm/reduce.h"
-#include "trireme/comm/waiter.h"
+#include "trireme/comm/host/waiter.h"
+#include "trireme/comm/reduce/reduce.h"
 
 namespace trireme {
 namespace {

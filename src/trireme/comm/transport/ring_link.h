@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "trireme/comm/address_space.h"
-#include "trireme/comm/mailbox.h"
+#include "trireme/comm/host/address_space.h"
+#include "trireme/comm/host/mailbox.h"
 #include "trireme/comm/transport/link.h"
 
 namespace trireme {

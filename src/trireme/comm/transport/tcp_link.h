@@ -1,7 +1,7 @@
 // Bytes between two ranks over TCP: one authenticated connection for each direction, opened when it is first needed.
 #pragma once
 
-#include "trireme/comm/control.h"
+#include "trireme/comm/control/control.h"
 #include "trireme/comm/transport/link.h"
 
 namespace trireme {

@@ -1,7 +1,7 @@
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/cuda/array_kernels.h"
 #include "trireme/compress/cuda/dot.cuh"
 #include "trireme/compress/cuda/grid.cuh"
+#include "trireme/compress/formats/arithmetic.h"
 
 namespace trireme::gpu {
 namespace {

@@ -1,8 +1,8 @@
 // One group of 128 threads codes one block of 512 elements; thread t has the elements t, t + 128, t + 256, t + 384.
 #define TRIREME_LANE __device__ __forceinline__ static
 
-#include "trireme/compress/block_codes.inc"
 #include "trireme/compress/cuda/block_kernels.h"
+#include "trireme/compress/formats/block_codes.inc"
 #include "trireme/gpu/kernels/launch.cuh"
 #include "trireme/gpu/kernels/philox.cuh"
 

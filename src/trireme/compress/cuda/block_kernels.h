@@ -1,7 +1,7 @@
 // The packed formats of block_format.h on a GPU: the same bytes, the same values.
 #pragma once
 
-#include "trireme/compress/block_format.h"
+#include "trireme/compress/formats/block_format.h"
 #include "trireme/gpu/types.h"
 
 namespace trireme::gpu {

@@ -7,13 +7,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/cuda/cuda_objects.h"
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/cuda/array_kernels.h"
 #include "trireme/compress/cuda/block_kernels.h"
 #include "trireme/compress/cuda/low_rank_kernels.h"
 #include "trireme/compress/cuda/one_bit_kernels.h"
 #include "trireme/compress/cuda/sparse_kernels.h"
-#include "trireme/compress/sparse_format.h"
+#include "trireme/compress/formats/arithmetic.h"
+#include "trireme/compress/formats/sparse_format.h"
 #include "trireme/gpu/wait.h"
 
 namespace trireme {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "trireme/compress/sparse_format.h"
+#include "trireme/compress/formats/sparse_format.h"
 #include "trireme/gpu/gpu_test_util.h"
 
 namespace trireme {

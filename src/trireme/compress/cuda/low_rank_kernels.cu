@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "trireme/compress/arithmetic.h"
 #include "trireme/compress/cuda/dot.cuh"
 #include "trireme/compress/cuda/grid.cuh"
 #include "trireme/compress/cuda/low_rank_kernels.h"
+#include "trireme/compress/formats/arithmetic.h"
 
 namespace trireme::gpu {
 namespace {

@@ -1,7 +1,7 @@
 // The products and sums of low_rank.h on a GPU: each sum in the host's order, so that bits are the same.
 #pragma once
 
-#include "trireme/compress/low_rank.h"
+#include "trireme/compress/formats/low_rank.h"
 #include "trireme/gpu/types.h"
 
 namespace trireme::gpu {

@@ -9,7 +9,7 @@
 #include "trireme/parallel/automatic/form.h"
 #include "trireme/parallel/automatic/staged_graph.h"
 #include "trireme/parallel/data/broadcast.h"
-#include "trireme/program/check.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/runtime/executor.h"
 #include "trireme/runtime/mesh_messages.h"

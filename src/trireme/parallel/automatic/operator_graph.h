@@ -1,7 +1,7 @@
 // A captured module as the planner sees it: the same operators, with what each costs.
 #pragma once
 
-#include "trireme/plan/graph.h"
+#include "trireme/plan/graph/graph.h"
 #include "trireme/tensor/capture.h"
 
 namespace trireme {

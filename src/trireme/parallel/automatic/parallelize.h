@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "trireme/comm/world.h"
-#include "trireme/plan/graph_plan_file.h"
+#include "trireme/plan/graph/graph_plan_file.h"
 
 namespace trireme {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "trireme/parallel/automatic/operator_graph.h"
-#include "trireme/plan/graph_plan.h"
+#include "trireme/plan/graph/graph_plan.h"
 #include "trireme/tensor/capture.h"
 
 namespace trireme {

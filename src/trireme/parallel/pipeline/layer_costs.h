@@ -3,8 +3,8 @@
 //   const LayerCosts costs = measure_layers(world.comm(), model, example);
 //   Pipeline pipeline(world.comm(), model, {.num_micro_batches = 8, .costs = costs.seconds});
 //
-// With a limit on memory, the cut is partition()'s (program/partition.h), which takes all three lists; give it to the
-// Pipeline as its split.
+// With a limit on memory, the cut is partition()'s (program/schedules/partition.h), which takes all three lists; give
+// it to the Pipeline as its split.
 #pragma once
 
 #include <torch/torch.h>

@@ -36,9 +36,9 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/program/check.h"
-#include "trireme/program/partition.h"
+#include "trireme/program/check/check.h"
 #include "trireme/program/pipeline.h"
+#include "trireme/program/schedules/partition.h"
 #include "trireme/runtime/executor.h"
 
 namespace trireme {

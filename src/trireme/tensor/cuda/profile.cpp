@@ -5,7 +5,7 @@
 #include <chrono>
 #include <map>
 
-#include "trireme/comm/clock_offset.h"
+#include "trireme/comm/control/clock_offset.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/device_trace.h"
 

@@ -1,0 +1,260 @@
+// A step with parameter servers: gradients leave, the servers update, weights come back.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "trireme/optimizer/kernels.h"
+#include "trireme/tensor/device.h"
+#include "trireme/train/servers/server_aggregation.h"
+
+namespace trireme {
+namespace {
+
+std::span<float> floats_of(const torch::Tensor& tensor) {
+  return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+}
+
+}  // namespace
+
+void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
+  moments_.reset();
+  if (!by_rows_) return;
+  rows_.clear();
+  for (const torch::Tensor& input : tokens) {
+    const torch::Tensor flat = input.to(torch::kCPU, torch::kInt64).contiguous();
+    rows_.insert(rows_.end(), flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel());
+  }
+  std::sort(rows_.begin(), rows_.end());
+  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+  pull_rows();
+}
+
+void ServerAggregation::push_group(int number) {
+  if (!is_synchronous()) return;  // without rounds the factor is not known before the norm
+  const auto [stage, group] = group_places_[static_cast<size_t>(number)];
+  GradientStore& store = *part_.stages()[stage].gradients;
+  for (size_t slot = 1; sums_own_ && slot < num_slots_; ++slot) store.add_slot(group, 0, static_cast<int>(slot));
+  if (!mirror_) return push_complete(stage, group);
+  mirror_->start(stage, group);
+  on_their_way_.emplace_back(stage, group);
+  push_arrived(/*waits=*/false);
+}
+
+/// Copies from a GPU, in the order in which they were started.
+void ServerAggregation::push_arrived(bool waits) {
+  while (!on_their_way_.empty()) {
+    const auto [stage, group] = on_their_way_.front();
+    if (!waits && !mirror_->is_there(stage, group)) return;
+    mirror_->wait(stage, group);
+    on_their_way_.pop_front();
+    push_complete(stage, group);
+  }
+}
+
+/// Pushes the parameters whose last group this is.
+void ServerAggregation::push_complete(size_t stage, int group) {
+  const GradientStore& store = *part_.stages()[stage].gradients;
+  for (size_t i = 0; i < served_.parameters.size(); ++i) {
+    for (const ServedParameter::Use& use : served_.parameters[i].uses) {
+      if (use.stage == stage && store.group_of(use.source) == group && --missing_[i] == 0) push(i, 1, 0);
+    }
+  }
+}
+
+/// From a GPU, those that nobody has named during the backward pass.
+void ServerAggregation::copy_rest() {
+  if (!mirror_) return;
+  std::set<std::pair<size_t, int>> groups;
+  for (size_t i = 0; i < pushed_.size(); ++i) {
+    for (const ServedParameter::Use& use : served_.parameters[i].uses) {
+      if (!pushed_[i]) groups.emplace(use.stage, part_.stages()[use.stage].gradients->group_of(use.source));
+    }
+  }
+  for (const auto& [stage, group] : groups) mirror_->start(stage, group);
+  for (const auto& [stage, group] : groups) mirror_->wait(stage, group);
+}
+
+/// On the host.
+torch::Tensor ServerAggregation::gradient(const ServedParameter::Use& use, size_t slot) const {
+  if (mirror_) return mirror_->gradient(use.stage, slot, use.source);
+  return part_.stages()[use.stage].gradients->gradient(static_cast<int>(slot), use.source);
+}
+
+void ServerAggregation::push(size_t number, double factor, double lr) {
+  const ServedParameter& parameter = served_.parameters[number];
+  pushed_[number] = true;
+  if (!pushes(parameter)) return;
+  const server::PushOptions options{
+      .clock = clock_, .lr = lr, .factor = factor, .priority = static_cast<uint32_t>(parameter.key)};
+  if (parameter.by_rows) return push_rows(parameter, options);
+  // Where own partial sums are added, so are the uses: without rounds by the model part, among stages.
+  const size_t num_uses = sums_own_ ? 1 : parameter.uses.size();
+  const torch::NoGradGuard no_grad;
+  for (size_t use = 1; codec_ && is_synchronous() && use < parameter.uses.size(); ++use) {
+    gradient(parameter.uses[0], 0).add_(gradient(parameter.uses[use], 0));
+  }
+  std::vector<server::PartialGradient> partials;
+  for (size_t i = 0; i < num_uses; ++i) {
+    const ServedParameter::Use& use = parameter.uses[i];
+    const int first = use.number == 0 ? 0 : tree_ << (use.number - 1);
+    for (size_t slot = 0; slot < partials_.size(); ++slot) {
+      const LeafRange leaves{first + partials_[slot].first, first + partials_[slot].last};
+      partials.push_back({leaves, floats_of(gradient(use, slot))});
+    }
+  }
+  pushes_.push_back(worker_->push_partials(served_.keys[parameter.key].name, partials, options));
+}
+
+/// Those of the step's tokens; the gradients of the others are zero.
+void ServerAggregation::push_rows(const ServedParameter& parameter, const server::PushOptions& options) {
+  const torch::Tensor rows = torch::tensor(rows_, torch::kInt64);
+  std::vector<torch::Tensor> chosen;
+  std::vector<server::PartialGradient> partials;
+  for (size_t slot = 0; slot < partials_.size(); ++slot) {
+    chosen.push_back(gradient(parameter.uses[0], slot).index_select(0, rows));
+    partials.push_back({partials_[slot], floats_of(chosen.back())});
+  }
+  pushes_.push_back(worker_->push_rows(served_.keys[parameter.key].name, rows_, partials, options));
+}
+
+void ServerAggregation::push_rest(double factor, double lr) {
+  push_arrived(/*waits=*/true);
+  if (is_synchronous()) copy_rest();
+  for (size_t i = 0; i < pushed_.size(); ++i) {
+    if (!pushed_[i]) push(i, factor, lr);
+  }
+}
+
+void ServerAggregation::forget_pushes() {
+  pushes_.clear();
+  missing_.clear();
+  for (const ServedParameter& each : served_.parameters) missing_.push_back(static_cast<int>(each.uses.size()));
+  pushed_.assign(served_.parameters.size(), false);
+}
+
+std::vector<double> ServerAggregation::by_entry(const std::vector<double>& by_key) const {
+  std::vector<double> squares(part_.parameters().entries().size(), 0.0);
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (parameter.entry >= 0) squares[static_cast<size_t>(parameter.entry)] = by_key[parameter.key];
+  }
+  return squares;
+}
+
+/// Of this replica's gradients, which lie in the first slot.
+std::vector<double> ServerAggregation::own_squares() const {
+  std::vector<double> squares(part_.parameters().entries().size(), 0.0);
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (parameter.entry < 0) continue;
+    const std::span<float> sum = floats_of(gradient(parameter.uses[0], 0));
+    squares[static_cast<size_t>(parameter.entry)] = sum_of_squares(sum.data(), sum.size());
+  }
+  return squares;
+}
+
+std::vector<double> ServerAggregation::squares() {
+  if (is_synchronous()) {
+    push_rest(1, 0);
+    return by_entry(worker_->squares(clock_));
+  }
+  for (const ModelPart::StagePart& stage : part_.stages()) {
+    for (size_t slot = 1; slot < num_slots_; ++slot) {
+      for (int group = 0; group < stage.gradients->num_groups(); ++group) {
+        stage.gradients->add_slot(group, 0, static_cast<int>(slot));
+      }
+    }
+  }
+  part_.add_shared_gradients();
+  copy_rest();
+  std::vector<double> squares = own_squares();
+  if (groups_.replicas()) groups_.replicas()->all_reduce(squares);
+  for (double& square : squares) square *= groups_.dp;
+  return squares;
+}
+
+void ServerAggregation::update(double factor, double lr, bool applies) {
+  if (is_synchronous()) {
+    worker_->commit(clock_, lr, factor, applies).wait();
+  } else if (applies) {
+    push_rest(factor * groups_.dp, lr / groups_.dp);
+  }
+  finish_step(applies);
+}
+
+void ServerAggregation::finish_step(bool pulls) {
+  for (server::Pending& each : pushes_) each.wait();
+  forget_pushes();
+  worker_->finish_step(clock_).wait();
+  ++clock_;
+  has_all_rows_ &= !by_rows_;
+  if (pulls) start_pulls();
+}
+
+void ServerAggregation::start_pulls() {
+  for (size_t i = 0; i < served_.parameters.size(); ++i) {
+    const ServedParameter& parameter = served_.parameters[i];
+    if (!pulls(parameter) || (parameter.by_rows && !has_all_rows_)) continue;
+    pulls_[i] = worker_->pull(served_.keys[parameter.key].name, master(parameter),
+                              {.clock = clock_, .priority = static_cast<uint32_t>(parameter.key)});
+  }
+  if (!waits_at_once_) return;
+  finish_pulls();
+  if (groups_.tp > 1) share_replicated();
+  part_.share_weights();
+}
+
+void ServerAggregation::finish_pull(size_t number) {
+  if (!pulls_[number].valid()) return;
+  std::exchange(pulls_[number], server::Pending()).wait();
+  publish(served_.parameters[number]);
+}
+
+void ServerAggregation::finish_pulls() {
+  if (by_rows_ && !has_all_rows_) {
+    const ServedParameter& parameter = served_.parameters[*by_rows_];
+    pulls_[*by_rows_] = worker_->pull(served_.keys[parameter.key].name, master(parameter), {.clock = clock_});
+    has_all_rows_ = true;
+  }
+  for (size_t i = 0; i < pulls_.size(); ++i) finish_pull(i);
+}
+
+/// Of the embedding: those that the step will use, which are needed before everything else.
+void ServerAggregation::pull_rows() {
+  const ServedParameter& parameter = served_.parameters[*by_rows_];
+  const server::Key& key = served_.keys[parameter.key];
+  finish_pull(*by_rows_);
+  std::vector<float> values(rows_.size() * key.row_width);
+  worker_->pull_rows(key.name, rows_, values, {.clock = clock_}).wait();
+  float* const to = master(parameter).data();
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    std::copy_n(values.data() + i * key.row_width, key.row_width, to + static_cast<size_t>(rows_[i]) * key.row_width);
+  }
+  publish(parameter);
+}
+
+/// What every place has, from the first, who has pulled it: so that all have the same, whatever the mode.
+void ServerAggregation::share_replicated() {
+  std::vector<float> all;
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (!parameter.is_replicated || parameter.entry < 0) continue;
+    const std::span<float> own = master(parameter);
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  if (all.empty()) return;
+  groups_.tensor()->broadcast(all, 0);
+  if (groups_.place == 0) return;
+  const float* from = all.data();
+  for (const ServedParameter& parameter : served_.parameters) {
+    if (!parameter.is_replicated || parameter.entry < 0) continue;
+    const std::span<float> own = master(parameter);
+    std::copy_n(from, own.size(), own.begin());
+    from += own.size();
+    publish(parameter);
+  }
+}
+
+/// The weights that the model computes with follow the master.
+void ServerAggregation::publish(const ServedParameter& parameter) const {
+  part_.parameters().publish(part_.parameters().shares()[parameter.share]);
+}
+
+}  // namespace trireme
