@@ -22,8 +22,12 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS ${LibTorch_required} VERSION_VAR LibTorch_VERSION)
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
-  file(GLOB LibTorch_RUNTIME_DIRS "${TRIREME_TORCH_PARTS}/nvidia/*/lib")
-  list(PREPEND LibTorch_RUNTIME_DIRS "${TRIREME_TORCH_PARTS}/torch/lib")
+  # Programs find it through the link lib/libtorch, beside our own libraries, so no binary names a folder of this machine.
+  file(MAKE_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
+  file(CREATE_LINK "${TRIREME_TORCH_PARTS}" "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libtorch" SYMBOLIC)
+  file(GLOB LibTorch_RUNTIME_DIRS RELATIVE "${TRIREME_TORCH_PARTS}" "${TRIREME_TORCH_PARTS}/nvidia/*/lib")
+  list(PREPEND LibTorch_RUNTIME_DIRS torch/lib)
+  list(TRANSFORM LibTorch_RUNTIME_DIRS PREPEND "$ORIGIN/../lib/libtorch/")
   add_library(LibTorch::torch INTERFACE IMPORTED)
   target_include_directories(LibTorch::torch SYSTEM INTERFACE
     "${LibTorch_INCLUDE_DIR}" "${LibTorch_INCLUDE_DIR}/torch/csrc/api/include")

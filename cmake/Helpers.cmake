@@ -15,7 +15,7 @@ function(trireme_uses_torch result)
   set(${result} FALSE PARENT_SCOPE)
   foreach(file IN LISTS ARGN)
     file(STRINGS "${file}" lines
-      REGEX "^#include [<\"](torch|ATen|c10|trireme/(train|models|parallel|runtime|tensor))/")
+      REGEX "^#include [<\"]((torch|ATen|c10|trireme/(train|models|parallel|runtime|tensor))/|trireme/torch\\.h)")
     if(lines)
       set(${result} TRUE PARENT_SCOPE)
     endif()

@@ -19,14 +19,20 @@ foreach(target trireme-program trireme-tensor trireme-peer-mpi)
   endif()
 endforeach()
 
-set(trireme_header_folders ${TRIREME_PURE_FOLDERS})
-if(TARGET trireme_torch)
-  list(APPEND trireme_header_folders tensor runtime parallel models train)
-endif()
-list(TRANSFORM trireme_header_folders PREPEND "${PROJECT_SOURCE_DIR}/src/trireme/")
 install(FILES bench/peer_gloo.py bench/peer_ddp.py DESTINATION share/trireme)
-install(FILES src/trireme/trireme.h DESTINATION include/trireme)
-install(DIRECTORY ${trireme_header_folders} DESTINATION include/trireme FILES_MATCHING PATTERN "*.h")
+if(TRIREME_HIGHS)
+  install(FILES ${trireme_highs_libraries} DESTINATION lib)
+endif()
+if(TARGET trireme_torch)
+  install(CODE "file(CREATE_LINK \"${TRIREME_TORCH_PARTS}\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/libtorch\" SYMBOLIC)")
+endif()
+
+# The headers that the umbrellas trireme.h, torch.h and plan.h need: `tools/check_headers --write` makes the list.
+file(STRINGS cmake/public_headers.txt trireme_public_headers REGEX "^[a-z]")
+foreach(header IN LISTS trireme_public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES "src/trireme/${header}" DESTINATION "include/trireme/${folder}")
+endforeach()
 install(FILES "${PROJECT_BINARY_DIR}/include/trireme/base/version.h" DESTINATION include/trireme/base)
 
 configure_package_config_file(cmake/TriremeConfig.cmake.in "${PROJECT_BINARY_DIR}/TriremeConfig.cmake"

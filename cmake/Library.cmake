@@ -5,8 +5,9 @@ trireme_sources(trireme_library_sources ${trireme_patterns})
 
 if(TRIREME_HIGHS)
   list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/graph/no_highs\\.cpp$")
+  file(GLOB trireme_highs_libraries "${TRIREME_HIGHS}/lib/*.so")
+  file(COPY ${trireme_highs_libraries} DESTINATION "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
   set_source_files_properties(src/trireme/plan/graph/highs.cpp PROPERTIES
-    COMPILE_DEFINITIONS "TRIREME_HIGHS_LIBRARY=\"${TRIREME_HIGHS}/lib/libhighs.so\""
     COMPILE_OPTIONS "-isystem;${TRIREME_HIGHS}/include/highs;-isystem;${TRIREME_HIGHS}/include")
 else()
   list(FILTER trireme_library_sources EXCLUDE REGEX "/plan/graph/highs\\.cpp$")

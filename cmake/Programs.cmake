@@ -13,9 +13,12 @@ if(CLI11_FOUND)
   add_executable(trireme-program src/trireme/cli/main.cpp)
   set_target_properties(trireme-program PROPERTIES OUTPUT_NAME trireme)
   target_link_libraries(trireme-program PRIVATE trireme_cli)
-  # Not by __FILE__: ccache makes it relative, or another clone's.
-  set_source_files_properties(src/trireme/cli/peer_python.cpp PROPERTIES
-    COMPILE_DEFINITIONS "TRIREME_BENCH_FOLDER=\"${PROJECT_SOURCE_DIR}/bench\"")
+  file(GLOB trireme_peer_scripts CONFIGURE_DEPENDS bench/peer_*.py)  # where an installation has them
+  foreach(script IN LISTS trireme_peer_scripts)
+    cmake_path(GET script FILENAME name)
+    file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/trireme")
+    file(CREATE_LINK "${script}" "${PROJECT_BINARY_DIR}/share/trireme/${name}" SYMBOLIC)
+  endforeach()
   add_dependencies(commands trireme-program)
 endif()
 if(TARGET trireme_mpi)

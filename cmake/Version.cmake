@@ -1,4 +1,4 @@
-# Writes trireme/base/version.h into the build folder.
+# Writes trireme/base/version.h and build_info.h into the build folder.
 execute_process(
   COMMAND git describe --always --dirty
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
@@ -13,3 +13,4 @@ if(TRIREME_SANITIZE)
   string(APPEND TRIREME_BUILD_TYPE ", ${TRIREME_SANITIZE} sanitizer")
 endif()
 configure_file(cmake/version.h.in "${PROJECT_BINARY_DIR}/include/trireme/base/version.h" @ONLY)
+configure_file(cmake/build_info.h.in "${PROJECT_BINARY_DIR}/include/trireme/base/build_info.h" @ONLY)

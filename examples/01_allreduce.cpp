@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "trireme/comm/world.h"
+#include "trireme/trireme.h"
 
 int main() {
   try {

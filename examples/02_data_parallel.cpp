@@ -20,9 +20,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "trireme/comm/world.h"
-#include "trireme/parallel/data/broadcast.h"
-#include "trireme/parallel/data/data_parallel.h"
+#include "trireme/torch.h"
 
 namespace {
 

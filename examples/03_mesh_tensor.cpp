@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "trireme/comm/world.h"
-#include "trireme/tensor/mesh_tensor.h"
+#include "trireme/torch.h"
 
 using namespace trireme;
 

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "trireme/comm/world.h"
-#include "trireme/parallel/tensor/layout_rules.h"
+#include "trireme/torch.h"
 
 using namespace trireme;
 

@@ -20,8 +20,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "trireme/comm/world.h"
-#include "trireme/parallel/pipeline/pipeline.h"
+#include "trireme/torch.h"
 
 namespace {
 

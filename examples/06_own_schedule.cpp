@@ -13,11 +13,8 @@
 // and beside it the bubbles of the built-in schedules it competes with.
 #include <iostream>
 
-#include "trireme/base/error.h"
-#include "trireme/program/check/check.h"
-#include "trireme/program/draw.h"
-#include "trireme/program/pipeline.h"
-#include "trireme/program/timeline.h"
+#include "trireme/plan.h"
+#include "trireme/trireme.h"
 
 using namespace trireme;
 

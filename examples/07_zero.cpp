@@ -17,10 +17,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "trireme/comm/world.h"
-#include "trireme/config/resolve.h"
-#include "trireme/train/run.h"
-#include "trireme/train/trainer.h"
+#include "trireme/plan.h"
+#include "trireme/torch.h"
 
 using namespace trireme;
 

@@ -19,10 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "trireme/base/error.h"
-#include "trireme/base/philox.h"
-#include "trireme/server/server.h"
-#include "trireme/server/worker.h"
+#include "trireme/trireme.h"
 
 using namespace trireme;
 using namespace trireme::server;

@@ -12,10 +12,8 @@
 // plan_to_json() of it is what `trireme plan --out` writes, and apply_plan() gives the trainer's keys.
 #include <iostream>
 
-#include "trireme/base/error.h"
-#include "trireme/config/resolve.h"
-#include "trireme/plan/config_job.h"
-#include "trireme/plan/search.h"
+#include "trireme/plan.h"
+#include "trireme/trireme.h"
 
 using namespace trireme;
 

@@ -16,9 +16,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include "trireme/base/error.h"
-#include "trireme/comm/world.h"
-#include "trireme/parallel/automatic/parallelize.h"
+#include "trireme/torch.h"
 
 /// A wide network with a skip connection: no sequence of layers.
 struct SorterImpl : torch::nn::Module {

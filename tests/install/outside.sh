@@ -1,13 +1,23 @@
 #!/usr/bin/env bash
-# Installs the build into a new folder, then configures, builds and runs a project outside the tree on it.
+# Installs the build into a new folder, moves that folder, then configures, builds and runs a project outside the tree
+# on it. Nothing that is installed may name a folder of the build.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
-cmake --install "$TRIREME_BUILD_DIR" --prefix "$place/installed" >"$place/log" || { cat "$place/log"; exit 1; }
-if strings -a "$place"/installed/lib/libtrireme.so* 2>/dev/null | grep -F "$TRIREME_BUILD_DIR"; then
-  echo "the installed library refers to the build folder"
+cmake --install "$TRIREME_BUILD_DIR" --prefix "$place/first" >"$place/log" || { cat "$place/log"; exit 1; }
+mv "$place/first" "$place/installed"
+source=$(cd "$here/../.." && pwd)
+for folder in "$place/first" "$TRIREME_BUILD_DIR" "$source/src"; do
+  if grep -rlF -- "$folder" "$place/installed" --exclude-dir=libtorch; then
+    echo "these installed files name the folder $folder"
+    exit 1
+  fi
+done
+headers=$(find "$place/installed/include" -name '*.h' | wc -l)
+if ((headers > 150)) || find "$place/installed/include" -name '*test*' | grep .; then
+  echo "$headers headers are installed: more than the public ones"
   exit 1
 fi
 

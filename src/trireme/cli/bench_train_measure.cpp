@@ -71,7 +71,7 @@ class Measurement {
  private:
   /// What comes, and how long it takes.
   void announce() const {
-    const size_t peers = compared_.size() + run_.peers.size();
+    const size_t peers = compared_.size();
     const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     const double seconds = estimate_bench_train_seconds(run_.plan, flags_, peers, cores);
     fmt::print(stderr, "bench train: {} of {}{}{} (less: --repeats 1, fewer --steps)\n",

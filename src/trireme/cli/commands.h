@@ -29,7 +29,7 @@ void add_trace(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 
-/// "0.1.0", or "0.1.0 (abc1234)" with the revision where the build knows it.
+/// "1.2.3", or "1.2.3 (abc1234)" with the revision where the build knows it.
 std::string version_text();
 /// The folder of this program; the companion programs and plug-ins lie beside it.
 std::string program_folder();

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/build_info.h"
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
@@ -32,14 +33,6 @@
 #include "trireme/cli/doctor_facts.h"
 #include "trireme/comm/transport/socket.h"
 #include "trireme/observe/style.h"
-
-#if __has_include("trireme/base/version.h")
-#include "trireme/base/version.h"
-#else
-namespace trireme {
-inline constexpr std::string_view kCompiler = "an unknown compiler", kBuildType = "unknown";
-}
-#endif
 
 namespace trireme::cli {
 namespace {

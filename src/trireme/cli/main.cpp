@@ -12,17 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/build_info.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/cli/commands.h"
-
-#if __has_include("trireme/base/version.h")
 #include "trireme/base/version.h"
-#else
-namespace trireme {
-inline constexpr std::string_view kVersion = "0.1.0", kGitDescription = "unknown";
-}
-#endif
+#include "trireme/cli/commands.h"
 
 namespace trireme::cli {
 namespace {

@@ -24,7 +24,7 @@ std::string peer_python() {
 
 std::string peer_script(const std::string& name) {
   const fs::path folder = program_folder();
-  for (const fs::path& place : {folder, folder / "../share/trireme", fs::path(TRIREME_BENCH_FOLDER)}) {
+  for (const fs::path& place : {folder, folder / "../share/trireme"}) {
     std::error_code ignored;
     const fs::path path = fs::weakly_canonical(place / name, ignored);
     if (fs::exists(path, ignored)) return path;

@@ -3,8 +3,7 @@
 
 #include <iostream>
 
-#include "trireme/parallel/data/data_parallel.h"
-#include "trireme/trireme.h"
+#include "trireme/torch.h"
 
 int main() {
   auto world = trireme::World::join();

@@ -2,8 +2,6 @@
 #include <iostream>
 #include <vector>
 
-#include "trireme/base/version.h"
-#include "trireme/comm/world.h"
 #include "trireme/trireme.h"
 
 int main() {

@@ -138,9 +138,9 @@ void Gate::judge(Position stranger) {
     return drop(stranger, true);
   }
   if (hello.protocol != kProtocolVersion) return refuse(stranger, {RefusalCode::kOtherProtocol, ""});
-  if (hello.library != kLibraryVersion) {
+  if (hello.library != kVersionNumber) {
     return refuse(stranger, {RefusalCode::kOtherLibrary,
-                             fmt::format("it is version {:#x}, this process {:#x}", kLibraryVersion, hello.library)});
+                             fmt::format("it is version {:#x}, this process {:#x}", kVersionNumber, hello.library)});
   }
   if (hello.job != credentials_.job) return refuse(stranger, {RefusalCode::kOtherJob, ""});
   if (!equal_in_constant_time(hello.mac, mac_of(hello, stranger->nonce, credentials_.token, "client"))) {

@@ -40,13 +40,13 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/sha256.h"
+#include "trireme/base/version.h"
 #include "trireme/comm/control/control.h"
 
 namespace trireme::control {
 
 inline constexpr uint32_t kMagic = 0x4d525254;  // "TRRM"
 inline constexpr uint16_t kProtocolVersion = 1;
-inline constexpr uint32_t kLibraryVersion = 0x00'01'00'00;  // 0.1.0
 inline constexpr size_t kHeaderBytes = 12;
 inline constexpr size_t kMaxHandshakeBytes = 512;  ///< header and payload of a connection that is not yet trusted
 inline constexpr size_t kMaxPayloadBytes = 1 << 20;
@@ -160,7 +160,7 @@ FrameHeader decode_header(std::span<const std::byte> bytes);
 struct Hello {
   Purpose purpose = Purpose::kControl;
   uint16_t protocol = kProtocolVersion;
-  uint32_t library = kLibraryVersion;
+  uint32_t library = kVersionNumber;
   Digest job{};
   uint32_t rank = 0;
   uint32_t size = 0;

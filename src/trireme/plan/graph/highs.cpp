@@ -27,7 +27,8 @@ struct Highs {
 const Highs& highs() {
   static const Highs functions = [] {
     Highs h;
-    void* library = dlopen(TRIREME_HIGHS_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    // It lies beside libtrireme, whose run path has that folder.
+    void* library = dlopen("libhighs.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return h;
     bool all = true;
     const auto load = [&](auto& pointer, const char* name) {
