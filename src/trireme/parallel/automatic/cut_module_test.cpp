@@ -47,7 +47,7 @@ Trained train_uncut() {
   Trained trained;
   torch::optim::SGD optimizer(trained.net->parameters(), 0.1);
   const std::vector<torch::Tensor> parameters = trained.net->parameters();
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kCutSteps; ++step) {
     const torch::Tensor input = input_of(step), target = target_of(step);
     std::vector<std::vector<torch::Tensor>> gradients;
     trained.loss = 0;
