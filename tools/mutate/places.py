@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass
 
 WRONG_INFIX = {  # operator: [(kind, the mistake)]
-    "<": [("bound", "a <= b")], "<=": [("bound", "a < b")], ">": [("bound", "a >= b")], ">=": [("bound", "a > b")],
+    "<": [("bound", "a <= b")], "<=": [("bound", "a < b")],
+    ">": [("bound", "a >= b")], ">=": [("bound", "a > b")],
     "==": [("negated", "a != b")], "!=": [("negated", "a == b")],
     "+": [("sign", "a - b"), ("dropped term", "a")],
     "-": [("sign", "a + b"), ("dropped term", "a"), ("swapped operands", "b - a")],
@@ -13,9 +14,9 @@ WRONG_INFIX = {  # operator: [(kind, the mistake)]
     "/": [("factor", "a / b * 2"), ("dropped factor", "a"), ("swapped operands", "b / a")],
     "%": [("dropped factor", "a")],
 }
-WAITS = re.compile(r"(?:wait|barrier|sync|join|flush|finish|notify|lock|close|reset|clear|free|commit|check)\w*\(", re.I)
-KEYWORDS = set("return if else for while do switch case default break continue throw using namespace struct class enum "
-               "template static const constexpr auto public private protected try catch friend delete new".split())
+WAITS = re.compile(r"(?:wait|barrier|sync|join|flush|finish|notify|lock|close|reset|clear|free|commit)\w*\(", re.I)
+KEYWORDS = set("return if else for while do switch case default break continue throw using namespace struct class "
+               "enum template static const constexpr auto public private protected try catch friend delete new".split())
 SYMMETRIC = set("if for while switch min max swap tie static_cast equal minmax gcd lcm are_same".split())
 # Texts for people, and what the compiler computes.
 DULL = re.compile(r"\b(?:throw|static_assert|assert|constexpr|consteval)\b|\bfmt::|"
@@ -73,10 +74,16 @@ def until(code, partner, start, stops):
     return at
 
 
-def share_a_name(a, b):
-    """Statements that have nothing in common may as well stand the other way round."""
-    common = set(re.findall(r"[a-z_]\w+", a)) & set(re.findall(r"[a-z_]\w+", b))
-    return a != b and bool(common - KEYWORDS - {"std", "move", "size", "static_cast", "size_t"})
+def order_matters(a, b):
+    """Whether one of two statements names what the other one changes: a variable, or the object of another call."""
+    def change(statement):
+        assigned = re.match(r"\*?([^()]*?) [-+*/|&^%]?= ", statement)
+        called = re.match(r"(.*?)(?:\.|->)\w+\(", statement)
+        return assigned[1] if assigned else called[1] if called else ""
+
+    def names(statement, changed):
+        return changed and re.search(rf"(?<![\w.>]){re.escape(changed)}(?!\w)", statement)
+    return a.split("(")[0] != b.split("(")[0] and bool(names(a, change(b)) or names(b, change(a)))
 
 
 class Finder:
@@ -163,7 +170,7 @@ class Finder:
             kind = "skipped wait" if WAITS.search(self.code[start:end]) else "skipped statement"
             self.add(kind, start, end, "/* skipped */", f"trireme::mutants::on(@N) ? void() : void({said})")
             follows = in_block and previous and self.code[previous[1] + 1:start].isspace()
-            if follows and share_a_name(previous[2], said):
+            if follows and order_matters(previous[2], said):
                 a, b = previous[2], said
                 self.add("swapped statements", previous[0], end, f"{b}; {a}",
                          f"if (trireme::mutants::on(@N)) {{ {b}; {a}; }} else {{ {a}; {b}; }}")
