@@ -14,7 +14,7 @@ WRONG_INFIX = {  # operator: [(kind, the mistake)]
     "/": [("factor", "a / b * 2"), ("dropped factor", "a"), ("swapped operands", "b / a")],
     "%": [("dropped factor", "a")],
 }
-WAITS = re.compile(r"(?:wait|barrier|sync|join|flush|finish|notify|lock|close|reset|clear|free|commit)\w*\(", re.I)
+WAITS = re.compile(r"(?:\b|_)(?:wait|barrier|sync|join|flush|finish|notify|lock|close|reset|clear|free|commit)\w*\(")
 KEYWORDS = set("return if else for while do switch case default break continue throw using namespace struct class "
                "enum template static const constexpr auto public private protected try catch friend delete new".split())
 SYMMETRIC = set("if for while switch min max swap tie static_cast equal minmax gcd lcm are_same".split())
