@@ -36,6 +36,7 @@ NOTICE = {
     "tensor": ["unit.tensor", "unit.parallel", "numerics.mesh_rules", "numerics.tensor_parallel"],
     "train": ["unit.train", "numerics.(trainer_restore|local_training|composition|zero|stages)"],
 }
+ON_TORCH = {"runtime", "parallel", "tensor", "train"}
 LIKELY = {"negated": 2, "skipped statement": 2, "factor": 2, "sign": 2, "bound": 2, "skipped wait": 2}  # others: 1
 
 
@@ -125,8 +126,8 @@ def write_copy(mutants):
             (COPY / name).write_bytes(content)
 
 
-def build(jobs):
-    """Builds the mutated libraries. The compiler's errors; "" when it has none."""
+def build(folders, jobs):
+    """Builds the libraries that hold `folders`. The compiler's errors; "" when it has none."""
     if not (BUILD / "build.ninja").exists():
         parts = re.search(r"^TRIREME_PARTS:\w+=(.*)$", (TESTS_BUILD / "CMakeCache.txt").read_text(), re.M)
         # With assertions, an index out of bounds ends the test, as it does under AddressSanitizer.
@@ -135,7 +136,8 @@ def build(jobs):
                        check=True, stdout=subprocess.DEVNULL)
     known = subprocess.run(["ninja", "-C", BUILD, "-t", "targets", "all"], check=True, text=True,
                            stdout=subprocess.PIPE).stdout
-    libraries = [name for name in ("trireme", "trireme_mpi", "trireme_torch") if f"\n{name}: " in known]
+    libraries = ["trireme", "trireme_mpi", *(["trireme_torch"] if ON_TORCH & set(folders) else [])]
+    libraries = [name for name in libraries if f"\n{name}: " in known]
     result = subprocess.run(["ninja", "-C", BUILD, "-k", "0", "-j", str(jobs), *libraries], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return result.stdout if result.returncode else ""
@@ -149,7 +151,7 @@ def build_mutants(folders, args):
         mutants = [mutant for folder in folders
                    for mutant in draw(folder, args.seed, args.per_folder, refused, args.skip)]
         write_copy(mutants)
-        errors = build(args.jobs)
+        errors = build(folders, args.jobs)
         if not errors:
             return mutants
         named = {(path, int(line)) for path, line in re.findall(r"(src/trireme/[\w./]+):(\d+):", errors)}
@@ -203,7 +205,7 @@ def rank_of(folder, test):
     return next((rank for rank, each in enumerate(NOTICE[folder], 1) if re.fullmatch(each + r"(\..*)?", test.name)), 0)
 
 
-def tests_for(folders):
+def tests_for(folders, wanted):
     listed = subprocess.run(["ctest", "--test-dir", TESTS_BUILD, "--show-only=json-v1"], check=True, text=True,
                             stdout=subprocess.PIPE).stdout
     tests = []
@@ -211,7 +213,8 @@ def tests_for(folders):
         properties = {each["name"]: each["value"] for each in entry["properties"]}
         environment = dict(each.split("=", 1) for each in properties.get("ENVIRONMENT", []))
         test = Test(entry["name"], entry.get("command", []), environment, properties["WORKING_DIRECTORY"])
-        if "slow" in properties.get("LABELS", []) or not any(rank_of(folder, test) for folder in folders):
+        if "slow" in properties.get("LABELS", []) or not re.search(wanted, test.name) or \
+                not any(rank_of(folder, test) for folder in folders):
             continue
         if test.command and Path(test.command[0]).exists():
             tests.append(test)
@@ -270,6 +273,7 @@ def main():
     parser.add_argument("--per-folder", type=int, default=10, help="how many of each folder (default: 10)")
     parser.add_argument("--folders", default=",".join(NOTICE), help="of src/trireme (default: %(default)s)")
     parser.add_argument("--skip", metavar="REGEX", help="draw nothing in files whose path matches")
+    parser.add_argument("--tests", metavar="REGEX", default="", help="run no other tests than these")
     parser.add_argument("--jobs", type=int, default=1, help="compilers, and later mutants, at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="show what would be drawn first, and stop")
     parser.add_argument("--only", metavar="N,…", help="try these mutants alone, by number")
@@ -289,7 +293,7 @@ def main():
     mutants = build_mutants(folders, args)
     if args.only:
         mutants = [mutant for mutant in mutants if str(mutant.number) in args.only.split(",")]
-    tests = tests_for({mutant.folder for mutant in mutants})
+    tests = tests_for({mutant.folder for mutant in mutants}, args.tests)
     run_clean(tests, mutants)
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(lambda mutant: try_mutant(mutant, tests), mutants))
