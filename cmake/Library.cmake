@@ -14,6 +14,7 @@ endif()
 
 add_library(trireme SHARED ${trireme_library_sources})
 add_library(Trireme::trireme ALIAS trireme)
+trireme_compile_in_batches(trireme 16)
 target_include_directories(trireme PUBLIC
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
   $<INSTALL_INTERFACE:include>)

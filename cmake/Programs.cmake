@@ -1,22 +1,25 @@
 # The program `trireme`, its helper `trireme-tensor` on libtorch, which it executes from beside itself, and benchmarks.
-# The target `programs` builds what `./trireme COMMAND` needs.
+# The target `commands` builds what commands without tensors need, `programs` what any `./trireme COMMAND` needs.
+add_custom_target(commands)
 add_custom_target(programs)
+add_dependencies(programs commands)
 
 trireme_sources(trireme_cli_sources src/trireme/cli/*.cpp)
 list(FILTER trireme_cli_sources EXCLUDE REGEX "/cli/(tensor/|main\\.cpp$)")
-if(trireme_cli_sources)
+if(CLI11_FOUND)
   add_library(trireme_cli OBJECT ${trireme_cli_sources})  # for the program and for its unit tests
   target_link_libraries(trireme_cli PUBLIC trireme trireme_inside CLI11::CLI11)
+  trireme_compile_in_batches(trireme_cli 16)
   add_executable(trireme-program src/trireme/cli/main.cpp)
   set_target_properties(trireme-program PROPERTIES OUTPUT_NAME trireme)
   target_link_libraries(trireme-program PRIVATE trireme_cli)
   # Not by __FILE__: ccache makes it relative, or another clone's.
   set_source_files_properties(src/trireme/cli/peer_python.cpp PROPERTIES
     COMPILE_DEFINITIONS "TRIREME_BENCH_FOLDER=\"${PROJECT_SOURCE_DIR}/bench\"")
-  add_dependencies(programs trireme-program)
+  add_dependencies(commands trireme-program)
 endif()
 if(TARGET trireme_mpi)
-  add_dependencies(programs trireme_mpi)
+  add_dependencies(commands trireme_mpi)
 endif()
 
 if(LibTorch_FOUND)
@@ -35,6 +38,7 @@ if(LibTorch_FOUND)
     target_link_libraries(trireme_torch PUBLIC trireme trireme_inside PRIVATE trireme_gpu
       $<TARGET_NAME_IF_EXISTS:trireme_cuda_parts>)
     trireme_link_torch(trireme_torch)
+    trireme_compile_in_batches(trireme_torch 10)
     # Without OpenMP at::parallel_for is a plain call. libtorch brings the same library for its own operators.
     set_source_files_properties(src/trireme/train/optimizer.cpp src/trireme/train/trainer_updates.cpp PROPERTIES
       COMPILE_OPTIONS -fopenmp SKIP_PRECOMPILE_HEADERS ON)
@@ -42,11 +46,12 @@ if(LibTorch_FOUND)
   endif()
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)
-  if(trireme_tensor_sources)
+  if(CLI11_FOUND)
     add_executable(trireme-tensor ${trireme_tensor_sources} src/trireme/cli/config_arguments.cpp)
     target_link_libraries(trireme-tensor PRIVATE trireme trireme_inside trireme_gpu CLI11::CLI11
       $<TARGET_NAME_IF_EXISTS:trireme_torch>)
     trireme_link_torch(trireme-tensor)
+    trireme_compile_in_batches(trireme-tensor 10)
     add_dependencies(programs trireme-tensor)
   endif()
 endif()
@@ -66,7 +71,7 @@ foreach(source IN LISTS trireme_bench_sources)
   if(name MATCHES "^peer_(.+)$")
     set(target "trireme-peer-${CMAKE_MATCH_1}")
     add_executable(${target} "${source}")
-    add_dependencies(programs ${target})
+    add_dependencies(commands ${target})
   else()
     set(target "bench_${name}")
     add_executable(${target} "${source}")

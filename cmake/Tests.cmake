@@ -1,14 +1,12 @@
 # Every test, found by its name and place:
 #   src/trireme/FOLDER/**/NAME_test.cpp          together FOLDER_test                     label unit
-#   tests/FOLDER/NAME_test.cpp                   a binary and an entry of its own         label FOLDER
+#   tests/FOLDER/NAME_test.cpp                   together FOLDER_tests, an entry each     label FOLDER
 #   tests/FOLDER/NAME.sh, NAME_test.py           run with TRIREME_BUILD_DIR set           label FOLDER
 #   **/NAME_program.cpp                          a program that tests start
 #   tests/gpu/…                                  GPU builds only; without a GPU they say that they were not run
 #   examples/NAME.cpp                            example_NAME, run alone                  label example
 # A line `// ctest: slow timeout=600` (or `# ctest: …`) in a file of tests/ adds labels and sets the time limit. With the
 # label sanitize a test runs under the sanitizers, too: for tests that have everything in one process.
-enable_testing()
-
 add_custom_target(test_programs)
 add_custom_target(checks)  # what the labels unit and sanitize run: all that the sanitizers build
 if(TARGET trireme-program)
@@ -117,6 +115,7 @@ foreach(folder IN LISTS trireme_folders)
   if(sources)
     trireme_add_executable(${folder}_test ${sources})
     if(built)
+      trireme_compile_in_batches(${folder}_test 8)
       if(folder STREQUAL "cli")
         target_link_libraries(cli_test PRIVATE trireme_cli)
       endif()
@@ -133,28 +132,52 @@ foreach(folder IN LISTS trireme_folders)
   endif()
 endforeach()
 
-# Tests of whole behaviours, one binary each.
-file(GLOB trireme_test_sources CONFIGURE_DEPENDS tests/*/*_test.cpp)
-foreach(source IN LISTS trireme_test_sources)
-  cmake_path(GET source STEM name)
-  cmake_path(GET source PARENT_PATH folder)
+# Tests of whole behaviours: one binary a folder, of which each file's entry runs the suites of that file.
+file(GLOB trireme_test_folders CONFIGURE_DEPENDS tests/*)
+foreach(folder IN LISTS trireme_test_folders)
   cmake_path(GET folder FILENAME label)
   if(label STREQUAL "gpu" AND NOT TRIREME_CUDA)
     continue()
   endif()
-  trireme_add_executable(${name} "${source}")
-  if(built)
-    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  file(GLOB found CONFIGURE_DEPENDS "${folder}/*_test.cpp")
+  set(sources "")
+  foreach(source IN LISTS found)
+    trireme_uses_torch(uses_torch "${source}")
     file(STRINGS "${source}" sanitized REGEX "^// ctest: .*sanitize")
-    if(sanitized)
-      add_dependencies(checks ${name})
-    else()
-      add_dependencies(${name} test_programs)
+    if((LibTorch_FOUND OR NOT uses_torch) AND (sanitized OR NOT TRIREME_SANITIZE))
+      list(APPEND sources "${source}")
     endif()
-    string(REGEX REPLACE "_test$" "" short "${name}")
-    trireme_add_test(${label}.${short} ${label} 300 ${name} --gtest_brief=1)
-    trireme_read_test_options(${label}.${short} "${source}" ${label})
+  endforeach()
+  if(NOT sources)
+    continue()
   endif()
+  set(target ${label}_tests)
+  trireme_add_executable(${target} ${sources})
+  trireme_compile_in_batches(${target} 8)
+  target_link_libraries(${target} PRIVATE GTest::gtest_main)
+  add_dependencies(checks ${target})
+  if(NOT TRIREME_SANITIZE)
+    add_dependencies(${target} test_programs)
+  endif()
+  set(suites_of_folder "")
+  foreach(source IN LISTS sources)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")  # for new suites
+    file(STRINGS "${source}" suites REGEX "^(TYPED_)?TEST(_F|_P)?\\(")
+    list(TRANSFORM suites REPLACE "^[A-Z_]+\\(([A-Za-z0-9_]+).*" "\\1")
+    list(REMOVE_DUPLICATES suites)
+    set(filter "")
+    foreach(suite IN LISTS suites)
+      if(suite IN_LIST suites_of_folder)
+        message(FATAL_ERROR "${source}: another file of its folder has a suite ${suite}; give this one a name of its own")
+      endif()
+      string(APPEND filter "${suite}.*:${suite}/*:*/${suite}.*:")
+    endforeach()
+    list(APPEND suites_of_folder ${suites})
+    cmake_path(GET source STEM name)
+    string(REGEX REPLACE "_test$" "" short "${name}")
+    trireme_add_test(${label}.${short} ${label} 300 ${target} --gtest_brief=1 "--gtest_filter=${filter}")
+    trireme_read_test_options(${label}.${short} "${source}" ${label})
+  endforeach()
 endforeach()
 
 find_program(TRIREME_PYTHON python3)

@@ -1,13 +1,18 @@
 # What ./trireme does the first time: Debian packages, pinned parts, CMake. Read by that script, whose names it uses:
-# root, build, cache, parts, needed, wanted, say, fail.
+# root, build, cache, parts, torch_parts, the lists of packages, say, fail.
 
-set_up() {  # WHAT-TO-REMEMBER
-  local version
+set_up() {  # LEVEL WHAT-TO-REMEMBER
+  local level=$1 version
   version=$(sed -n 's/^project(Trireme VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
   [[ -f $build/.configured ]] || say "trireme $version · first run: setting up (once)"
+  if ((level == 3)); then
+    needed+=" $needed_by_tests"
+    wanted+=" $wanted_by_tests"
+  fi
   install_packages
-  [[ -d $parts ]] || bring_parts
-  configure "$1"
+  [[ -d $parts ]] || bring_parts HiGHS "$root/cmake/parts.txt" "$parts"
+  ((level == 1)) || [[ -d $torch_parts ]] || bring_parts libtorch "$root/cmake/torch_parts.txt" "$torch_parts"
+  configure "$level" "$2"
 }
 
 install_packages() {
@@ -50,33 +55,37 @@ install_packages() {
   printf '%s' "$needed $wanted" >"$build/.packages"
 }
 
-# Downloads the wheels, checks their hashes, unpacks them beside their final place and renames: the folder is there
-# whole or not at all.
-bring_parts() {
-  local machine python work=$parts.tmp wheel free_kb platform failed= log=$build/parts.log
+# Downloads the wheels of a list, checks their hashes, unpacks them beside their final place and renames: the folder is
+# there whole or not at all.
+bring_parts() {  # NAME LIST FOLDER
+  local name=$1 list=$2 folder=$3
+  local machine python work=$folder.tmp wheel free_kb platform failed= log=$build/parts.log size
+  size=$(sed -n 's/^# size: //p' "$list")
   machine=$(uname -m)
-  [[ $machine == x86_64 ]] || fail "libtorch is pinned for x86_64 only; this machine is $machine" \
-    "without libtorch the communication library still builds: cmake --preset release -DTRIREME_TORCH=OFF && ninja -C build/release"
+  [[ $machine == x86_64 ]] || fail "$name is pinned for x86_64 only; this machine is $machine" \
+    "without it the communication library still builds: cmake --preset release -DTRIREME_TORCH=OFF && ninja -C build/release"
   python=$(find_pip)
 
   mkdir -p "$cache" || fail "cannot make the folder $cache" "give another one: TRIREME_CACHE=FOLDER ./trireme …"
   exec 8>"$cache/.lock"
-  flock -n 8 || { say "  libtorch    waiting for another trireme, which is bringing it"; flock 8; }
-  if [[ -d $parts ]]; then
+  flock -n 8 || { say "  $(printf %-11s "$name") waiting for another trireme, which is bringing it"; flock 8; }
+  if [[ -d $folder ]]; then
     exec 8>&-
     return 0
   fi
 
   rm -rf "$work"
   free_kb=$(df -Pk "$cache" | awk 'NR == 2 { print $4 }')
-  ((free_kb > 2000000)) || fail "bringing libtorch needs 2 GB free in $cache; there are $((free_kb / 1000)) MB" \
-    "free some, or give another folder: TRIREME_CACHE=FOLDER ./trireme …"
-  say "  libtorch    $(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$root/cmake/parts.txt"):" \
-    "$(sed -n 's/^# size: //p' "$root/cmake/parts.txt") in $cache"
+  local needed_kb=100000
+  [[ $name != libtorch ]] || needed_kb=2000000
+  ((free_kb > needed_kb)) ||
+    fail "bringing $name needs $((needed_kb / 1000)) MB free in $cache; there are $((free_kb / 1000)) MB" \
+      "free some, or give another folder: TRIREME_CACHE=FOLDER ./trireme …"
+  say "  $(printf %-11s "$name") $(sed -n '/==/{s/^[a-z]*==\([0-9.]*\).*/\1/p;q}' "$list"): $size in $cache"
   mkdir "$work"
 
   local arguments=(download --no-deps --only-binary=:all: --require-hashes --no-cache-dir --disable-pip-version-check
-    --python-version 311 --implementation cp --abi cp311 --abi none -r "$root/cmake/parts.txt" -d "$work/wheels")
+    --python-version 311 --implementation cp --abi cp311 --abi none -r "$list" -d "$work/wheels")
   for platform in manylinux_2_28 manylinux_2_25 manylinux_2_17 manylinux2014; do
     arguments+=(--platform "${platform}_x86_64")
   done
@@ -87,10 +96,9 @@ bring_parts() {
   fi
   if [[ -n $failed ]]; then
     rm -rf "$work"
-    explain_pip "$log"
+    explain_pip "$name" "$log"
   fi
 
-  say "  libtorch    unpacking"
   for wheel in "$work"/wheels/*.whl; do
     local members=()
     [[ $wheel != */torch-* ]] || members=('torch/include/*' 'torch/lib/*' torch/version.py 'torch-*.dist-info/*')
@@ -101,9 +109,12 @@ bring_parts() {
     fi
     rm "$wheel"
   done
-  mv "$work"/highsbox-*.data/purelib/highsbox "$work/highsbox"  # where an installer would put it
-  rm -rf "$work/wheels" "$work"/highsbox-*.data
-  mv -T "$work" "$parts"
+  local data
+  for data in "$work"/*.data; do  # where an installer would put it
+    [[ ! -d $data/purelib ]] || mv "$data"/purelib/* "$work"
+  done
+  rm -rf "$work/wheels" "$work"/*.data
+  mv -T "$work" "$folder"
   exec 8>&-
 }
 
@@ -117,9 +128,9 @@ find_pip() {
       return 0
     fi
   done
-  [[ -n $found ]] || fail "there is no python3, which fetches libtorch (the program itself does not use it)" \
+  [[ -n $found ]] || fail "there is no python3, which fetches parts of the build (the program itself does not use it)" \
     "sudo apt-get install python3 python3-pip"
-  fail "python3 has no pip, which fetches libtorch" "sudo apt-get install python3-pip"
+  fail "python3 has no pip, which fetches parts of the build" "sudo apt-get install python3-pip"
 }
 
 # One line a part: its name and size.
@@ -136,14 +147,14 @@ show_pip() {
   done
 }
 
-explain_pip() {  # LOG
-  local log=$1
+explain_pip() {  # NAME LOG
+  local name=$1 log=$2
   grep -v '^ *Looking in\|^$' "$log" | tail -n 4 | cut -c 1-300 >&2
   if grep -q 'No space left' "$log"; then
-    fail "the disk filled up while downloading libtorch into $cache" \
-      "free 2 GB, or give another folder: TRIREME_CACHE=FOLDER ./trireme …"
+    fail "the disk filled up while downloading $name into $cache" \
+      "free some, or give another folder: TRIREME_CACHE=FOLDER ./trireme …"
   elif grep -q 'DO NOT MATCH THE HASHES' "$log"; then
-    fail "a downloaded part is not the one that is pinned in cmake/parts.txt" \
+    fail "a downloaded part is not the one that is pinned in cmake/parts.txt or cmake/torch_parts.txt" \
       "a proxy may have damaged it: run this again; if it stays, do not use that package index"
   elif grep -q 'CERTIFICATE_VERIFY_FAILED' "$log"; then
     fail "the package index showed a certificate that this machine does not trust" \
@@ -151,16 +162,18 @@ explain_pip() {  # LOG
   elif grep -q 'No matching distribution\|Could not find a version' "$log" && ! grep -qi 'connection\|timed out\|resolution' "$log"; then
     fail "the package index does not have the pinned parts" "see what pip uses: python3 -m pip config list"
   fi
-  fail "libtorch could not be downloaded (all that pip said: $log)" \
+  fail "$name could not be downloaded (all that pip said: $log)" \
     "check the network (and HTTPS_PROXY, if there is a proxy), then run this again: it starts where nothing is half done"
 }
 
-configure() {  # WHAT-TO-REMEMBER
-  local log=$build/configure.log
+configure() {  # LEVEL WHAT-TO-REMEMBER
+  local log=$build/configure.log torch=ON
+  (($1 > 1)) || torch=OFF
   say "  configuring"
-  if ! (cd "$root" && cmake --preset release --fresh "-DTRIREME_PARTS=$parts") >"$log" 2>&1 9>&-; then
+  if ! (cd "$root" && cmake --preset release --fresh "-DTRIREME_PARTS=$parts" "-DTRIREME_TORCH_PARTS=$torch_parts" \
+    -DTRIREME_TORCH=$torch) >"$log" 2>&1 9>&-; then
     cat "$log" >&2
     fail "CMake could not configure the build; its words are above"
   fi
-  printf '%s' "$1" >"$build/.configured"
+  printf '%s\n%s\n' "$1" "$2" >"$build/.configured"
 }

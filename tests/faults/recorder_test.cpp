@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 using nlohmann::json;
 
-const std::string kProgram = program_path("loop_program");
+const std::string kLoop = program_path("loop_program");
 
 struct Flight {
   ScratchFolder folder;
@@ -48,7 +48,7 @@ void check_records(const json& records, const std::string& last_state) {
 TEST(Recorder, IsWrittenByEverySurvivorOfAKill) {
   for (const Wires wires : {Wires::kSharedMemory, Wires::kTcp}) {
     Flight flight(wires);
-    RankProcesses ranks({kProgram}, flight.options);
+    RankProcesses ranks({kLoop}, flight.options);
     ASSERT_TRUE(ranks.wait_for("working", 20s));
     ranks[1].signal(SIGKILL);
     ranks.wait(10s);
@@ -66,7 +66,7 @@ TEST(Recorder, IsWrittenByEverySurvivorOfAKill) {
 TEST(Recorder, MarksTheOperationThatFailed) {
   Flight flight;
   flight.options.environment["TRIREME_FAULT"] = "rank=2,point=heap.commit,kind=errno:ENOSPC,count=2";
-  RankProcesses ranks({kProgram}, flight.options);
+  RankProcesses ranks({kLoop}, flight.options);
   ranks.wait(10s);
   for (const int rank : {0, 1, 2}) {
     const json dump = flight.read(fmt::format("flight-rank{}-1.json", rank));
@@ -78,7 +78,7 @@ TEST(Recorder, MarksTheOperationThatFailed) {
 
 TEST(Recorder, IsWrittenOnRequestWhileARankIsStuck) {
   Flight flight;
-  RankProcesses ranks({kProgram, "stuck=1", "split=1"}, flight.options);
+  RankProcesses ranks({kLoop, "stuck=1", "split=1"}, flight.options);
   ASSERT_TRUE(ranks.wait_for("working", 20s));
   std::this_thread::sleep_for(50ms);  // for the others to get to where they wait for rank 1
   for (int rank = 0; rank < 3; ++rank) ranks[rank].signal(SIGUSR2);

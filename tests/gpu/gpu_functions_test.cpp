@@ -18,7 +18,7 @@ double bound_of(torch::ScalarType type) {
 }
 
 /// ‖a − b‖ / ‖b‖.
-double distance(const torch::Tensor& a, const torch::Tensor& b) {
+double largest_distance(const torch::Tensor& a, const torch::Tensor& b) {
   const auto exact = b.to(torch::kFloat64).cpu();
   return ((a.to(torch::kFloat64).cpu() - exact).norm() / (exact.norm() + 1e-30)).item<double>();
 }
@@ -51,14 +51,14 @@ class GpuFunctions : public testing::Test {
     const auto wanted = function(exact);
     ops::use_plain(false);
     ASSERT_EQ(y.sizes(), wanted.sizes()) << name;
-    EXPECT_LT(distance(y, wanted), bound_of(type)) << name << " in " << c10::toString(type);
+    EXPECT_LT(largest_distance(y, wanted), bound_of(type)) << name << " in " << c10::toString(type);
     const auto d = torch::randn(wanted.sizes(), torch::kFloat64).to(y.scalar_type());
     y.backward(d.cuda());
     wanted.backward(d.to(torch::kFloat64));
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!inputs[i].is_floating_point()) continue;
       ASSERT_TRUE(on_gpu[i].grad().defined()) << name << ", gradient of input " << i;
-      EXPECT_LT(distance(on_gpu[i].grad(), exact[i].grad()), 2 * bound_of(type))
+      EXPECT_LT(largest_distance(on_gpu[i].grad(), exact[i].grad()), 2 * bound_of(type))
           << name << " in " << c10::toString(type) << ", gradient of input " << i;
     }
   }

@@ -9,7 +9,9 @@ import unittest
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "gpu_check"
-PROGRAMS = ["gpu_test", "gpu_functions_test", "gpu_trainer_test", "gpu_fp8_test", "gpu_comm_test"]
+# What the tool reports, and the suites of gpu_tests that each but the first is.
+PARTS = {"gpu_test": None, "gpu_functions_test": "GpuFunctions", "gpu_trainer_test": "GpuTrainer", "gpu_fp8_test": "GpuFp8",
+         "gpu_comm_test": "GpuComm"}
 HAS_GPU = os.path.exists("/dev/nvidia0")
 
 
@@ -40,8 +42,10 @@ class GpuCheck(unittest.TestCase):
     def pretend_build(self, **texts):
         (self.build / "lib").mkdir(parents=True)
         (self.build / "lib" / "libtrireme_gpu.so").touch()
-        for name in PROGRAMS:
-            script(self.build / "bin" / name, texts.get(name, "echo '[  PASSED  ] 3 tests.'"))
+        passed = "echo '[  PASSED  ] 3 tests.'"
+        script(self.build / "bin" / "gpu_test", texts.get("gpu_test", passed))
+        cases = "".join(f"*{suite}*) {texts.get(name, passed)};;\n" for name, suite in PARTS.items() if suite)
+        script(self.build / "bin" / "gpu_tests", f'case "$*" in\n{cases}esac')
         self.python = self.root / "path" / "some-python"  # the tests that are scripts pass
         script(self.python, "exit 0")
 
@@ -68,18 +72,18 @@ class GpuCheck(unittest.TestCase):
         self.pretend_build()
         result = self.run_tool()
         self.assertEqual(result.returncode, 0, result)
-        self.assertEqual(self.table(result), {name: "passed" for name in [*PROGRAMS, "gpu_parallel_test"]})
+        self.assertEqual(self.table(result), {name: "passed" for name in [*PARTS, "gpu_parallel_test"]})
         self.assertTrue((self.build / "gpu_check" / "gpu_test.log").exists())
 
     def test_whatever_did_not_pass_is_named_and_fails(self):
         self.pretend_gpu()
         self.pretend_build(gpu_functions_test="echo a bad sum; exit 1", gpu_trainer_test="echo 'no GPU: not run'")
-        (self.build / "bin" / "gpu_comm_test").unlink()
+        (self.build / "bin" / "gpu_test").unlink()
         result = self.run_tool()
         self.assertEqual(result.returncode, 1, result)
-        self.assertEqual(self.table(result), {"gpu_test": "passed", "gpu_functions_test": "failed (1)",
+        self.assertEqual(self.table(result), {"gpu_test": "not built", "gpu_functions_test": "failed (1)",
                                               "gpu_trainer_test": "not run", "gpu_fp8_test": "passed",
-                                              "gpu_comm_test": "not built", "gpu_parallel_test": "passed"})
+                                              "gpu_comm_test": "passed", "gpu_parallel_test": "passed"})
         self.assertIn("a bad sum", result.stderr)
 
     def test_benchmarks_take_the_measured_peak(self):

@@ -15,8 +15,6 @@ namespace {
 const std::string kCollectives = program_path("collectives_program");
 const std::string kChecksum = program_path("checksum_program");
 
-bool sanitized() { return std::getenv("TRIREME_SANITIZED") != nullptr; }
-
 struct Hosts {
   const char* name;
   std::vector<int> host_of_rank;

@@ -17,8 +17,6 @@
 namespace trireme {
 namespace {
 
-bool sanitized() { return std::getenv("TRIREME_SANITIZED") != nullptr; }
-
 /// ThreadSanitizer leaves little of the address space for the memory of peers.
 #if defined(__SANITIZE_THREAD__)
 constexpr int kMostProcesses = 8;
@@ -66,7 +64,7 @@ TEST_P(Processes, JoinAllReduceAndEnd) {
   }
 }
 
-TEST(Threads, JoinAllReduceAndEnd) {
+TEST(ManyThreads, JoinAllReduceAndEnd) {
   const int ranks = sanitized() ? 100 : 1000;
   const auto start = Clock::now();
   std::atomic<int> wrong = 0;

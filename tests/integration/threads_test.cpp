@@ -5,13 +5,12 @@
 #include <cstdlib>
 
 #include "support/collective_checks.h"
+#include "support/paths.h"
 
 namespace trireme {
 namespace {
 
 // Sanitizers are ten times slower and find the same in fewer ranks.
-bool sanitized() { return std::getenv("TRIREME_SANITIZED") != nullptr; }
-
 std::vector<int> numbers_of_ranks() {
   if (sanitized()) return {1, 2, 3, 5};
   return {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16};

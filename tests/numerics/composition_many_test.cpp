@@ -23,7 +23,7 @@ rows stand for both.
 
 )";
 
-TEST(Composition, EverythingTrainsOrIsRefused) {
+TEST(CompositionMany, EverythingTrainsOrIsRefused) {
   std::map<Composed, Outcome> references;
   std::map<std::string, std::vector<std::string>> rows;
   std::vector<std::string> order, reasons;

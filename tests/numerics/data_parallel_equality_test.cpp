@@ -1,7 +1,7 @@
 // The same training on 1, 2, 3, 4 and 8 workers ends with the same bits; and what each setting may and may not change.
 //
 // Losses of the first steps are kept in tests/data/golden_losses.json. After a change that is meant to change them:
-//   TRIREME_WRITE_GOLDEN=1 build/release/bin/data_parallel_equality_test --gtest_filter='Golden.*'
+//   TRIREME_WRITE_GOLDEN=1 build/release/bin/numerics_tests --gtest_filter='Golden.*'
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -6,13 +6,13 @@
 namespace trireme {
 namespace {
 
-TEST(ResNet, EveryNumberOfWorkersGivesTheSameBits) {
+TEST(ResNet18, EveryNumberOfWorkersGivesTheSameBits) {
   const Config config = config_of("resnet", {"--train.clip=0.5"});
   const Outcome one = train(config, 1);
   for (const int workers : {2, 3, 4, 8}) expect_equal(one, train(config, workers), fmt::format("{} workers", workers));
 }
 
-TEST(ResNet, ImagesOfMnistsSize) {
+TEST(ResNet18, ImagesOfMnistsSize) {
   const Words words = {"--model.image=28", "--train.leaves=4", "--train.global_batch=16", "--train.micro_batch=2"};
   const Outcome one = train(config_of("resnet", words), 1, 2, true);
   for (const int workers : {2, 4}) {
@@ -22,7 +22,7 @@ TEST(ResNet, ImagesOfMnistsSize) {
   }
 }
 
-TEST(ResNet, BucketsAndOverlapDoNotChangeBits) {
+TEST(ResNet18, BucketsAndOverlapDoNotChangeBits) {
   const Outcome reference = train(config_of("resnet"), 2, 2);
   for (const char* words : {"--parallel.bucket_mb=0.001", "--parallel.bucket_mb=64", "--parallel.overlap=false"}) {
     expect_equal(reference, train(config_of("resnet", {words}), 2, 2), words);

@@ -116,24 +116,24 @@ torch::Tensor loss_of(const torch::Tensor& logits, const torch::Tensor& target) 
   return nn::functional::cross_entropy(logits.reshape({-1, 24}), target.reshape({-1}));
 }
 
-struct Case {
+struct ParallelizeCase {
   std::string kind;
   int ranks;
   std::string plan;
 };
-std::ostream& operator<<(std::ostream& out, const Case& c) {
+std::ostream& operator<<(std::ostream& out, const ParallelizeCase& c) {
   return out << fmt::format("{} {} {}", c.kind, c.ranks, c.plan);
 }
 
-constexpr int kSteps = 6;
+constexpr int kParallelizeSteps = 6;
 
 template <typename Net>
-void compare(const Case& c) {
+void compare(const ParallelizeCase& c) {
   at::set_num_threads(1);  // rank threads share the cores
   Net one = make<Net>();
   torch::optim::SGD optimizer(one->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
   std::vector<double> losses;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kParallelizeSteps; ++step) {
     const Batch batch = batch_of(c.kind, step);
     optimizer.zero_grad();
     const auto loss = loss_of(one->forward(batch.input), batch.target);
@@ -146,7 +146,7 @@ void compare(const Case& c) {
     Net net = make<Net>();
     torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
     const auto training = parallelize(world.comm(), net, loss_of, own, {.plan = c.plan});
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kParallelizeSteps; ++step) {
       const Batch batch = batch_of(c.kind, step);
       EXPECT_NEAR(training->step(batch.input, batch.target), losses[static_cast<size_t>(step)], 1e-5) << step;
     }
@@ -160,7 +160,7 @@ void compare(const Case& c) {
   });
 }
 
-class Parallelize : public testing::TestWithParam<Case> {};
+class Parallelize : public testing::TestWithParam<ParallelizeCase> {};
 
 TEST_P(Parallelize, TrainsAsOneWorker) {
   if (GetParam().kind == "image") {
@@ -172,8 +172,8 @@ TEST_P(Parallelize, TrainsAsOneWorker) {
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<ParallelizeCase> cases() {
+  std::vector<ParallelizeCase> all;
   for (const char* kind : {"tokens", "tied", "image"}) {
     for (const auto& [ranks, plan] : std::vector<std::pair<int, std::string>>{{2, "auto"},
                                                                               {4, "auto"},

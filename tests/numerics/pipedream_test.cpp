@@ -20,7 +20,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kPipeDreamSteps = 3;
 
 struct Rule {
   std::string schedule;
@@ -172,8 +172,8 @@ TEST_P(PipeDream, FollowsItsRuleToTheBit) {
     const Config config = config_for(rule, optimizer);
     SCOPED_TRACE(fmt::format("{} of {}, {}, {}", rule.schedule, rule.model, rule.compute, optimizer[0]));
     Reference reference(config, rule);
-    for (int step = 0; step < kSteps; ++step) reference.step(step);
-    const Outcome outcome = train(config, rule.pp * rule.dp, kSteps);
+    for (int step = 0; step < kPipeDreamSteps; ++step) reference.step(step);
+    const Outcome outcome = train(config, rule.pp * rule.dp, kPipeDreamSteps);
     for (const auto& [name, tensor] : outcome.state) {
       const int entry = reference.store().find(name);
       if (entry < 0) continue;  // of the optimizer

@@ -61,13 +61,13 @@ TEST(Recompute, LayersThatAreNotThere) {
   EXPECT_THROW(train(config_of("mlp", {"--train.recompute=some"}), 1, 1), UsageError);
 }
 
-struct Held {
+struct HeldActivations {
   int64_t between = 0;  ///< after the forward
   int64_t most = 0;     ///< in forward and backward
 };
 
 /// For a batch of 8, beside the model.
-Held memory_of(const std::string& name, const std::string& way) {
+HeldActivations memory_of(const std::string& name, const std::string& way) {
   const Config config = config_of(name, {"--model.layers=6", "--model.dropout=0.1"});
   const auto model = make_model(config.model, 1);
   model->set_recompute(parse_recompute(way));
@@ -87,8 +87,8 @@ Held memory_of(const std::string& name, const std::string& way) {
 }
 
 TEST(RecomputeMemory, HoldsLess) {
-  const Held none = memory_of("gpt2", "none"), half = memory_of("gpt2", "0-2"), full = memory_of("gpt2", "full"),
-             attention = memory_of("gpt2", "selective");
+  const HeldActivations none = memory_of("gpt2", "none"), half = memory_of("gpt2", "0-2"),
+                        full = memory_of("gpt2", "full"), attention = memory_of("gpt2", "selective");
   EXPECT_LT(full.between, none.between / 3) << none.between;
   EXPECT_LT(full.most, none.most * 2 / 3) << none.most;
   EXPECT_LT(half.between, none.between * 3 / 4);

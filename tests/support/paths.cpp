@@ -11,4 +11,6 @@ std::string program_path(const std::string& name) {
 
 std::string source_path(const std::string& name) { return std::string(TRIREME_SOURCE_DIR "/") + name; }
 
+bool sanitized() { return std::getenv("TRIREME_SANITIZED") != nullptr; }
+
 }  // namespace trireme

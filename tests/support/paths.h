@@ -10,5 +10,7 @@ namespace trireme {
 std::string program_path(const std::string& name);
 /// A file of the source tree.
 std::string source_path(const std::string& name);
+/// Whether this runs under a sanitizer, where tests ask for less.
+bool sanitized();
 
 }  // namespace trireme

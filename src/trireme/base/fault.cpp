@@ -133,9 +133,9 @@ const char* fault_variable() {
 
 std::mutex g_mutex;                    // guards g_rules
 std::shared_ptr<const Rules> g_rules;  // null until read
-std::atomic<int> g_rank{-1};
+std::atomic<int> g_fault_rank{-1};
 std::atomic<uint64_t> g_step{0};
-thread_local std::optional<int> t_rank;
+thread_local std::optional<int> t_fault_rank;
 thread_local std::optional<uint64_t> t_step;
 
 std::shared_ptr<const Rules> rules() {
@@ -154,7 +154,7 @@ namespace fault_detail {
 std::atomic<bool> armed{fault_variable() != nullptr};
 
 int pass(std::string_view point) {
-  const int rank = t_rank ? *t_rank : g_rank.load(std::memory_order_relaxed);
+  const int rank = t_fault_rank ? *t_fault_rank : g_fault_rank.load(std::memory_order_relaxed);
   const uint64_t step = t_step ? *t_step : g_step.load(std::memory_order_relaxed);
   int pretended = 0;
   const std::shared_ptr<const Rules> all = rules();
@@ -189,8 +189,8 @@ void throw_errno(std::string_view point, int error_number) {
 }  // namespace fault_detail
 
 void set_fault_rank(int rank) {
-  t_rank = rank;
-  g_rank.store(rank, std::memory_order_relaxed);
+  t_fault_rank = rank;
+  g_fault_rank.store(rank, std::memory_order_relaxed);
   if (faults_armed()) rules();
 }
 

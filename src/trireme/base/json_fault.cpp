@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "trireme/base/json.h"
 
 namespace trireme {
 namespace {
 
 /// What the parser was reading when it stopped, by the words of its message, and what belongs there. The first that is
 /// found counts.
-constexpr std::pair<std::string_view, std::string_view> kExpected[] = {
+constexpr std::pair<std::string_view, std::string_view> kExpectations[] = {
     {"missing closing quote", "the quote that closes a text"},
     {"invalid string", "a text without line breaks and unknown escapes"},
     {"invalid number", "a digit"},
@@ -44,7 +45,7 @@ size_t token_begin(std::string_view text, size_t end, bool is_literal) {
 std::string sentence(std::string_view text, size_t position, std::string_view message) {
   message = message.substr(0, message.find("; last read"));  // the rest is the file's
   std::string_view expected = "a value: a number, a text in double quotes, true, false, null, a list or an object";
-  for (const auto& [words, what] : kExpected) {
+  for (const auto& [words, what] : kExpectations) {
     if (message.find(words) == message.npos) continue;
     expected = what;
     break;

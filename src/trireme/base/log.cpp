@@ -17,9 +17,9 @@ constexpr std::array<std::string_view, 4> kNames = {"error", "warn", "info", "de
 constexpr int kUnset = -1;
 
 std::atomic<int> g_level{kUnset};
-std::atomic<int> g_rank{kUnset};
+std::atomic<int> g_log_rank{kUnset};
 std::atomic<bool> g_wipes_line{false};
-thread_local int t_rank = kUnset;
+thread_local int t_log_rank = kUnset;
 
 int level_from_environment() {
   const char* const text = std::getenv("TRIREME_LOG");
@@ -37,8 +37,8 @@ int level_from_environment() {
 }  // namespace
 
 void set_log_rank(int rank) {
-  t_rank = rank;
-  g_rank.store(rank, std::memory_order_relaxed);
+  t_log_rank = rank;
+  g_log_rank.store(rank, std::memory_order_relaxed);
 }
 
 void set_log_level(LogLevel level) { g_level.store(static_cast<int>(level), std::memory_order_relaxed); }
@@ -58,7 +58,7 @@ LogLevel log_level() {
 
 void write_log_line(LogLevel level, std::string_view message) {
   const int saved_errno = errno;
-  const int rank = t_rank != kUnset ? t_rank : g_rank.load(std::memory_order_relaxed);
+  const int rank = t_log_rank != kUnset ? t_log_rank : g_log_rank.load(std::memory_order_relaxed);
   std::string line = g_wipes_line.load(std::memory_order_relaxed) ? "\r\x1b[K" : "";
   line += rank == kUnset ? "trireme " : fmt::format("trireme[rank {}] ", rank);
   line += kNames[static_cast<size_t>(level)];

@@ -33,6 +33,12 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+std::string sizes_text(std::span<const int64_t> sizes) {
+  std::string text;
+  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the table suffice: a swap looks two rows back.
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,9 @@ std::string join(const Range& parts, std::string_view separator) {
   }
   return joined;
 }
+
+/// "[2, 3]".
+std::string sizes_text(std::span<const int64_t> sizes);
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other, blind to case.
 size_t edit_distance(std::string_view a, std::string_view b);

@@ -5,11 +5,16 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trireme {
+
+inline constexpr double kGiga = 1e9, kTera = 1e12;
+/// The time of what does not happen, in seconds or any other unit.
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// "100", "100B", "4KiB", "64 MiB", "1.5GB". K, M, G, T alone are binary (4K = 4KiB); KB, MB, GB, TB are decimal.
 uint64_t parse_bytes(std::string_view text);

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/hugging_face_names.h"
 
@@ -17,8 +17,6 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostProblems = 20;  // listed by name; more of them are counted
-
-std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 /// Tensors by name, as a set that is used up: what nobody took is unknown. Gathers all problems before it throws.
 class Source {
@@ -36,12 +34,12 @@ class Source {
   const TensorView* take(const std::string& name, const std::vector<int64_t>& shape) {
     const TensorView* tensor = find(name);
     if (!tensor) {
-      problem(fmt::format("{} {} is missing", name, shape_text(shape)));
+      problem(fmt::format("{} {} is missing", name, sizes_text(shape)));
       return nullptr;
     }
     taken_.push_back(name);
     if (tensor->info.shape != shape) {
-      problem(fmt::format("{} is {}, not {}", name, shape_text(tensor->info.shape), shape_text(shape)));
+      problem(fmt::format("{} is {}, not {}", name, sizes_text(tensor->info.shape), sizes_text(shape)));
       return nullptr;
     }
     if (tensor->bytes.size() != tensor->info.num_bytes()) {
@@ -56,7 +54,7 @@ class Source {
     std::ranges::sort(taken_);
     for (const auto& [name, tensor] : tensors_) {
       if (!std::ranges::binary_search(taken_, name)) {
-        problem(fmt::format("{} {} is unknown", name, shape_text(tensor.info.shape)));
+        problem(fmt::format("{} {} is unknown", name, sizes_text(tensor.info.shape)));
       }
     }
     if (problems_.empty()) return;
@@ -178,7 +176,7 @@ std::vector<OwnedTensor> from_hugging_face(const ModelConfig& config, std::span<
 }
 
 std::string hugging_face_config(const ModelConfig& c, DataType type) {
-  nlohmann::ordered_json json;
+  Json json;
   const auto type_name = [type]() -> std::string {
     switch (type) {
       case DataType::kHalf:

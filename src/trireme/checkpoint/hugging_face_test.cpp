@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/hugging_face_names.h"
 
 namespace trireme {

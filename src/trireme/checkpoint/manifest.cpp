@@ -23,7 +23,7 @@ constexpr std::string_view kBeforeChecksum = "\"manifest_crc32c\": \"";
 constexpr std::string_view kAfterChecksum = "\"\n}\n";
 constexpr size_t kDigits = 8;
 constexpr size_t kMaxNameBytes = 128;
-constexpr size_t kMaxDims = 32;
+constexpr size_t kMaxTensorDims = 32;
 constexpr uint64_t kMaxShards = 1'000'000;
 
 /// Lower-case digits only: a flipped bit turns "a" into "A", and must be noticed.
@@ -126,7 +126,8 @@ ManifestPart read_part(JsonScanner& json, const std::vector<ManifestFile>& files
       case 2:
         expect_key(json, key, "shape");
         json.array([&] {
-          if (part.tensor.shape.size() == kMaxDims) json.fail(fmt::format("more than {} dimensions", kMaxDims));
+          if (part.tensor.shape.size() == kMaxTensorDims)
+            json.fail(fmt::format("more than {} dimensions", kMaxTensorDims));
           part.tensor.shape.push_back(read_size(json));
         });
         break;

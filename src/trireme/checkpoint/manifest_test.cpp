@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/crc32c.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/checkpoint_test_util.h"
 
 namespace trireme {

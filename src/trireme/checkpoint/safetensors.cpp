@@ -20,7 +20,6 @@
 namespace trireme {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // what other readers accept
 constexpr size_t kMaxTensors = size_t{1} << 20;
 constexpr size_t kMaxDims = 32;

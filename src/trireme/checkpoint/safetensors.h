@@ -35,6 +35,9 @@ struct SafetensorsHeader {
   uint64_t num_bytes = 0;  ///< of the length and the header, to where data begin
 };
 
+/// The length of the header, at the start of a file.
+inline constexpr uint64_t kLengthBytes = 8;
+
 /// "F32"; DataType of "F32 F64 F16 BF16 I32 I64 U8", and of BOOL as U8. Throws Error for others.
 std::string_view safetensors_name(DataType type);
 DataType safetensors_type(std::string_view name);

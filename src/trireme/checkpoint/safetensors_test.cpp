@@ -3,8 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/checkpoint_test_util.h"
 
 namespace trireme {

@@ -16,7 +16,6 @@ namespace trireme {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kLengthBytes = 8;
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
+#include "trireme/base/host.h"
 #include "trireme/base/sha256.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folder.h"
@@ -24,11 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxRecordBytes = uint64_t{256} << 20;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unknown host";
-}
 
 /// The lock goes with the process: the kernel takes it back when that dies. The text in it is for messages only.
 File take_lock(const fs::path& root) {

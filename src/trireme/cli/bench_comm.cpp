@@ -6,8 +6,8 @@
 #include <CLI/CLI.hpp>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_comm_explain.h"
 #include "trireme/cli/bench_comm_fit.h"
 #include "trireme/cli/bench_comm_gpu.h"
@@ -34,7 +34,7 @@ void run(const BenchCommFlags& flags) {
   const bool colour = has_colour(STDOUT_FILENO);
   if (options.server) return run_bench_comm_server(options, guardian, colour);
 
-  nlohmann::ordered_json json;
+  Json json;
   std::string text;
   Crew::Variables variables;
   ClusterFile cluster;
@@ -67,7 +67,7 @@ void run(const BenchCommFlags& flags) {
     json["results"] = results_json(measured);
     json["machine"] = machine_json(measured);
     json["notes"] = measured.notes;
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return;
   }
   fmt::print("{}", text);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_measure.h"
 #include "trireme/cli/bench_comm_peers.h"
@@ -20,18 +20,16 @@
 namespace trireme::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr uint64_t kMessageSizes[] = {8, 256, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 8 << 20};
 constexpr uint64_t kVectorSizes[] = {16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 constexpr uint64_t kAllReduceSizes[] = {4 << 10, 64 << 10, 1 << 20, 16 << 20};
 
-double median(std::vector<double> values) {
+double median_time(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return quantile(values, 0.5);
 }
 
-double ask_for_median(Crew& crew, const std::string& command) { return median(ask_for_times(crew, command)); }
+double ask_for_median(Crew& crew, const std::string& command) { return median_time(ask_for_times(crew, command)); }
 
 Timings time_vectors(Crew& crew, const char* what) {
   Timings timings;
@@ -72,7 +70,7 @@ FittedTransport fit_transport(Crew& crew, const std::string& name, int ranks) {
   compared.clear();
   for (const uint64_t bytes : kAllReduceSizes) {
     std::string algorithm;
-    const double us = median(ask_for_times(
+    const double us = median_time(ask_for_times(
         crew, measure_command(Operation::kAllReduce, Algorithm::kAuto, true, bytes, bytes > 1'000'000 ? 10 : 100),
         &algorithm));
     const double predicted =
@@ -87,7 +85,7 @@ FittedTransport fit_transport(Crew& crew, const std::string& name, int ranks) {
 
 std::string nanoseconds_a_kib(double us_per_byte) { return fmt::format("{:.1f}", us_per_byte * 1024 * 1000); }
 
-std::string percent(double part) { return fmt::format("{:.0f} %", part * 100); }
+std::string whole_percent(double part) { return fmt::format("{:.0f} %", part * 100); }
 
 }  // namespace
 
@@ -125,7 +123,7 @@ double median_error(std::span<const std::pair<double, double>> predicted_and_mea
   for (const auto& [predicted, measured] : predicted_and_measured) {
     errors.push_back(std::fabs(predicted - measured) / measured);
   }
-  return errors.empty() ? 0 : median(errors);
+  return errors.empty() ? 0 : median_time(errors);
 }
 
 Fit fit_cluster(const BenchCommOptions& options, Guardian& guardian) {
@@ -178,12 +176,12 @@ std::string fit_text(const Fit& fit, bool colour) {
                    {"all-reduce error", Align::kRight}});
   for (const FittedTransport& f : fit.transports) {
     constants.add_row({f.cost.transport, std::to_string(f.cost.ranks), format_us(f.cost.link.latency_us),
-                       nanoseconds_a_kib(f.cost.link.us_per_byte), percent(f.link_error),
+                       nanoseconds_a_kib(f.cost.link.us_per_byte), whole_percent(f.link_error),
                        nanoseconds_a_kib(f.cost.reduce_us_per_byte),
                        nanoseconds_a_kib(f.reduce_in_cache) + ", " + nanoseconds_a_kib(f.reduce_out_of_cache),
                        nanoseconds_a_kib(f.cost.copy_us_per_byte),
                        nanoseconds_a_kib(f.copy_in_cache) + ", " + nanoseconds_a_kib(f.copy_out_of_cache),
-                       format_us(f.cost.barrier_us), percent(f.all_reduce_error)});
+                       format_us(f.cost.barrier_us), whole_percent(f.all_reduce_error)});
   }
   std::vector<Column> columns = {{"all-reduce, predicted / measured µs", Align::kLeft}, {"ranks", Align::kRight}};
   for (const uint64_t bytes : kAllReduceSizes) columns.emplace_back(format_bytes(bytes), Align::kRight);
@@ -197,7 +195,7 @@ std::string fit_text(const Fit& fit, bool colour) {
   }
   std::string left_out;
   for (const std::string& each : fit.left_out) left_out += "note: left out: " + each + "\n";
-  return fmt::format("{}\n{}\n{}\nerrors: median of |predicted − measured| / measured · written to {}\n{}\n",
+  return fmt::format("{}\n{}\n{}\nerrors: median_time of |predicted − measured| / measured · written to {}\n{}\n",
                      emphasised("what communication costs on this machine", Emphasis::kBold, colour),
                      constants.to_text({.indent = 2}), residuals.to_text({.indent = 2}), fit.path.string(), left_out);
 }

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/commands.h"
@@ -18,7 +18,6 @@
 namespace trireme::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Results = std::vector<BenchCommResult>;
 
 /// The results of one table, in the order of their measurement.

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_peers.h"
 #include "trireme/cli/bench_comm_report.h"
@@ -13,7 +12,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr std::chrono::seconds kStartTime{60};
+constexpr std::chrono::seconds kServerStartTime{60};
 constexpr int kServers[] = {1, 2, 4};
 
 struct Result {
@@ -51,7 +50,7 @@ std::string table_of(const std::vector<Result>& results, uint64_t bytes, bool co
                      format_bytes(bytes), table.to_text({.bold_header = colour}));
 }
 
-nlohmann::ordered_json json_of(const Result& result) {
+Json json_of(const Result& result) {
   const ServerPoint& p = result.point;
   return {{"bytes", result.bytes},
           {"workers", result.workers},
@@ -78,7 +77,7 @@ void run_bench_comm_server(const BenchCommOptions& options, Guardian& guardian, 
         if (bytes < static_cast<uint64_t>(servers) << 20) continue;  // a server would have no layer
         // New processes for each point: the memory of a worker is part of it.
         const auto crew = start_ours(options.transport, workers + servers, options.bind, guardian);
-        crew->wait_until_ready(kStartTime);
+        crew->wait_until_ready(kServerStartTime);
         const int rounds = options.seconds_per_point ? std::max(3, static_cast<int>(*options.seconds_per_point * 20))
                                                      : (bytes > (uint64_t{64} << 20) ? 10 : 20);
         const std::string line = crew->ask(fmt::format("server {} {} {}", servers, bytes, rounds));
@@ -87,8 +86,8 @@ void run_bench_comm_server(const BenchCommOptions& options, Guardian& guardian, 
     }
   }
   if (options.json) {
-    nlohmann::ordered_json json;
-    json["results"] = nlohmann::ordered_json::array();
+    Json json;
+    json["results"] = Json::array();
     for (const Result& result : results) json["results"].push_back(json_of(result));
     fmt::print("{}\n", json.dump(2));
     return;

@@ -15,7 +15,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int kWarmUps = 2;
+constexpr int kServerWarmUps = 2;
 constexpr size_t kLayerElements = 256 * 1024;
 
 /// The kernel forgets the most that this process has had.
@@ -27,7 +27,7 @@ std::vector<double*> members_of(ServerPoint& p) {
           &p.queue_us, &p.blocked, &p.busy,         &p.memory_bytes, &p.memory_no_model_bytes};
 }
 
-struct Job {
+struct ServerRounds {
   control::Credentials credentials;
   std::vector<SocketAddress> servers;
   std::vector<server::Key> keys;
@@ -38,7 +38,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 class BenchWorker {
  public:
-  BenchWorker(Communicator& workers, const Job& job) : workers_(workers), job_(job) {
+  BenchWorker(Communicator& workers, const ServerRounds& job) : workers_(workers), job_(job) {
     before_ = process_memory().now_bytes;
     reset_peak();
     server::WorkerOptions options;
@@ -78,9 +78,9 @@ class BenchWorker {
     std::vector<double> times;
     server::WorkerStats start{};
     double total = 0;
-    for (int round = 0; round < rounds + kWarmUps; ++round) {
+    for (int round = 0; round < rounds + kServerWarmUps; ++round) {
       workers_.barrier();
-      if (round == kWarmUps) start = worker_->stats();
+      if (round == kServerWarmUps) start = worker_->stats();
       const auto begin = Clock::now();
       std::vector<server::Pending> pending;
       for (size_t k = weights.size(); k-- > 0;) {  // as a backward pass makes them: the last layer first
@@ -93,7 +93,7 @@ class BenchWorker {
             worker_->pull(job_.keys[k].name, weights[k], {.clock = clock_, .priority = static_cast<uint32_t>(k)}));
       }
       for (server::Pending& p : pending) p.wait();
-      if (round < kWarmUps) continue;
+      if (round < kServerWarmUps) continue;
       times.push_back(1e6 * seconds_since(begin));
       total += times.back();
     }
@@ -117,7 +117,7 @@ class BenchWorker {
   }
 
   Communicator& workers_;
-  const Job& job_;
+  const ServerRounds& job_;
   uint64_t before_ = 0;
   std::optional<server::Worker> worker_;
   std::vector<float> layer_;
@@ -131,12 +131,12 @@ void measure_ring(Communicator& workers, ServerPoint& point, uint64_t bytes, int
   options.ordered = false;
   std::vector<double> times;
   Traffic start;
-  for (int round = 0; round < rounds + kWarmUps; ++round) {
+  for (int round = 0; round < rounds + kServerWarmUps; ++round) {
     workers.barrier();
-    if (round == kWarmUps) start = workers.traffic();
+    if (round == kServerWarmUps) start = workers.traffic();
     const auto begin = Clock::now();
     workers.all_reduce(data, ReduceOp::kSum, options);
-    if (round >= kWarmUps) times.push_back(1e6 * seconds_since(begin));
+    if (round >= kServerWarmUps) times.push_back(1e6 * seconds_since(begin));
   }
   const Traffic end = workers.traffic();
   std::sort(times.begin(), times.end());
@@ -150,7 +150,7 @@ void measure_ring(Communicator& workers, ServerPoint& point, uint64_t bytes, int
 ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes, int rounds) {
   const server::ServersOfJob servers = server::start_servers(comm, num_servers);
   const bool serves = !servers.own.empty();
-  Job job{servers.credentials, servers.addresses, {}, {}};
+  ServerRounds job{servers.credentials, servers.addresses, {}, {}};
   job.settings.num_workers = comm.size() - num_servers;
   for (size_t first = 0, count = bytes / sizeof(float); first < count; first += kLayerElements) {
     job.keys.push_back({fmt::format("layer {}", job.keys.size()), std::min(kLayerElements, count - first), 0, true});
@@ -167,7 +167,7 @@ ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes,
     point.busy = static_cast<double>(stats.busy_ns) / 1e9 / seconds;
     // Pieces that pass through shared memory are not on the socket: count what was applied and answered.
     const double piece = static_cast<double>(bytes) / static_cast<double>(job.keys.size());
-    const double steps = rounds + kWarmUps + 1;
+    const double steps = rounds + kServerWarmUps + 1;
     point.server_bytes = piece * static_cast<double>(stats.shards.num_pushes + stats.shards.num_pulls) / steps;
   }
   if (workers) measure_ring(*workers, point, bytes, rounds);

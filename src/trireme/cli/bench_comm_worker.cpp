@@ -23,7 +23,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr int kWarmUps = 3;
+constexpr int kWorkerWarmUps = 3;
 constexpr auto kPatience = std::chrono::hours(24);  // peers are measured meanwhile, for as long as the user likes
 
 double microseconds_since(Clock::time_point start) {
@@ -139,13 +139,13 @@ class Worker {
   template <typename Prepare, typename Body>
   std::vector<double> time_rounds(int rounds, Prepare prepare, Body body) {
     std::vector<double> us;
-    for (int i = 0; i < rounds + kWarmUps; ++i) {
+    for (int i = 0; i < rounds + kWorkerWarmUps; ++i) {
       prepare();
       comm_.barrier();
       const Clock::time_point start = Clock::now();
       body();
       const double time = microseconds_since(start);
-      if (i >= kWarmUps) us.push_back(time);
+      if (i >= kWorkerWarmUps) us.push_back(time);
     }
     return us;
   }

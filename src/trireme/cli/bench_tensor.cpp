@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/device_probe.h"
 #include "trireme/cli/written_files.h"
@@ -23,7 +23,7 @@ void write_cluster(const std::string& file, const std::string& device, bool json
   const DeviceProbe probe = probe_device(path, device == "cuda");
   keep_device(path, probe, probe.cluster);
   if (json) {
-    nlohmann::ordered_json said = {{"file", path.string()}};
+    Json said = {{"file", path.string()}};
     said.update(device_json(probe, probe.cluster));
     fmt::print("{}\n", said.dump(2));
     return;

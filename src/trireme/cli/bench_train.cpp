@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_comm_crew.h"
 #include "trireme/cli/bench_train_calibrate.h"
 #include "trireme/cli/bench_train_defaults.h"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_train_defaults.h"
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/bench_train_report.h"
@@ -16,8 +16,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// How workers share a training of the calibration. A core has one of them, with the last two kinds two.
 enum class Share { kData, kTensors, kStages, kMoreThanCores, kMoreStagesThanCores };

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_train_flops.h"
 #include "trireme/cli/bench_train_report.h"
@@ -13,8 +13,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kNone = "–";
 
@@ -30,15 +28,15 @@ double busy_share(const BenchTrainResult& result) {
 
 std::string tflops_text(double value) { return value > 0 ? fmt::format("{:.1f}", value) : kNone; }
 
-struct Row {
+struct GpuRow {
   std::string name;
   double units_per_second, step_ms, tflops;
   uint64_t memory_bytes;
   double busy;  ///< 0: not known
 };
 
-std::vector<Row> rows_of(const BenchTrainRun& run) {
-  std::vector<Row> rows;
+std::vector<GpuRow> rows_of(const BenchTrainRun& run) {
+  std::vector<GpuRow> rows;
   for (const size_t i : run.plan.layouts) {
     const BenchTrainCase& measured = run.plan.cases[i];
     const BenchTrainResult& r = run.results[i];
@@ -52,7 +50,7 @@ std::vector<Row> rows_of(const BenchTrainRun& run) {
   return rows;
 }
 
-std::string speed_table(const BenchTrainRun& run) {
+std::string gpu_speed_table(const BenchTrainRun& run) {
   const bool tokens = run.main_result().unit == "tokens";
   std::vector<Column> columns = {{"", Align::kLeft}};
   std::vector<std::string> headers = {tokens ? "tok/s" : "samples/s", "step ms", "TFLOP/s"};
@@ -61,7 +59,7 @@ std::string speed_table(const BenchTrainRun& run) {
   for (const BenchTrainPeer& peer : run.peers) headers.push_back("by " + peer.name);
   for (const std::string& header : headers) columns.emplace_back(header, Align::kRight);
   Table table(columns);
-  for (const Row& row : rows_of(run)) {
+  for (const GpuRow& row : rows_of(run)) {
     std::vector<std::string> cells = {row.name, per_second_text(row.units_per_second), ms_text(row.step_ms),
                                       tflops_text(row.tflops)};
     if (run.peak_tflops > 0) cells.push_back(row.tflops > 0 ? percent(row.tflops / run.peak_tflops) : kNone);
@@ -133,7 +131,7 @@ std::string losses_text(const BenchTrainRun& run) {
 }  // namespace
 
 std::string bench_train_gpu_tables(const BenchTrainRun& run, bool colour) {
-  std::string text = speed_table(run) + "\n" + losses_text(run);
+  std::string text = gpu_speed_table(run) + "\n" + losses_text(run);
   const std::string kernels = kernels_table(run);
   if (kernels.empty()) return text;
   return text + "\n" + emphasised("where the time of a step goes", Emphasis::kBold, colour) + "\n" + kernels;

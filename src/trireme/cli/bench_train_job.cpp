@@ -7,9 +7,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_comm_crew.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/peer_python.h"

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/progress.h"

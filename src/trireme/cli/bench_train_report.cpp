@@ -7,9 +7,9 @@
 #include <cerrno>
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/bench_train_gpu_report.h"
@@ -21,8 +21,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string short_unit(const BenchTrainResult& result) { return result.unit == "tokens" ? "tok/s" : "samples/s"; }
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_train_defaults.h"
 #include "trireme/cli/bench_train_flops.h"
 

@@ -7,12 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/folder.h"
@@ -28,8 +29,6 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
-
 void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
 
 /// "1 tensor", "2 tensors"
@@ -78,8 +77,6 @@ std::string time_of(const fs::path& folder) {
                      fmt::localtime(std::chrono::system_clock::to_time_t(
                          std::chrono::time_point_cast<std::chrono::system_clock::duration>(clock))));
 }
-
-std::string shape_text(const TensorInfo& tensor) { return fmt::format("[{}]", fmt::join(tensor.shape, ", ")); }
 
 Json json_of(const TensorInfo& tensor) {
   return {{"name", tensor.name}, {"type", safetensors_name(tensor.type)}, {"shape", tensor.shape}};
@@ -163,7 +160,7 @@ int inspect(const fs::path& given, bool json) {
              format_short_count(static_cast<double>(num_elements)));
   Table table({"tensor", "type", "shape", Column("size", Align::kRight), "group"});
   for (const TensorInfo& tensor : reader.tensors()) {
-    table.add_row({printable(tensor.name), std::string(safetensors_name(tensor.type)), shape_text(tensor),
+    table.add_row({printable(tensor.name), std::string(safetensors_name(tensor.type)), sizes_text(tensor.shape),
                    format_bytes(tensor.num_bytes()), reader.group_of(tensor.name)});
   }
   fmt::print("{}\nmeta {}\n", table.to_text(),
@@ -228,8 +225,8 @@ int diff(const fs::path& given_a, const fs::path& given_b, bool json) {
   for (const TensorDifference& entry : difference.different) {
     if (!entry.comparable()) {
       table.add_row({printable(entry.a.name), "", "", "",
-                     fmt::format("{} {} and {} {}", safetensors_name(entry.a.type), shape_text(entry.a),
-                                 safetensors_name(entry.b.type), shape_text(entry.b))});
+                     fmt::format("{} {} and {} {}", safetensors_name(entry.a.type), sizes_text(entry.a.shape),
+                                 safetensors_name(entry.b.type), sizes_text(entry.b.shape))});
       continue;
     }
     table.add_row({printable(entry.a.name),

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_train_job.h"
 #include "trireme/cli/written_files.h"
 #include "trireme/mesh/cluster_file.h"
@@ -13,8 +13,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A probe's products are of finite depth, on a machine that does other things as well: trainings reach a little more.
 constexpr double kBeyondProbe = 1.15;

@@ -19,13 +19,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
@@ -272,7 +272,7 @@ int run(bool json) {
     num_broken += fact.state == State::kBroken;
   }
   if (json) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    Json list = Json::array();
     for (const Fact& fact : facts.all()) {
       const char* state = fact.state == State::kGood ? "good" : fact.state == State::kAbsent ? "absent" : "broken";
       list.push_back({{"group", fact.group},
@@ -282,7 +282,7 @@ int run(bool json) {
                       {"cost", fact.cost},
                       {"cure", fact.cure}});
     }
-    fmt::print("{}\n", nlohmann::ordered_json({{"healthy", num_broken == 0}, {"facts", list}}).dump(2));
+    fmt::print("{}\n", Json({{"healthy", num_broken == 0}, {"facts", list}}).dump(2));
   } else {
     print_table(facts.all());
     if (num_broken > 0) {

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_train_report.h"
 #include "trireme/observe/table.h"
@@ -46,8 +45,8 @@ std::string errors_text(const DeviceFit& fit) {
                      percent(fit.worst_time_error), percent(fit.memory_error), percent(fit.worst_memory_error));
 }
 
-nlohmann::ordered_json steps_json(const std::vector<MeasuredStep>& steps, const DeviceFit& fit) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+Json steps_json(const std::vector<MeasuredStep>& steps, const DeviceFit& fit) {
+  Json list = Json::array();
   for (size_t i = 0; i < steps.size(); ++i) {
     list.push_back({{"training", steps[i].name},
                     {"step_ms", steps[i].seconds * 1e3},

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-struct Options {
+struct LaunchFlags {
   LocalLaunch launch;
   std::string timeout, grace = "10s";
 };
@@ -35,7 +35,7 @@ std::string shared_token() {
   return path != nullptr ? read_token_file(path) : "";
 }
 
-int run(Options& options) {
+int run(LaunchFlags& options) {
   LocalLaunch& launch = options.launch;
   launch.grace = parse_time(options.grace);
   if (!options.timeout.empty()) launch.timeout = parse_time(options.timeout);
@@ -51,7 +51,7 @@ int run(Options& options) {
 }  // namespace
 
 void add_launch(CLI::App& app, std::vector<std::string> program, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LaunchFlags>();
   CLI::App* command = app.add_subcommand("launch", "starts a program of yours as the ranks of a job");
   // torchrun takes underscores too; the twins stay out of the help.
   const auto add = [command](const std::string& name, auto& value, const std::string& type, const std::string& help) {

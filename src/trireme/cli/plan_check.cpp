@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/memory_limit.h"
@@ -14,8 +14,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// What the plan is to be played on; nothing where it is for a file that is on another machine. Throws UsageError for
 /// another cluster than the plan's, and for a name that nobody knows.
@@ -45,7 +43,7 @@ std::vector<Cluster> clusters_for(const PlanCheckFlags& flags, const Plan& plan)
   return clusters_of(plan);
 }
 
-struct Verdict {
+struct PlanVerdict {
   Plan plan;
   std::string why_not_trained;
   std::string why_not_fit;                  ///< and what would
@@ -69,8 +67,8 @@ std::string why_not_fit(const PlanCheckFlags& flags, const Simulation& simulatio
       ways.empty() ? "" : fmt::format("would fit: {}; or ", join(ways, "; ")));
 }
 
-Verdict verdict_of(const PlanCheckFlags& flags, const Config& config) {
-  Verdict verdict{read_plan(flags.file), "", "", std::nullopt};
+PlanVerdict verdict_of(const PlanCheckFlags& flags, const Config& config) {
+  PlanVerdict verdict{read_plan(flags.file), "", "", std::nullopt};
   const Plan& plan = verdict.plan;
   const int64_t world = flags.gpus > 0 ? flags.gpus : plan.world_size;
   std::vector<Cluster> kinds = clusters_for(flags, plan);
@@ -86,7 +84,7 @@ Verdict verdict_of(const PlanCheckFlags& flags, const Config& config) {
   return verdict;
 }
 
-std::string verdict_json(const PlanCheckFlags& flags, const Verdict& verdict) {
+std::string verdict_json(const PlanCheckFlags& flags, const PlanVerdict& verdict) {
   const Plan& plan = verdict.plan;
   const std::string& why_not = verdict.why_not_fit.empty() ? verdict.why_not_trained : verdict.why_not_fit;
   const std::optional<PlanPrediction>& p = verdict.predicted;
@@ -105,7 +103,7 @@ std::string verdict_json(const PlanCheckFlags& flags, const Verdict& verdict) {
   return json.dump(2);
 }
 
-std::string verdict_text(const PlanCheckFlags& flags, const Verdict& verdict) {
+std::string verdict_text(const PlanCheckFlags& flags, const PlanVerdict& verdict) {
   const Plan& plan = verdict.plan;
   std::string text =
       fmt::format("{} is a plan for this model on {} devices: {}", flags.file, plan.world_size, plan.layout_text());
@@ -124,7 +122,7 @@ std::string verdict_text(const PlanCheckFlags& flags, const Verdict& verdict) {
 }  // namespace
 
 void check_plan_file(const PlanCheckFlags& flags, const Config& config) {
-  Verdict verdict;
+  PlanVerdict verdict;
   try {
     verdict = verdict_of(flags, config);
   } catch (const UsageError& error) {

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/simulate_report.h"
@@ -15,8 +14,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostStages = 12;  ///< drawn one by one
 

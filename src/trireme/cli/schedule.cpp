@@ -4,11 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/schedule_report.h"
@@ -18,14 +18,14 @@
 namespace trireme::cli {
 namespace {
 
-struct Flags {
+struct ScheduleFlags {
   std::string kind = "1f1b", file, svg, html, csv;
   int ranks = 4, micro_batches = 8, interleave = 0, update_every = 0, buffers = 1;
   StageTimes times = StageTimes::equal(1, 1, 1, 1, 0);
   bool recompute = false, messages = false, json = false, text = false;
 };
 
-void show(const CheckedSchedule& checked, const Flags& flags) {
+void show(const CheckedSchedule& checked, const ScheduleFlags& flags) {
   if (!flags.svg.empty()) replace_file(flags.svg, svg_report(checked));
   if (!flags.html.empty()) replace_file(flags.html, html_report(checked));
   if (!flags.csv.empty()) {
@@ -42,7 +42,7 @@ void show(const CheckedSchedule& checked, const Flags& flags) {
   }
 }
 
-int show_kind(const Flags& flags) {
+int show_kind(const ScheduleFlags& flags) {
   const ScheduleKind kind = schedule_kind(flags.kind);
   const Schedule schedule = make_schedule({.kind = kind,
                                            .num_ranks = flags.ranks,
@@ -54,7 +54,7 @@ int show_kind(const Flags& flags) {
   return 0;
 }
 
-int check_file(const Flags& flags) {
+int check_file(const ScheduleFlags& flags) {
   const std::string name = std::filesystem::path(flags.file).filename();
   const Schedule schedule = read_schedule(flags.file);
   try {
@@ -68,14 +68,14 @@ int check_file(const Flags& flags) {
     throw;
   } catch (const Error& error) {  // it makes sense, but would not work
     if (!flags.json) throw Error(fmt::format("{}: {}", flags.file, error.what()));
-    fmt::print("{}\n", nlohmann::ordered_json{{"kind", name}, {"error", error.what()}}.dump(2));
+    fmt::print("{}\n", Json{{"kind", name}, {"error", error.what()}}.dump(2));
     return 1;
   }
   return 0;
 }
 
 /// What show and check have in common.
-void add_flags(CLI::App& command, Flags& flags) {
+void add_flags(CLI::App& command, ScheduleFlags& flags) {
   const auto add_times = [&](const char* name, std::vector<double>& values, const char* what) {
     command.add_option(name, values, what)->type_name("MS,...")->delimiter(',')->allow_extra_args(false);
   };
@@ -106,7 +106,7 @@ void add_schedule(CLI::App& app, int& exit_code) {
       "\n"
       "Exit codes: 0 success, 1 a schedule that cannot run, 2 a wrong command line. How it works: docs/programs.md");
 
-  const auto shown = std::make_shared<Flags>();
+  const auto shown = std::make_shared<ScheduleFlags>();
   CLI::App* show_command = command->add_subcommand("show", "a built-in schedule: who computes what and when");
   std::vector<std::string_view> names;
   for (const ScheduleKind kind : schedule_kinds()) names.push_back(name_of(kind));
@@ -135,7 +135,7 @@ void add_schedule(CLI::App& app, int& exit_code) {
       join(std::vector<std::string_view>(names.begin() + 7, names.end()), ", ")));
   show_command->callback([shown, &exit_code] { exit_code = show_kind(*shown); });
 
-  const auto checked = std::make_shared<Flags>();
+  const auto checked = std::make_shared<ScheduleFlags>();
   CLI::App* check_command = command->add_subcommand("check", "whether a schedule of yours can run, and what it costs");
   check_command->add_option("FILE", checked->file, "CSV, one row a rank, cells such as 0F0, 1B2, 1I2, 1W2, 0SEND_F0")
       ->required();

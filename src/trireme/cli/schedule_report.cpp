@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/style.h"
 #include "trireme/observe/table.h"
@@ -14,8 +14,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string number(double value) { return fmt::format("{:.6g}", value); }
 

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/observe/style.h"
@@ -14,9 +14,7 @@
 namespace trireme::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-std::string gigabytes(double bytes) { return format_gigabytes(bytes, 2); }
+std::string two_decimals(double bytes) { return format_gigabytes(bytes, 2); }
 
 /// Where memory is fullest, for people: slots of gradients are the runtime's.
 std::string peak_of(const SimulatedRank& rank) {
@@ -223,10 +221,10 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   table.add_row(
       {"hardware", fmt::format("{:.1f} TFLOP/s", s.hardware_flops_per_device() / 1e12), "with recomputation"});
   if (s.job.layout.pp > 1) table.add_row(idle_row(s));
-  table.add_row({"memory", gigabytes(s.memory_bytes()),
+  table.add_row({"memory", two_decimals(s.memory_bytes()),
                  fmt::format("of {} on rank {} of the pipeline: weights {:.1f}, gradients {:.1f}, optimizer {:.1f}, "
                              "activations {:.1f}, buffers {:.1f} {}",
-                             gigabytes(s.cluster.device.memory_bytes), s.fullest, full.weights / bytes.bytes,
+                             two_decimals(s.cluster.device.memory_bytes), s.fullest, full.weights / bytes.bytes,
                              full.gradients / bytes.bytes, full.optimizer / bytes.bytes, full.activations / bytes.bytes,
                              full.buffers / bytes.bytes, bytes.name)});
   if (options.tokens > 0) {
@@ -240,7 +238,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
   text += lines.substr(lines.find('\n') + 1);
   if (!s.fits()) {
     text += emphasised(fmt::format("\ndoes not fit: {} more than a device has; the peak is at {}\n",
-                                   gigabytes(s.memory_bytes() - s.cluster.device.memory_bytes),
+                                   two_decimals(s.memory_bytes() - s.cluster.device.memory_bytes),
                                    peak_of(s.ranks[static_cast<size_t>(s.fullest)])),
                        Emphasis::kRed, colour);
     text += "would fit:\n";

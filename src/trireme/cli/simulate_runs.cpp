@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/bench_comm_machine.h"
 #include "trireme/cli/config_arguments.h"
 #include "trireme/cli/fitted_steps.h"
@@ -111,7 +111,7 @@ std::string comparison_text(const RunComparison& comparison) {
 }
 
 std::string comparison_json(const RunComparison& comparison) {
-  nlohmann::ordered_json json = {{"cluster", comparison.before.cluster.name}};
+  Json json = {{"cluster", comparison.before.cluster.name}};
   json["before"] = steps_json(comparison.runs, comparison.before);
   if (comparison.after) {
     json["after"] = steps_json(comparison.runs, *comparison.after);

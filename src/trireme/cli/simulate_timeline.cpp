@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "trireme/base/json.h"
 #include "trireme/cli/simulate_memory_chart.h"
 #include "trireme/cli/simulate_report.h"
 #include "trireme/observe/table.h"
@@ -12,8 +12,6 @@
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string headline(const Simulation& s) {
   return fmt::format("{} on {} x {}: step {:.4g} s, {:.1f} % of the pipeline's time idle", s.job.layout.schedule_name(),

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/append_file.h"
 #include "trireme/observe/run_folder.h"
@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kMostTraceBytes = uint64_t{256} << 20;
 
-struct Flags {
+struct TraceFlags {
   std::string run, out, svg;
   bool json = false;
 };
@@ -54,7 +54,7 @@ std::vector<StepTrace> read_traces(const std::filesystem::path& run) {
 
 void print_json(const std::vector<TraceReport>& reports, const std::vector<DeviceReport>& devices,
                 const std::filesystem::path& out) {
-  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+  Json steps = Json::array();
   for (const TraceReport& report : reports) {
     steps.push_back({{"step", report.step},
                      {"replica", report.replica},
@@ -66,7 +66,7 @@ void print_json(const std::vector<TraceReport>& reports, const std::vector<Devic
                      {"backward_ms", report.times.backward},
                      {"weight_ms", report.times.weight}});
   }
-  nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
+  Json gpus = Json::array();
   for (const DeviceReport& device : devices) {
     gpus.push_back({{"step", device.step},
                     {"rank", device.rank},
@@ -74,7 +74,7 @@ void print_json(const std::vector<TraceReport>& reports, const std::vector<Devic
                     {"moving_ms", device.moving_ms},
                     {"hidden_ms", device.hidden_ms}});
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"trace", out.string()}, {"steps", steps}, {"gpus", gpus}}.dump(2));
+  fmt::print("{}\n", Json{{"trace", out.string()}, {"steps", steps}, {"gpus", gpus}}.dump(2));
 }
 
 void print_devices(const std::vector<DeviceReport>& devices) {
@@ -102,7 +102,7 @@ void print_table(const std::vector<TraceReport>& reports, const std::filesystem:
       table.to_text(), out.string());
 }
 
-int run_trace(const Flags& flags) {
+int run_trace(const TraceFlags& flags) {
   const std::vector<StepTrace> traces = read_traces(flags.run);
   const std::vector<TraceReport> reports = report_traces(traces);
   const std::filesystem::path out =
@@ -125,7 +125,7 @@ int run_trace(const Flags& flags) {
 
 void add_trace(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("trace", "merges the ranks' traces of a run into one timeline");
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<TraceFlags>();
   command->add_option("RUN", flags->run, "the folder of a run that was traced")->required();
   command->add_option("--out", flags->out, "where the timeline goes (RUN/trace.json)")->type_name("FILE");
   command->add_option("--svg", flags->svg, "writes a picture of the last traced step")->type_name("FILE");

@@ -24,14 +24,14 @@
 namespace trireme::cli {
 namespace {
 
-struct Options {
+struct TrainFlags {
   ConfigArguments config;
   std::string resume;
   bool json = false, show_config = false, config_reference = false, presets = false;
 };
 
 /// `--resume FOLDER` goes on in a run folder with the config that it keeps; alone, or "auto", in the newest run.
-void apply_resume(Options& options) {
+void apply_resume(TrainFlags& options) {
   if (options.resume.empty()) return;
   std::vector<std::string>& words = options.config.words;
   if (options.resume == "never") {
@@ -51,7 +51,7 @@ void apply_resume(Options& options) {
 }
 
 /// What the user gave stays: the planner has kept it. `predicted`: words for the workers, what the plan says of a step.
-Config resolve_with_plan(Options& options, std::vector<std::string>& predicted) {
+Config resolve_with_plan(TrainFlags& options, std::vector<std::string>& predicted) {
   const Config config = resolve(options.config.sources());
   if (config.parallel.plan.empty()) return config;
   const LaunchEnvironment launched = read_launch_environment();
@@ -72,7 +72,7 @@ Config resolve_with_plan(Options& options, std::vector<std::string>& predicted) 
   return resolve(options.config.sources());
 }
 
-int run(Options& options, CLI::App& command) {
+int run(TrainFlags& options, CLI::App& command) {
   if (options.config_reference) {
     fmt::print("{}", config_reference_markdown());
     return 0;
@@ -116,7 +116,7 @@ int run(Options& options, CLI::App& command) {
 }  // namespace
 
 void add_train(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainFlags>();
   CLI::App* command = app.add_subcommand(
       "train", "trains a model on the workers at hand: trireme train [FILE.toml] [--section.key=value …]");
   options->config.add_to(*command);

@@ -7,12 +7,12 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/diff.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 // Differences that float32 arithmetic in another order explains, against the largest number of the tensor.
 constexpr double kNoise = 1e-4;
 
-struct Options {
+struct VerifyFlags {
   ConfigArguments config;
   std::string a = "dp=1", b = "dp=2";
   int64_t steps = 10;
@@ -77,7 +77,7 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-LocalLaunch plan(const Options& options, const std::string& layout, const fs::path& folder) {
+LocalLaunch plan(const VerifyFlags& options, const std::string& layout, const fs::path& folder) {
   ConfigArguments arguments = options.config;
   const std::vector<std::string> words = words_of_layout(layout);
   arguments.words.insert(arguments.words.end(), words.begin(), words.end());
@@ -137,7 +137,7 @@ std::optional<double> common_ratio(const TensorView& a, const TensorView& b) {
   return ratio;
 }
 
-Verdict compare(const Options& options, const fs::path& a, const fs::path& b) {
+Verdict compare(const VerifyFlags& options, const fs::path& a, const fs::path& b) {
   Verdict verdict;
   for (int64_t step = 1; step <= options.steps; ++step) {
     const std::string name = fmt::format("step-{:06}.safetensors", step);
@@ -190,7 +190,7 @@ void print_words(const Verdict& verdict) {
 }
 
 void print_json(const Verdict& verdict) {
-  nlohmann::ordered_json first;
+  Json first;
   if (verdict.first) {
     first = {{"tensor", verdict.first->tensor},
              {"step", verdict.first->step},
@@ -199,15 +199,15 @@ void print_json(const Verdict& verdict) {
              {"ulp", verdict.first->found.largest_ulp},
              {"relative", verdict.first->relative}};
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"verdict", verdict.word},
-                                            {"steps", verdict.steps},
-                                            {"first_difference", first},
-                                            {"max_ulp", verdict.max_ulp},
-                                            {"tensors_compared", verdict.tensors}}
+  fmt::print("{}\n", Json{{"verdict", verdict.word},
+                          {"steps", verdict.steps},
+                          {"first_difference", first},
+                          {"max_ulp", verdict.max_ulp},
+                          {"tensors_compared", verdict.tensors}}
                          .dump(2));
 }
 
-int run(Options& options, const CLI::App& command) {
+int run(VerifyFlags& options, const CLI::App& command) {
   options.config.take(command);
   options.steps = std::min(options.steps, resolve(options.config.sources()).train.steps);
   const TemporaryFolder folder(options.keep);
@@ -227,7 +227,7 @@ int run(Options& options, const CLI::App& command) {
 }  // namespace
 
 void add_verify(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyFlags>();
   CLI::App* command = app.add_subcommand("verify", "trains in two layouts and compares every number");
   options->config.add_to(*command);
   command->add_option("--a", options->a, "a layout")->type_name("LAYOUT")->capture_default_str();

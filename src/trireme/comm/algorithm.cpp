@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -24,23 +24,6 @@ constexpr auto kAllButAuto = [] {
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Algorithm>(i + 1);
   return all;
 }();
-
-/// Insertions, deletions and replacements of one character, and swaps of neighbours, that turn `a` into `b`.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    before_last = last;
-    last = row;
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        row[j] = std::min(row[j], before_last[j - 2] + 1);
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 

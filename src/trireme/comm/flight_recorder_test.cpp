@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <thread>
+
+#include "trireme/base/json.h"
 
 namespace trireme {
 namespace {

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "trireme/base/fault.h"
+#include "trireme/base/host.h"
 #include "trireme/base/log.h"
 #include "trireme/base/sha256.h"
 #include "trireme/comm/communicator_impl.h"
@@ -30,12 +31,6 @@ namespace trireme {
 namespace {
 
 constexpr auto kOpenTimeout = std::chrono::seconds(30);
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
-}
 
 std::string link_target(const char* path) {
   char target[128] = {};

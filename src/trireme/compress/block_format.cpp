@@ -13,26 +13,26 @@ namespace trireme {
 namespace compress_kernels {
 namespace {
 
-struct Facts {
+struct FormatFacts {
   std::string_view name;
   int per_byte;  ///< codes in a byte; 0: two bytes an element
   bool stochastic;
 };
 
-constexpr Facts kFacts[kNumBlockFormats] = {
+constexpr FormatFacts kFormatFacts[kNumBlockFormats] = {
     {"int8", 1, false},    {"int4", 2, false},     {"qsgd8", 1, true},     {"qsgd4", 2, true},
     {"qsgd2", 4, true},    {"qsgd1", 8, true},     {"ternary", 5, true},   {"sign", 8, false},
     {"float16", 0, false}, {"bfloat16", 0, false}, {"fp8_e4m3", 1, false}, {"fp8_e5m2", 1, false},
 };
 
-const Facts& facts(BlockFormat format) { return kFacts[static_cast<size_t>(format)]; }
+const FormatFacts& format_facts(BlockFormat format) { return kFormatFacts[static_cast<size_t>(format)]; }
 size_t num_blocks(size_t count) { return (count + kBlockElements - 1) / kBlockElements; }
 bool has_scale(BlockFormat format) { return format != BlockFormat::kBFloat16; }
 size_t scale_bytes(BlockFormat format, size_t count) { return has_scale(format) ? 4 * num_blocks(count) : 0; }
 
 /// Of one block.
 size_t payload_bytes(BlockFormat format, size_t count) {
-  const auto per_byte = static_cast<size_t>(facts(format).per_byte);
+  const auto per_byte = static_cast<size_t>(format_facts(format).per_byte);
   return per_byte == 0 ? 2 * count : (count + per_byte - 1) / per_byte;
 }
 
@@ -116,7 +116,7 @@ void check_first(uint64_t first) {
 
 }  // namespace
 
-std::string_view name_of(BlockFormat format) { return facts(format).name; }
+std::string_view name_of(BlockFormat format) { return format_facts(format).name; }
 
 std::optional<BlockFormat> format_named(std::string_view name) {
   for (size_t i = 0; i < kNumBlockFormats; ++i) {
@@ -126,7 +126,7 @@ std::optional<BlockFormat> format_named(std::string_view name) {
   return std::nullopt;
 }
 
-bool is_stochastic(BlockFormat format) { return facts(format).stochastic; }
+bool is_stochastic(BlockFormat format) { return format_facts(format).stochastic; }
 
 RandomKey random_key(uint64_t seed, std::string_view stream, uint64_t step) {
   const PhiloxCounter words = Philox(seed, stream, step)(0);

@@ -14,12 +14,12 @@ namespace {
 /// What error feedback is to a method.
 enum class Feedback { kWanted, kPossible, kHarmful, kAlways };
 
-struct Facts {
+struct MethodFacts {
   std::string_view name;
   Feedback feedback;
 };
 
-constexpr Facts kFacts[kNumMethods] = {
+constexpr MethodFacts kMethodFacts[kNumMethods] = {
     {"none", Feedback::kPossible},     {"topk", Feedback::kWanted},       {"randomk", Feedback::kWanted},
     {"threshold", Feedback::kWanted},  {"dgc", Feedback::kAlways},        {"terngrad", Feedback::kHarmful},
     {"qsgd", Feedback::kHarmful},      {"sign", Feedback::kWanted},       {"onebit_adam", Feedback::kAlways},
@@ -28,7 +28,7 @@ constexpr Facts kFacts[kNumMethods] = {
     {"int4", Feedback::kPossible},
 };
 
-const Facts& facts(Method method) { return kFacts[static_cast<size_t>(method)]; }
+const MethodFacts& method_facts(Method method) { return kMethodFacts[static_cast<size_t>(method)]; }
 
 [[noreturn]] void refuse(const CompressionOptions& options, std::string_view setting, const std::string& value,
                          std::string_view allowed) {
@@ -45,7 +45,7 @@ void check_density(const CompressionOptions& options) {
 void check_feedback(const CompressionOptions& options) {
   if (!options.error_feedback) return;
   const bool on = *options.error_feedback;
-  const Feedback feedback = facts(options.method).feedback;
+  const Feedback feedback = method_facts(options.method).feedback;
   if (on && feedback == Feedback::kHarmful) {
     refuse(
         options, "error_feedback", "true",
@@ -59,11 +59,11 @@ void check_feedback(const CompressionOptions& options) {
 
 }  // namespace
 
-std::string_view name_of(Method method) { return facts(method).name; }
+std::string_view name_of(Method method) { return method_facts(method).name; }
 
 std::vector<std::string_view> method_names() {
   std::vector<std::string_view> names;
-  for (const Facts& fact : kFacts) names.push_back(fact.name);
+  for (const MethodFacts& fact : kMethodFacts) names.push_back(fact.name);
   return names;
 }
 
@@ -118,7 +118,7 @@ void check(const CompressionOptions& options) {
 }
 
 bool keeps_residual(const CompressionOptions& options) {
-  const Feedback feedback = facts(options.method).feedback;
+  const Feedback feedback = method_facts(options.method).feedback;
   if (feedback == Feedback::kAlways) return true;
   return options.error_feedback.value_or(feedback == Feedback::kWanted);
 }

@@ -51,7 +51,7 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
   throw UsageError(fmt::format("{} = {} ({}) must be {}", key.full_name(), shown, place, key.expected()), cure);
 }
 
-std::string quoted(std::string_view text) {
+std::string toml_string(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -180,7 +180,7 @@ Value parse_value(const Key& key, std::string_view text, std::string_view place)
 }
 
 std::string format_value(const Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return quoted(*text);
+  if (const auto* text = std::get_if<std::string>(&value)) return toml_string(*text);
   if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
   if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
   std::string number = fmt::format("{}", std::get<double>(value));

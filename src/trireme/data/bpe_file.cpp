@@ -3,11 +3,11 @@
 
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/data/bpe.h"

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kClasses = 10;
+constexpr int64_t kShapes = 10;
 
 /// Whether the shape of class `kind` covers (x, y) of the square -64 … 64. Whole numbers only, so that every machine
 /// draws the same.
@@ -53,7 +53,7 @@ void draw(const Drawing& d, const Philox& philox, int64_t index, uint8_t* out) {
   const auto between = [&](int64_t low, int64_t high, uint64_t element) {
     return low + static_cast<int64_t>(self.below(static_cast<uint64_t>(high - low + 1), element));
   };
-  const int64_t side = std::min(d.height, d.width), kind = index % kClasses;
+  const int64_t side = std::min(d.height, d.width), kind = index % kShapes;
   const int64_t size = std::max<int64_t>(between(side / 2, side * 4 / 5, 0), 1);
   const int64_t left = between(0, d.width - size, 1), top = between(0, d.height - size, 2);
   for (int64_t c = 0; c < d.channels; ++c) {
@@ -107,7 +107,7 @@ ImageFiles generate_images(const GeneratedImageOptions& options) {
     uint8_t* const data = bytes->data();
     for (int64_t i = 0; i < count; ++i) {
       uint8_t* const record = data + i * (num_pixels + 1);
-      record[0] = static_cast<uint8_t>((first + i) % kClasses);
+      record[0] = static_cast<uint8_t>((first + i) % kShapes);
       draw(drawing, philox, first + i, record + 1);
     }
     return ImagePiece{std::move(bytes), nullptr, data + 1, data, count, num_pixels + 1, num_pixels + 1};
@@ -117,7 +117,7 @@ ImageFiles generate_images(const GeneratedImageOptions& options) {
   const auto channels = static_cast<size_t>(options.channels);
   // Close to the mean and deviation of what is drawn above.
   files.normalisation = {std::vector<float>(channels, 0.28f), std::vector<float>(channels, 0.24f)};
-  files.classes = kClasses;
+  files.classes = kShapes;
   files.format = "generated shapes";
   files.train.push_back(make(0, options.num_train));
   files.held_out.push_back(make(options.num_train, options.num_held_out));

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
 constexpr int32_t kMagic16 = 20240520, kMagic32 = 20240801, kModelMagic = 20240326;
 constexpr int32_t kVersion16 = 1, kVersion32 = 7;
-constexpr const char* kFetchAgain = "the file is damaged or cut short: make or fetch it again";
+constexpr const char* kMakeAgain = "the file is damaged or cut short: make or fetch it again";
 
 int32_t word(std::span<const uint8_t> bytes, size_t index) {
   int32_t value = 0;
@@ -30,7 +30,7 @@ TokenPiece with_header(const std::shared_ptr<const FileBytes>& file) {
   if (bytes.size() < kHeaderBytes) {
     throw UsageError(
         fmt::format("{} has {} bytes, but the header of llm.c alone has {}", name, bytes.size(), kHeaderBytes),
-        kFetchAgain);
+        kMakeAgain);
   }
   const int32_t magic = word(bytes, 0), version = word(bytes, 1), count = word(bytes, 2);
   const int32_t expected = magic == kMagic16 ? kVersion16 : kVersion32;
@@ -42,7 +42,7 @@ TokenPiece with_header(const std::shared_ptr<const FileBytes>& file) {
   if (count < 0 || static_cast<uint64_t>(count) * width != body) {
     throw UsageError(
         fmt::format("{}, byte 8: the header says {} tokens of {} bytes, but {} bytes follow", name, count, width, body),
-        kFetchAgain);
+        kMakeAgain);
   }
   return {file, bytes.data() + kHeaderBytes, count, static_cast<int>(width)};
 }

@@ -15,7 +15,7 @@ struct Size {
   int64_t m, n, k;
 };
 
-constexpr Size kSizes[] = {{128, 256, 64}, {64, 96, 160}, {40, 51, 64}, {37, 53, 71}, {33, 24, 7}, {1, 16, 32}};
+constexpr Size kProductSizes[] = {{128, 256, 64}, {64, 96, 160}, {40, 51, 64}, {37, 53, 71}, {33, 24, 7}, {1, 16, 32}};
 
 enum class Add { kNone, kOther, kOut };
 
@@ -26,7 +26,7 @@ constexpr const char* name_of(Epilogue epilogue) {
 
 double tanh_of(double x) { return std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)); }
 double gelu_of(double x) { return x / 2 * (1 + tanh_of(x)); }
-double gelu_slope(double x) {
+double slope_of_gelu(double x) {
   const double t = tanh_of(x);
   return (1 + t) / 2 + x / 2 * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
@@ -80,7 +80,7 @@ void expect_within(const std::vector<float>& actual, const std::vector<double>& 
                        << actual[worst] << ", expected " << expected[worst] << ", " << most << " times the bound";
 }
 
-struct Case {
+struct ProductCase {
   Type type = Type::kBFloat16, out_type = Type::kBFloat16;
   Epilogue epilogue = Epilogue::kNone;
   bool a_transposed = false, b_transposed = false, keeps_aux = true;
@@ -96,7 +96,7 @@ struct Result {
 
 class MatmulTest : public GpuTest {
  protected:
-  Result run(const Numbers& x, const Case& c, cudaStream_t stream) {
+  Result run(const Numbers& x, const ProductCase& c, cudaStream_t stream) {
     const size_t shift = c.shift * size_of(c.type);
     const auto a = to_device(c.a_transposed ? transposed(x.a, x.s.m, x.s.k) : x.a, c.type, shift);
     const auto b = to_device(c.b_transposed ? transposed(x.b, x.s.k, x.s.n) : x.b, c.type, shift);
@@ -126,7 +126,7 @@ class MatmulTest : public GpuTest {
 
   /// Bounds: sums in float (1e-5 for floats, 1e-4 for what tensor cores sum), one rounding of each value that a pass of
   /// its own may have stored, and 5e-4 for the tanh of a GELU.
-  void expect_right(const Numbers& x, const Case& c, const Result& result, const std::string& what) {
+  void expect_right(const Numbers& x, const ProductCase& c, const Result& result, const std::string& what) {
     const size_t count = x.product.size();
     std::vector<double> out(count), out_bounds(count), sums(count), sum_bounds(count);
     const double u = rounding_of(c.out_type), base = c.type == Type::kFloat ? 1e-5 : 1e-4;
@@ -147,7 +147,7 @@ class MatmulTest : public GpuTest {
         out[i] = gelu_of(sum);
         out_bounds[i] = 1.2 * sum_bounds[i] + u * std::abs(out[i]) + 5e-4 * (1 + std::abs(sum));
       } else if (c.epilogue == Epilogue::kGeluBackward) {
-        out[i] = sum * gelu_slope(x.aux[i]);
+        out[i] = sum * slope_of_gelu(x.aux[i]);
         out_bounds[i] = 1.2 * sum_bounds[i] + u * std::abs(out[i]) + 5e-4 * (1 + std::abs(x.aux[i])) * std::abs(sum);
       }
     }
@@ -157,7 +157,7 @@ class MatmulTest : public GpuTest {
     }
   }
 
-  void check_case(const Numbers& x, const Case& c) {
+  void check_case(const Numbers& x, const ProductCase& c) {
     const std::string what = fmt::format("[{}, {}] · [{}, {}] of {} to {}, {}{}{}, add {}, shift {}", x.s.m, x.s.k,
                                          x.s.k, x.s.n, gpu::name_of(c.type), gpu::name_of(c.out_type),
                                          name_of(c.epilogue), c.a_transposed ? ", a transposed" : "",
@@ -169,21 +169,21 @@ class MatmulTest : public GpuTest {
   }
 };
 
-constexpr std::pair<Type, Type> kTypes[] = {{Type::kFloat, Type::kFloat},
-                                            {Type::kHalf, Type::kHalf},
-                                            {Type::kBFloat16, Type::kBFloat16},
-                                            {Type::kHalf, Type::kFloat},
-                                            {Type::kBFloat16, Type::kFloat}};
+constexpr std::pair<Type, Type> kProductTypes[] = {{Type::kFloat, Type::kFloat},
+                                                   {Type::kHalf, Type::kHalf},
+                                                   {Type::kBFloat16, Type::kBFloat16},
+                                                   {Type::kHalf, Type::kFloat},
+                                                   {Type::kBFloat16, Type::kFloat}};
 
 TEST_F(MatmulTest, EveryEpilogueTransposeTypeAndSize) {
-  for (const auto& [type, out_type] : kTypes) {
-    for (const Size& size : kSizes) {
+  for (const auto& [type, out_type] : kProductTypes) {
+    for (const Size& size : kProductSizes) {
       const Numbers numbers(size, type, out_type);
       for (int transposes = 0; transposes < 4; ++transposes) {
         for (const Epilogue epilogue :
              {Epilogue::kNone, Epilogue::kBias, Epilogue::kBiasGelu, Epilogue::kGeluBackward}) {
           if (type != out_type && epilogue >= Epilogue::kBiasGelu) continue;
-          Case c{type, out_type, epilogue};
+          ProductCase c{type, out_type, epilogue};
           c.a_transposed = transposes % 2, c.b_transposed = transposes / 2;
           check_case(numbers, c);
         }
@@ -193,14 +193,14 @@ TEST_F(MatmulTest, EveryEpilogueTransposeTypeAndSize) {
 }
 
 TEST_F(MatmulTest, AddsAMatrixThatMayBeTheOutput) {
-  for (const auto& [type, out_type] : kTypes) {
-    for (const Size& size : {kSizes[0], kSizes[3]}) {
+  for (const auto& [type, out_type] : kProductTypes) {
+    for (const Size& size : {kProductSizes[0], kProductSizes[3]}) {
       const Numbers numbers(size, type, out_type);
       for (const Add add : {Add::kOther, Add::kOut}) {
         for (const Epilogue epilogue :
              {Epilogue::kNone, Epilogue::kBias, Epilogue::kBiasGelu, Epilogue::kGeluBackward}) {
           if (type != out_type && epilogue >= Epilogue::kBiasGelu) continue;
-          Case c{type, out_type, epilogue};
+          ProductCase c{type, out_type, epilogue};
           c.b_transposed = true;
           c.add = add;
           c.alpha = 0.5f;
@@ -212,11 +212,11 @@ TEST_F(MatmulTest, AddsAMatrixThatMayBeTheOutput) {
 }
 
 TEST_F(MatmulTest, MemoryNeedNotBeAlignedTo16Bytes) {
-  for (const auto& [type, out_type] : kTypes) {
-    const Numbers numbers(kSizes[0], type, out_type);
+  for (const auto& [type, out_type] : kProductTypes) {
+    const Numbers numbers(kProductSizes[0], type, out_type);
     for (const Epilogue epilogue : {Epilogue::kNone, Epilogue::kBias, Epilogue::kBiasGelu, Epilogue::kGeluBackward}) {
       if (type != out_type && epilogue >= Epilogue::kBiasGelu) continue;
-      Case c{type, out_type, epilogue};
+      ProductCase c{type, out_type, epilogue};
       c.shift = 1;
       check_case(numbers, c);
     }
@@ -224,9 +224,9 @@ TEST_F(MatmulTest, MemoryNeedNotBeAlignedTo16Bytes) {
 }
 
 TEST_F(MatmulTest, GeluNeedNotKeepItsInput) {
-  for (const Size& size : {kSizes[0], kSizes[3]}) {
+  for (const Size& size : {kProductSizes[0], kProductSizes[3]}) {
     const Numbers numbers(size, Type::kBFloat16, Type::kBFloat16);
-    Case c;
+    ProductCase c;
     c.epilogue = Epilogue::kBiasGelu;
     c.keeps_aux = false;
     check_case(numbers, c);
@@ -235,11 +235,11 @@ TEST_F(MatmulTest, GeluNeedNotKeepItsInput) {
 
 TEST_F(MatmulTest, SearchKeepsTheNumbers) {
   set_matmul_search(true);
-  for (const Size& size : {kSizes[0], kSizes[3]}) {
+  for (const Size& size : {kProductSizes[0], kProductSizes[3]}) {
     const Numbers numbers(size, Type::kBFloat16, Type::kBFloat16);
     for (const Add add : {Add::kNone, Add::kOther, Add::kOut}) {
       for (const Epilogue epilogue : {Epilogue::kNone, Epilogue::kBiasGelu, Epilogue::kGeluBackward}) {
-        Case c;
+        ProductCase c;
         c.epilogue = epilogue;
         c.add = add;
         check_case(numbers, c);
@@ -250,8 +250,8 @@ TEST_F(MatmulTest, SearchKeepsTheNumbers) {
 }
 
 TEST_F(MatmulTest, Tf32IsForThoseWhoAsk) {
-  const Numbers numbers(kSizes[0], Type::kFloat, Type::kFloat);
-  Case c{Type::kFloat, Type::kFloat};
+  const Numbers numbers(kProductSizes[0], Type::kFloat, Type::kFloat);
+  ProductCase c{Type::kFloat, Type::kFloat};
   const Result exact = run(numbers, c, stream_);
   set_float_matmul_tf32(true);
   const Result rough = run(numbers, c, stream_);
@@ -262,8 +262,8 @@ TEST_F(MatmulTest, Tf32IsForThoseWhoAsk) {
 }
 
 TEST_F(MatmulTest, ACapturedGraphGivesTheSameBits) {
-  const Numbers x(kSizes[0], Type::kBFloat16, Type::kBFloat16);
-  Case c;
+  const Numbers x(kProductSizes[0], Type::kBFloat16, Type::kBFloat16);
+  ProductCase c;
   c.epilogue = Epilogue::kBiasGelu;
   const Result eager = run(x, c, stream_);
   warm_matmul(stream_);
@@ -297,7 +297,7 @@ TEST_F(MatmulTest, ACapturedGraphGivesTheSameBits) {
 
 TEST_F(MatmulTest, ThreadsShareWhatIsKept) {
   const Numbers numbers({48, 80, 112}, Type::kBFloat16, Type::kBFloat16);
-  Case c;
+  ProductCase c;
   c.epilogue = Epilogue::kBiasGelu;
   std::vector<Result> results(8);
   std::vector<std::jthread> threads;

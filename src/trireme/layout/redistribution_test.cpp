@@ -7,8 +7,8 @@
 namespace trireme {
 namespace {
 
-const Placement kReplicate = Placement::replicate();
-const Placement kPartial = Placement::partial();
+const Placement kWhole = Placement::replicate();
+const Placement kSummand = Placement::partial();
 
 std::vector<Movement> movements(const std::vector<Placement>& from, const std::vector<Placement>& to,
                                 const std::vector<int>& axis_sizes, const std::vector<int64_t>& sizes) {
@@ -19,34 +19,34 @@ std::vector<Movement> movements(const std::vector<Placement>& from, const std::v
 
 TEST(Redistribution, OneAxisIsOneStep) {
   const auto step = [](const Placement& from, const Placement& to) { return movements({from}, {to}, {4}, {8, 8}); };
-  EXPECT_EQ(step(kReplicate, Placement::shard(0)), std::vector{Movement::kSlice});
-  EXPECT_EQ(step(kReplicate, kPartial), std::vector{Movement::kSpread});
-  EXPECT_EQ(step(Placement::shard(0), kReplicate), std::vector{Movement::kAllGather});
+  EXPECT_EQ(step(kWhole, Placement::shard(0)), std::vector{Movement::kSlice});
+  EXPECT_EQ(step(kWhole, kSummand), std::vector{Movement::kSpread});
+  EXPECT_EQ(step(Placement::shard(0), kWhole), std::vector{Movement::kAllGather});
   EXPECT_EQ(step(Placement::shard(0), Placement::shard(1)), std::vector{Movement::kAllToAll});
-  EXPECT_EQ(step(kPartial, kReplicate), std::vector{Movement::kAllReduce});
-  EXPECT_EQ(step(kPartial, Placement::shard(1)), std::vector{Movement::kReduceScatter});
-  EXPECT_TRUE(step(kPartial, kPartial).empty());
-  EXPECT_EQ(step(Placement::shard(0), kPartial), (std::vector{Movement::kAllGather, Movement::kSpread}));
+  EXPECT_EQ(step(kSummand, kWhole), std::vector{Movement::kAllReduce});
+  EXPECT_EQ(step(kSummand, Placement::shard(1)), std::vector{Movement::kReduceScatter});
+  EXPECT_TRUE(step(kSummand, kSummand).empty());
+  EXPECT_EQ(step(Placement::shard(0), kSummand), (std::vector{Movement::kAllGather, Movement::kSpread}));
 }
 
 TEST(Redistribution, LaterAxesGiveWayFirst) {
   // Both cut dimension 0; the second cuts what the first leaves, so it must let go before the first may.
-  const auto steps = plan_redistribution({Placement::shard(0), Placement::shard(0)}, {kReplicate, Placement::shard(0)},
-                                         {2, 2}, {8, 8});
+  const auto steps =
+      plan_redistribution({Placement::shard(0), Placement::shard(0)}, {kWhole, Placement::shard(0)}, {2, 2}, {8, 8});
   ASSERT_GE(steps.size(), 2u);
   EXPECT_EQ(steps[0].axis, 1);
 }
 
 TEST(Redistribution, SmallTensorsTravel) {
   // Slicing along one axis first makes the all-reduce along the other cheaper.
-  const auto steps = plan_redistribution({kReplicate, kPartial}, {Placement::shard(0), kReplicate}, {2, 2}, {8, 8});
+  const auto steps = plan_redistribution({kWhole, kSummand}, {Placement::shard(0), kWhole}, {2, 2}, {8, 8});
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].movement, Movement::kSlice);
   EXPECT_EQ(steps[1].movement, Movement::kAllReduce);
 }
 
 TEST(Redistribution, EveryPairHasAPathThatEndsThere) {
-  const std::vector<Placement> all = {kReplicate, kPartial, Placement::shard(0), Placement::shard(1),
+  const std::vector<Placement> all = {kWhole, kSummand, Placement::shard(0), Placement::shard(1),
                                       Placement::shard(1, 2)};
   for (const Placement& a : all) {
     for (const Placement& b : all) {
@@ -67,9 +67,9 @@ TEST(Redistribution, EveryPairHasAPathThatEndsThere) {
 }
 
 TEST(Redistribution, RefusesWhatCannotBe) {
-  EXPECT_THROW(plan_redistribution({kReplicate}, {Placement::shard(2)}, {2}, {4, 4}), UsageError);
-  EXPECT_THROW(plan_redistribution({kReplicate, kReplicate}, {kReplicate}, {2}, {4}), UsageError);
-  EXPECT_THROW(movement_between(Placement::shard(0), kPartial), UsageError);
+  EXPECT_THROW(plan_redistribution({kWhole}, {Placement::shard(2)}, {2}, {4, 4}), UsageError);
+  EXPECT_THROW(plan_redistribution({kWhole, kWhole}, {kWhole}, {2}, {4}), UsageError);
+  EXPECT_THROW(movement_between(Placement::shard(0), kSummand), UsageError);
 }
 
 TEST(Redistribution, LocalSizesAreCutAxisByAxis) {

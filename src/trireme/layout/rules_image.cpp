@@ -4,12 +4,12 @@
 namespace trireme {
 namespace {
 
-enum Letter : int { kSample, kIn, kOut };
+enum ImageLabel : int { kImage, kChannelIn, kChannelOut };
 
 /// [samples, channels, …], or only channels where the samples are missing.
 Labels image(size_t num_dims, int channels, bool samples = true) {
   Labels labels(num_dims, kFixed);
-  if (samples) labels[0] = kSample;
+  if (samples) labels[0] = kImage;
   labels[1] = channels;
   return labels;
 }
@@ -23,7 +23,7 @@ Labels kernel(size_t num_dims, int first, int second) {
 /// What the arguments of a convolution say: (input, weight, bias, stride, padding, dilation, transposed, …, groups).
 struct Convolution {
   size_t num_dims;
-  int in = kIn, out = kOut;
+  int in = kChannelIn, out = kChannelOut;
   Labels weight;
   Convolution(const OpCall& call, size_t input, size_t transposed) : num_dims(call.sizes(input).size()) {
     if (call.integer(transposed + 2, 1) != 1) in = out = kFixed;
@@ -56,7 +56,7 @@ OpRule convolution_backward(const OpCall& call) {
   OpRule rule;
   rule.inputs = {image(c.num_dims, c.out), image(c.num_dims, c.in), c.weight};
   rule.outputs = {image(c.num_dims, c.in), c.weight, {c.out}};
-  rule.reduced = {kSample};
+  rule.reduced = {kImage};
   if (c.in != kFixed) {
     rule.reduced.push_back(c.out);
     rule.whole = {{c.in, 2}};  // the bias does not see the inputs
@@ -69,8 +69,8 @@ OpRule convolution_backward(const OpCall& call) {
 /// `first`: tensors with the sizes of the image; the rest are [channels].
 OpRule batch_norm_of(const OpCall& call, size_t first, bool training, std::vector<Labels> outputs) {
   OpRule rule;
-  rule.inputs.assign(call.tensors.size(), Labels{kIn});
-  for (size_t i = 0; i < first; ++i) rule.inputs[i] = image(call.tensors[0].size(), kIn, !training);
+  rule.inputs.assign(call.tensors.size(), Labels{kChannelIn});
+  for (size_t i = 0; i < first; ++i) rule.inputs[i] = image(call.tensors[0].size(), kChannelIn, !training);
   for (size_t i = first; i < call.tensors.size(); ++i) {
     if (call.tensors[i] == std::vector<int64_t>{0}) rule.inputs[i] = {kFixed};  // statistics that nobody saved
   }
@@ -82,17 +82,18 @@ OpRule batch_norm_of(const OpCall& call, size_t first, bool training, std::vecto
 /// (input, weight, bias, mean, variance, training, momentum, eps) → output, saved mean, saved inverse deviation
 OpRule batch_norm(const OpCall& call) {
   const bool training = call.flag(5);
-  const Labels saved = {training ? kIn : kFixed};  // empty where the statistics are given
-  OpRule rule = batch_norm_of(call, 1, training, {image(call.tensors[0].size(), kIn, !training), saved, saved});
-  if (!training) rule.whole = {{kIn, 1}, {kIn, 2}, {kSample, 1}, {kSample, 2}};
+  const Labels saved = {training ? kChannelIn : kFixed};  // empty where the statistics are given
+  OpRule rule = batch_norm_of(call, 1, training, {image(call.tensors[0].size(), kChannelIn, !training), saved, saved});
+  if (!training) rule.whole = {{kChannelIn, 1}, {kChannelIn, 2}, {kImage, 1}, {kImage, 2}};
   return rule;
 }
 
 /// (grad, input, weight, mean, variance, saved mean, saved inverse deviation, train, eps, mask)
 OpRule batch_norm_backward(const OpCall& call) {
   const bool training = call.flag(7);
-  OpRule rule = batch_norm_of(call, 2, training, {image(call.tensors[0].size(), kIn, !training), {kIn}, {kIn}});
-  if (!training) rule.reduced = {kSample};
+  OpRule rule = batch_norm_of(call, 2, training,
+                              {image(call.tensors[0].size(), kChannelIn, !training), {kChannelIn}, {kChannelIn}});
+  if (!training) rule.reduced = {kImage};
   return rule;
 }
 
@@ -101,8 +102,8 @@ OpRule group_norm(const OpCall& call) {
   OpRule rule;
   rule.inputs.assign(call.tensors.size(), Labels{kFixed});
   rule.inputs[0] = image(call.sizes(0).size(), kFixed);
-  rule.outputs = {rule.inputs[0], {kSample, kFixed}, {kSample, kFixed}};
-  rule.counts = {{3, kSample}};
+  rule.outputs = {rule.inputs[0], {kImage, kFixed}, {kImage, kFixed}};
+  rule.counts = {{3, kImage}};
   rule.never_empty = true;
   return rule;
 }
@@ -112,10 +113,10 @@ OpRule group_norm_backward(const OpCall& call) {
   OpRule rule;
   rule.inputs.assign(call.tensors.size(), Labels{kFixed});
   rule.inputs[0] = rule.inputs[1] = image(call.sizes(0).size(), kFixed);
-  rule.inputs[2] = rule.inputs[3] = {kSample, kFixed};
+  rule.inputs[2] = rule.inputs[3] = {kImage, kFixed};
   rule.outputs = {rule.inputs[0], {kFixed}, {kFixed}};
-  rule.reduced = {kSample};
-  rule.counts = {{5, kSample}};
+  rule.reduced = {kImage};
+  rule.counts = {{5, kImage}};
   rule.never_empty = true;
   return rule;
 }

@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 using Sizes = std::vector<int64_t>;
-enum Letter : int { kIndex = 100 };  // beside the labels of dimensions
+enum IndexLabel : int { kIndex = 100 };  // beside the labels of dimensions
 
 std::vector<int> all_of(size_t count) {
   std::vector<int> inputs(count);

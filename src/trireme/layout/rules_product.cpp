@@ -4,7 +4,7 @@
 namespace trireme {
 namespace {
 
-enum Letter : int { kM, kK, kN, kB };
+enum ProductLabel : int { kM, kK, kN, kB };
 
 OpRule product(std::vector<Labels> inputs, Labels output) {
   OpRule rule;

@@ -10,17 +10,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr int kMaxRanks = 1 << 24;

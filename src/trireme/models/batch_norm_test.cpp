@@ -37,12 +37,12 @@ struct Pair {
 };
 
 /// Gradients of sum(output · factor).
-struct Result {
+struct Normalised {
   torch::Tensor output, input_grad;
 };
 
 template <typename Norm>
-Result run(Norm& norm, const torch::Tensor& input, const torch::Tensor& factor) {
+Normalised run(Norm& norm, const torch::Tensor& input, const torch::Tensor& factor) {
   const auto x = input.detach().clone().requires_grad_(true);
   const auto y = norm.forward(x);
   (y * factor).sum().backward();
@@ -52,7 +52,7 @@ Result run(Norm& norm, const torch::Tensor& input, const torch::Tensor& factor) 
 TEST(BatchNorm, EqualsLibtorchsInTraining) {
   Pair norms;
   const auto x = make_input(4), factor = torch::randn_like(x);
-  const Result theirs = run(*norms.theirs, x, factor), ours = run(*norms.ours, x, factor);
+  const Normalised theirs = run(*norms.theirs, x, factor), ours = run(*norms.ours, x, factor);
   EXPECT_TRUE(torch::equal(ours.output, theirs.output));
   EXPECT_TRUE(torch::equal(ours.input_grad, theirs.input_grad));
   EXPECT_TRUE(torch::equal(norms.ours->weight.grad(), norms.theirs->weight.grad()));
@@ -110,11 +110,11 @@ class Rendezvous {
 TEST(BatchNorm, TwoReplicasEqualTheWholeBatch) {
   Pair norms(true);
   const auto x = make_input(8), factor = torch::randn_like(x);
-  const Result whole = run(*norms.theirs, x, factor);
+  const Normalised whole = run(*norms.theirs, x, factor);
 
   const std::array<int64_t, 3> cut = {0, 3, 8};  // replicas need not have equally many samples
   Rendezvous rendezvous;
-  std::array<Result, 2> halves;
+  std::array<Normalised, 2> halves;
   std::array<std::shared_ptr<BatchNorm>, 2> replicas;
   {
     std::vector<std::jthread> threads;

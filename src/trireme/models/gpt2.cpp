@@ -11,9 +11,9 @@
 namespace trireme {
 namespace {
 
-class EmbeddingLayer : public Layer {
+class Gpt2Embedding : public Layer {
  public:
-  explicit EmbeddingLayer(const ModelConfig& c)
+  explicit Gpt2Embedding(const ModelConfig& c)
       : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))),
         position_(register_module("position", std::make_shared<Embedding>(c.seq, c.hidden))),
         dropout_(register_module("dropout", std::make_shared<Dropout>(c.dropout, "embedding.dropout"))) {}
@@ -33,9 +33,9 @@ class EmbeddingLayer : public Layer {
   std::shared_ptr<Dropout> dropout_;
 };
 
-class Attention : public torch::nn::Module {
+class Gpt2Attention : public torch::nn::Module {
  public:
-  explicit Attention(const ModelConfig& c)
+  explicit Gpt2Attention(const ModelConfig& c)
       : heads(c.heads),
         qkv(register_module("qkv", std::make_shared<Linear>(c.hidden, 3 * c.hidden, true))),
         output(register_module("output", std::make_shared<Linear>(c.hidden, c.hidden, true))) {}
@@ -48,9 +48,9 @@ class Attention : public torch::nn::Module {
   const std::shared_ptr<Linear> qkv, output;
 };
 
-class FeedForward : public torch::nn::Module {
+class Gpt2FeedForward : public torch::nn::Module {
  public:
-  explicit FeedForward(const ModelConfig& c)
+  explicit Gpt2FeedForward(const ModelConfig& c)
       : up(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, true))),
         down(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, true))) {}
   torch::Tensor forward(const torch::Tensor& x) const { return down->forward(ops::gelu(up->forward(x))); }
@@ -58,15 +58,15 @@ class FeedForward : public torch::nn::Module {
   const std::shared_ptr<Linear> up, down;
 };
 
-class Block : public Layer {
+class Gpt2Block : public Layer {
  public:
-  Block(const ModelConfig& c, const std::string& name)
+  Gpt2Block(const ModelConfig& c, const std::string& name)
       : attention_norm_(register_module("attention_norm", std::make_shared<LayerNorm>(c.hidden, c.norm_eps))),
-        attention_(register_module("attention", std::make_shared<Attention>(c))),
+        attention_(register_module("attention", std::make_shared<Gpt2Attention>(c))),
         attention_dropout_(
             register_module("attention_dropout", std::make_shared<Dropout>(c.dropout, name + ".attention_dropout"))),
         mlp_norm_(register_module("mlp_norm", std::make_shared<LayerNorm>(c.hidden, c.norm_eps))),
-        mlp_(register_module("mlp", std::make_shared<FeedForward>(c))),
+        mlp_(register_module("mlp", std::make_shared<Gpt2FeedForward>(c))),
         mlp_dropout_(register_module("mlp_dropout", std::make_shared<Dropout>(c.dropout, name + ".mlp_dropout"))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
@@ -87,18 +87,18 @@ class Block : public Layer {
   }
 
   std::shared_ptr<LayerNorm> attention_norm_;
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<Gpt2Attention> attention_;
   std::shared_ptr<Dropout> attention_dropout_;
   std::shared_ptr<LayerNorm> mlp_norm_;
-  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<Gpt2FeedForward> mlp_;
   std::shared_ptr<Dropout> mlp_dropout_;
 };
 
 class Gpt2 : public LanguageModel<LayerNorm> {
  public:
   explicit Gpt2(const ModelConfig& c)
-      : LanguageModel(c, std::make_shared<EmbeddingLayer>(c),
-                      [&](const std::string& name) { return std::make_shared<Block>(c, name); }) {}
+      : LanguageModel(c, std::make_shared<Gpt2Embedding>(c),
+                      [&](const std::string& name) { return std::make_shared<Gpt2Block>(c, name); }) {}
 
   /// What adds to the residual stream is smaller, the deeper the model.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {

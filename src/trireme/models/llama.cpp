@@ -11,9 +11,9 @@
 namespace trireme {
 namespace {
 
-class EmbeddingLayer : public Layer {
+class LlamaEmbedding : public Layer {
  public:
-  explicit EmbeddingLayer(const ModelConfig& c)
+  explicit LlamaEmbedding(const ModelConfig& c)
       : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))), seq_(c.seq) {}
 
   torch::Tensor forward(const torch::Tensor& tokens) override {
@@ -58,9 +58,9 @@ class RotaryTable {
   torch::Tensor cosine_, sine_;  // [seq, 1, head_dim / 2]
 };
 
-class Attention : public torch::nn::Module {
+class LlamaAttention : public torch::nn::Module {
  public:
-  explicit Attention(const ModelConfig& c)
+  explicit LlamaAttention(const ModelConfig& c)
       : heads_(c.heads),
         kv_heads_(c.kv_heads),
         rotary_(c.seq, c.hidden / c.heads, c.rope_theta),
@@ -88,9 +88,9 @@ class Attention : public torch::nn::Module {
   std::shared_ptr<Linear> qkv_, output_;
 };
 
-class FeedForward : public torch::nn::Module {
+class LlamaFeedForward : public torch::nn::Module {
  public:
-  explicit FeedForward(const ModelConfig& c)
+  explicit LlamaFeedForward(const ModelConfig& c)
       : gate_(register_module("gate", std::make_shared<Linear>(c.hidden, c.ffn, false))),
         up_(register_module("up", std::make_shared<Linear>(c.hidden, c.ffn, false))),
         down_(register_module("down", std::make_shared<Linear>(c.ffn, c.hidden, false))) {}
@@ -103,13 +103,13 @@ class FeedForward : public torch::nn::Module {
   std::shared_ptr<Linear> gate_, up_, down_;
 };
 
-class Block : public Layer {
+class LlamaBlock : public Layer {
  public:
-  explicit Block(const ModelConfig& c)
+  explicit LlamaBlock(const ModelConfig& c)
       : attention_norm_(register_module("attention_norm", std::make_shared<RmsNorm>(c.hidden, c.norm_eps))),
-        attention_(register_module("attention", std::make_shared<Attention>(c))),
+        attention_(register_module("attention", std::make_shared<LlamaAttention>(c))),
         mlp_norm_(register_module("mlp_norm", std::make_shared<RmsNorm>(c.hidden, c.norm_eps))),
-        mlp_(register_module("mlp", std::make_shared<FeedForward>(c))) {}
+        mlp_(register_module("mlp", std::make_shared<LlamaFeedForward>(c))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
     const auto y = run_attention(
@@ -119,16 +119,16 @@ class Block : public Layer {
 
  private:
   std::shared_ptr<RmsNorm> attention_norm_;
-  std::shared_ptr<Attention> attention_;
+  std::shared_ptr<LlamaAttention> attention_;
   std::shared_ptr<RmsNorm> mlp_norm_;
-  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<LlamaFeedForward> mlp_;
 };
 
 class Llama : public LanguageModel<RmsNorm> {
  public:
   explicit Llama(const ModelConfig& c)
-      : LanguageModel(c, std::make_shared<EmbeddingLayer>(c),
-                      [&](const std::string&) { return std::make_shared<Block>(c); }) {}
+      : LanguageModel(c, std::make_shared<LlamaEmbedding>(c),
+                      [&](const std::string&) { return std::make_shared<LlamaBlock>(c); }) {}
 };
 
 }  // namespace

@@ -27,9 +27,9 @@ class HiddenLayer : public Layer {
   std::shared_ptr<Dropout> dropout_;
 };
 
-class ClassLayer : public Layer {
+class MlpClasses : public Layer {
  public:
-  explicit ClassLayer(const ModelConfig& c)
+  explicit MlpClasses(const ModelConfig& c)
       : head_(register_module("head", std::make_shared<Linear>(c.hidden, c.classes, true))) {}
   torch::Tensor forward(const torch::Tensor& x) override { return head_->forward(x); }
   bool is_numbered() const override { return false; }
@@ -45,7 +45,7 @@ class Mlp : public Model {
       const std::string name = fmt::format("layers.{}", i);
       add_layer(name, std::make_shared<HiddenLayer>(i == 0 ? c.channels * c.image * c.image : c.hidden, c, name));
     }
-    add_layer(std::make_shared<ClassLayer>(c));
+    add_layer(std::make_shared<MlpClasses>(c));
   }
 
   /// Uniform: He et al. (2015) for what ReLU follows, a sixth of that variance for the classes.

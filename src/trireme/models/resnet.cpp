@@ -67,9 +67,9 @@ class Downsample : public torch::nn::Module {
 };
 
 /// Two 3×3 convolutions; or, as a bottleneck, 1×1, 3×3 and 1×1 to four times the width.
-class Block : public Layer {
+class ResidualBlock : public Layer {
  public:
-  Block(int64_t in, int64_t width, int64_t stride, bool bottleneck, bool sync) {
+  ResidualBlock(int64_t in, int64_t width, int64_t stride, bool bottleneck, bool sync) {
     const int64_t out = bottleneck ? 4 * width : width;
     if (bottleneck) {
       add(in, width, 1, 1, sync);
@@ -121,9 +121,10 @@ class Stem : public Layer {
   std::shared_ptr<BatchNorm> norm_;
 };
 
-class ClassLayer : public Layer {
+class ResnetClasses : public Layer {
  public:
-  ClassLayer(int64_t in, int64_t classes) : fc_(register_module("fc", std::make_shared<Linear>(in, classes, true))) {}
+  ResnetClasses(int64_t in, int64_t classes)
+      : fc_(register_module("fc", std::make_shared<Linear>(in, classes, true))) {}
   torch::Tensor forward(const torch::Tensor& x) override { return fc_->forward(x.mean({2, 3})); }
   bool is_numbered() const override { return false; }
 
@@ -142,11 +143,11 @@ class ResNet : public Model {
       for (int64_t i = 0; i < shape.blocks[static_cast<size_t>(group)]; ++i) {
         const int64_t stride = group > 0 && i == 0 ? 2 : 1;
         add_layer(fmt::format("layer{}.{}", group + 1, i),
-                  std::make_shared<Block>(channels, width, stride, shape.bottleneck, c.sync_statistics));
+                  std::make_shared<ResidualBlock>(channels, width, stride, shape.bottleneck, c.sync_statistics));
         channels = shape.bottleneck ? 4 * width : width;
       }
     }
-    add_layer(std::make_shared<ClassLayer>(channels, c.classes));
+    add_layer(std::make_shared<ResnetClasses>(channels, c.classes));
   }
 
   /// Each group has a quarter of the pixels of the one before.

@@ -8,16 +8,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/log.h"
 #include "trireme/observe/style.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 30;  // of a log: twenty million steps
 

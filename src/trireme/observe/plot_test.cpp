@@ -23,13 +23,13 @@ std::vector<std::string> labels(double low, double high, Scale scale, Quantity q
 
 using Labels = std::vector<std::string>;
 
-size_t count(const std::string& text, const std::string& part) {
+size_t times_in(const std::string& text, const std::string& part) {
   size_t n = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
 }
 
-Chart example() {
+Chart example_chart() {
   Chart chart;
   chart.title = "All-reduce <8 ranks> & \"more\"";
   chart.x = {"message size", Scale::kLog, Quantity::kBytes, {}, {}};
@@ -72,30 +72,30 @@ TEST(PlotTicks, LinearAreRound) {
 }
 
 TEST(Plot, SvgHoldsEverything) {
-  const std::string svg = to_svg(example());
+  const std::string svg = to_svg(example_chart());
   EXPECT_EQ(svg.find("<8 ranks>"), std::string::npos);
   EXPECT_NE(svg.find("All-reduce &lt;8 ranks&gt; &amp; &quot;more&quot;"), std::string::npos);
   for (const char* part : {">64 KiB<", ">1 ms<", ">message size<", ">time<", ">ring<", ">ring, predicted<",
                            "prefers-color-scheme", "<title>ring\n4 KiB: 3.41 µs</title>"}) {
     EXPECT_NE(svg.find(part), std::string::npos) << part;
   }
-  EXPECT_EQ(count(svg, "<title>"), 16u);
-  EXPECT_EQ(count(svg, "class=\"tr-line tr-l0 tr-dash\""), 2u);  // the line and its legend
-  EXPECT_EQ(count(svg, "class=\"tr-dot tr-f0\""), 9u);           // 8 points and the legend
-  EXPECT_EQ(count(svg, "<g"), count(svg, "</g>"));
-  EXPECT_EQ(count(svg, "<svg"), count(svg, "</svg>"));
-  EXPECT_EQ(count(svg, "http"), 1u) << "nothing but the name space is outside";
+  EXPECT_EQ(times_in(svg, "<title>"), 16u);
+  EXPECT_EQ(times_in(svg, "class=\"tr-line tr-l0 tr-dash\""), 2u);  // the line and its legend
+  EXPECT_EQ(times_in(svg, "class=\"tr-dot tr-f0\""), 9u);           // 8 points and the legend
+  EXPECT_EQ(times_in(svg, "<g"), times_in(svg, "</g>"));
+  EXPECT_EQ(times_in(svg, "<svg"), times_in(svg, "</svg>"));
+  EXPECT_EQ(times_in(svg, "http"), 1u) << "nothing but the name space is outside";
 }
 
 TEST(Plot, WhatCannotBeDrawnLeavesAGap) {
-  Chart chart = example();
+  Chart chart = example_chart();
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
   chart.series = {{"a", {{1, 1}, {2, 0}, {4, 4}, {8, nan}, {inf, 1}, {-3, 2}, {16, 3}, {32, 3}}}};
   const std::string svg = to_svg(chart);
   EXPECT_EQ(svg.find("nan"), std::string::npos);
   EXPECT_EQ(svg.find("inf"), std::string::npos);
-  EXPECT_EQ(count(svg, "class=\"tr-line"), 3u);
-  EXPECT_EQ(count(svg, "<title>"), 4u);
+  EXPECT_EQ(times_in(svg, "class=\"tr-line"), 3u);
+  EXPECT_EQ(times_in(svg, "<title>"), 4u);
 }
 
 TEST(Plot, EmptyAndDegenerate) {
@@ -110,7 +110,7 @@ TEST(Plot, EmptyAndDegenerate) {
       EXPECT_EQ(svg.find("inf"), std::string::npos) << value;
     }
   }
-  Chart tiny = example();
+  Chart tiny = example_chart();
   tiny.width = tiny.height = 1;
   EXPECT_NE(to_svg(tiny).find("</svg>"), std::string::npos);
 }
@@ -133,11 +133,11 @@ TEST(Plot, LimitsOfTheAxisAreKept) {
 }
 
 TEST(Plot, FaintLinesAreUnderTheOthersAndSilent) {
-  Chart chart = example();
+  Chart chart = example_chart();
   chart.series[1].dashed = false;
   chart.series[1].faint = true;
   const std::string svg = to_svg(chart);
-  EXPECT_EQ(count(svg, "<title>"), 8u);
+  EXPECT_EQ(times_in(svg, "<title>"), 8u);
   EXPECT_LT(svg.find("class=\"tr-line tr-l0 tr-faint\""), svg.find("class=\"tr-line tr-l0\""));
 }
 
@@ -145,7 +145,7 @@ TEST(Plot, PartsOfAPage) {
   HtmlPage page("p");
   page.add_verdict("<v>", Tone::kBad, "t & t");
   page.add_facts({{"<n>", "1"}});
-  page.add_charts({example(), example()});
+  page.add_charts({example_chart(), example_chart()});
   page.add_shares({{"a", 1}, {"none", 0}, {"b<", 3}, {"wrong", std::nan("")}, {"tiny", 0.004}});
   page.add_details("s>", "l1\nl2");
   const std::string html = page.to_html();
@@ -165,7 +165,7 @@ TEST(Plot, Page) {
   HtmlPage page("a <b>");
   page.add_heading("h & h");
   page.add_paragraph("p < p");
-  page.add_chart(example());
+  page.add_chart(example_chart());
   Table table({"x"});
   table.add_row({"<td>"});
   page.add_table(table);

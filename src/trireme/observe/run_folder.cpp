@@ -18,6 +18,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/base/file.h"
+#include "trireme/base/host.h"
 #include "trireme/base/log.h"
 #include "trireme/base/text.h"
 
@@ -85,11 +86,6 @@ void point_latest(const fs::path& root, const fs::path& folder) {
     fs::remove(temporary, ignored);
     log_info("no link {}: {}", latest.string(), failed.message());
   }
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 }  // namespace

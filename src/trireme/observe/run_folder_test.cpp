@@ -30,7 +30,7 @@ std::string error_of(const Call& call) {
   return "no error";
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(RunFolder, CountsUp) {
   const TestFolder test;
@@ -81,13 +81,13 @@ TEST(RunFolder, OneJobAtATime) {
   {
     const RunFolder folder = RunFolder::open(test / "mine");
     const std::string error = error_of([&] { RunFolder::open(test / "mine"); });
-    EXPECT_TRUE(has(error, (test / "mine").string() + " is in use by pid " + std::to_string(::getpid()) + " on "))
+    EXPECT_TRUE(mentions(error, (test / "mine").string() + " is in use by pid " + std::to_string(::getpid()) + " on "))
         << error;
-    EXPECT_TRUE(has(error, "--observe.run_dir")) << error;
+    EXPECT_TRUE(mentions(error, "--observe.run_dir")) << error;
   }
   RunFolder again = RunFolder::open(test / "mine");
   RunFolder moved = std::move(again);
-  EXPECT_TRUE(has(error_of([&] { RunFolder::open(test / "mine"); }), "in use by pid"));
+  EXPECT_TRUE(mentions(error_of([&] { RunFolder::open(test / "mine"); }), "in use by pid"));
   moved = RunFolder::open(test / "other");
   EXPECT_EQ(moved.paths().folder, test / "other");
 }
@@ -106,7 +106,7 @@ TEST(RunFolder, ADeadJobHoldsNothing) {
   char byte;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   const std::string error = error_of([&] { RunFolder::open(test / "mine"); });
-  EXPECT_TRUE(has(error, "pid " + std::to_string(child))) << error;
+  EXPECT_TRUE(mentions(error, "pid " + std::to_string(child))) << error;
   ::kill(child, SIGKILL);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_EQ(error_of([&] { RunFolder::open(test / "mine"); }), "no error");
@@ -121,16 +121,16 @@ TEST(RunFolder, SaysBeforeWorkThatItCannotWrite) {
   for (const char* name : {"file", "file/below", "link"}) {
     for (const std::string& error :
          {error_of([&] { RunFolder::open(test / name); }), error_of([&] { RunFolder::create(test / name, "x"); })}) {
-      EXPECT_TRUE(has(error, (test / name).string())) << error;
-      EXPECT_TRUE(has(error, "--observe.run_dir")) << error;
+      EXPECT_TRUE(mentions(error, (test / name).string())) << error;
+      EXPECT_TRUE(mentions(error, "--observe.run_dir")) << error;
     }
   }
   for (const char* point : {"run_folder.mkdir", "run_folder.write"}) {
     set_faults(std::string("point=") + point + ",kind=errno:ENOSPC");
     const std::string error = error_of([&] { RunFolder::create(test / "runs", "x"); });
     set_faults("");
-    EXPECT_TRUE(has(error, "No space left on device")) << error;
-    EXPECT_TRUE(has(error, "--observe.run_dir")) << error;
+    EXPECT_TRUE(mentions(error, "No space left on device")) << error;
+    EXPECT_TRUE(mentions(error, "--observe.run_dir")) << error;
   }
   EXPECT_EQ(error_of([&] { RunFolder::create(test / "runs", "x"); }), "no error");
 }
@@ -142,7 +142,7 @@ TEST(RunFolder, WithoutLocksThereIsAWarning) {
   const std::string error = error_of([&] { RunFolder::open(test / "mine"); });
   set_faults("");
   EXPECT_EQ(error, "no error");
-  EXPECT_TRUE(has(testing::internal::GetCapturedStderr(), "cannot be locked"));
+  EXPECT_TRUE(mentions(testing::internal::GetCapturedStderr(), "cannot be locked"));
 }
 
 TEST(RunFolder, NamesThatAreNoFolder) {

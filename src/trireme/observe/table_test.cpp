@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-Table example() {
+Table example_table() {
   Table table({"algorithm", "cost", "time"});
   table.add_row({"ring", "α·2(N−1)", "9.8 ms"});
   table.add_row({"in place", "2 barriers", "10.1 ms"});
@@ -17,7 +17,7 @@ Table example() {
 }
 
 TEST(Table, Text) {
-  EXPECT_EQ(example().to_text(),
+  EXPECT_EQ(example_table().to_text(),
             "algorithm  cost           time\n"
             "ring       α·2(N−1)     9.8 ms\n"
             "in place   2 barriers  10.1 ms\n"

@@ -10,6 +10,7 @@
 
 #include "trireme/base/crc32c.h"
 #include "trireme/base/error.h"
+#include "trireme/base/host.h"
 
 namespace trireme {
 namespace {
@@ -86,11 +87,6 @@ std::string text_value(std::string_view tag, std::string_view text) {
   put_bytes(value, value_field::kTensor, tensor);
   put_bytes(value, value_field::kMetadata, metadata);
   return value;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0' ? name.data() : "host";
 }
 
 /// A second writer of this process in this second gets a number.

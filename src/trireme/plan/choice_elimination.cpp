@@ -5,12 +5,11 @@
 #include <optional>
 #include <set>
 
+#include "trireme/base/index.h"
 #include "trireme/plan/choice.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// Which node goes next: the fewest entries in the table that it leaves.
 class Order {

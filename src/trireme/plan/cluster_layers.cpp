@@ -7,11 +7,10 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Least sum of cuts with parts of at most `bound`; empty where there is none.
 std::vector<int> cut_below(const std::vector<double>& costs, const std::vector<double>& cut_costs, int num_layers,

@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/table.h"
 #include "trireme/plan/graph.h"
@@ -15,16 +16,8 @@ namespace {
 constexpr std::array<const char*, 8> kColours = {"#cfe2f3", "#fce5cd", "#d9ead3", "#f4cccc",
                                                  "#d9d2e9", "#fff2cc", "#d0e0e3", "#ead1dc"};
 
-size_t at(int n) { return static_cast<size_t>(n); }
-
-std::string sizes_text(const std::vector<int64_t>& sizes) {
-  std::vector<std::string> words;
-  for (const int64_t size : sizes) words.push_back(std::to_string(size));
-  return "[" + join(words, ", ") + "]";
-}
-
 /// As the module has them: the weight of a linear layer is [outputs, inputs], and so are its placements.
-std::string sizes_text(const GraphTensor& tensor) {
+std::string tensor_text(const GraphTensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes;
   if (tensor.transposed) std::reverse(sizes.begin(), sizes.end());
   return sizes_text(sizes);
@@ -76,7 +69,7 @@ bool is_cut(const std::string& placement) { return placement.find("shard") != st
 std::string weight_text(const Graph& graph, const GraphOperator& op, const std::string& placement) {
   for (const int input : op.inputs) {
     const GraphTensor& tensor = graph.tensors[at(input)];
-    if (tensor.is_parameter && !placement.empty()) return fmt::format("weight {} {}", sizes_text(tensor), placement);
+    if (tensor.is_parameter && !placement.empty()) return fmt::format("weight {} {}", tensor_text(tensor), placement);
   }
   return placement;
 }
@@ -126,7 +119,7 @@ std::string graph_dot(const Graph& graph, const GraphPicture& picture) {
         text += fmt::format("  o{} -> o{} [label=\"{}\"];\n", producer, o, sizes_text(tensor.sizes));
       } else if (tensor.is_parameter) {
         text += fmt::format("  t{0} [label=\"{1}\\n{2}\", shape=ellipse, fillcolor=white];\n  t{0} -> o{3};\n", input,
-                            tensor.name, sizes_text(tensor), o);
+                            tensor.name, tensor_text(tensor), o);
       }
     }
   }

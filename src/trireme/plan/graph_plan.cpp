@@ -7,6 +7,7 @@
 #include <map>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/base/units.h"
 #include "trireme/plan/candidates.h"
 #include "trireme/plan/cluster_layers.h"
@@ -14,8 +15,6 @@
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 class Planner {
  public:

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 #include "trireme/plan/json_reader.h"
 
@@ -14,10 +15,6 @@ namespace trireme {
 namespace {
 
 constexpr const char* kAt = " at [";
-
-size_t at(int64_t n) { return static_cast<size_t>(n); }
-
-std::string sizes_text(const std::vector<int64_t>& sizes) { return fmt::format("[{}]", fmt::join(sizes, ", ")); }
 
 std::string placements_text(const std::vector<Placement>& placements) {
   std::vector<std::string> words;

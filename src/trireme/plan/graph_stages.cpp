@@ -2,18 +2,17 @@
 
 #include <algorithm>
 
+#include "trireme/base/index.h"
 #include "trireme/plan/cluster_layers.h"
 #include "trireme/plan/inter_op.h"
 
 namespace trireme {
 namespace {
 
-constexpr int kManyDevices = 8;  ///< from here on sub-meshes have a power of two devices
-
-size_t at(int n) { return static_cast<size_t>(n); }
+constexpr int kMostOddDevices = 8;  ///< from here on sub-meshes have a power of two devices
 
 /// A way to lay the whole graph out on a mesh, of which stages take their layers.
-struct Variant {
+struct WholeGraph {
   bool recompute = false;
   IntraOpPlan plan;
 };
@@ -22,7 +21,7 @@ struct Variant {
 std::vector<StageMesh> shapes_below(int num_devices) {
   std::vector<StageMesh> shapes;
   for (int count = 1; count < num_devices; ++count) {
-    if (count > kManyDevices && (count & (count - 1)) != 0) continue;
+    if (count > kMostOddDevices && (count & (count - 1)) != 0) continue;
     shapes.push_back({{count}});
     for (int first = 2; first * first <= count; ++first) {
       if (count % first == 0) shapes.push_back({{first, count / first}});
@@ -31,9 +30,9 @@ std::vector<StageMesh> shapes_below(int num_devices) {
   return shapes;
 }
 
-class Planner {
+class EqualStages {
  public:
-  explicit Planner(const GraphStagesProblem& problem)
+  explicit EqualStages(const GraphStagesProblem& problem)
       : p_(problem), graph_(*problem.graph), element_bytes_(bytes_of(problem.setting.type)) {
     if (p_.meshes.empty()) {
       shapes_ = shapes_below(p_.num_devices);
@@ -90,7 +89,7 @@ class Planner {
     problem.seconds = [&](const LayerRange& layers, int shape, int to_end) {
       const int stage = static_cast<int>(p_.meshes.size()) - to_end;
       if (!p_.meshes.empty() && (stage < 0 || p_.meshes[at(stage)] != shapes_[at(shape)])) return kForbidden;
-      const Variant* variant = best(layers, at(shape), to_end);
+      const WholeGraph* variant = best(layers, at(shape), to_end);
       if (variant == nullptr) was_refused_ = true;
       return variant ? seconds(*variant, layers, at(shape)) : kForbidden;
     };
@@ -104,7 +103,7 @@ class Planner {
   }
 
   /// A stage that computes again keeps what it gets, and the activations of one micro-batch.
-  double bytes(const Variant& variant, const LayerRange& layers, int to_end) const {
+  double bytes(const WholeGraph& variant, const LayerRange& layers, int to_end) const {
     const double in_flight = std::min(to_end, p_.micro_batches);
     const double states = over(variant.plan.layer_state_bytes, layers);
     const double activations = over(variant.plan.layer_activation_bytes, layers);
@@ -113,7 +112,7 @@ class Planner {
   }
 
   /// With what comes in, and its gradient that goes back: [Note: Resharding].
-  double seconds(const Variant& variant, const LayerRange& layers, size_t shape) const {
+  double seconds(const WholeGraph& variant, const LayerRange& layers, size_t shape) const {
     const double computing = over(variant.plan.layer_seconds, layers);
     if (layers.first == 0) return computing;
     const double entering = crossing_[at(layers.first)];
@@ -126,9 +125,9 @@ class Planner {
     return computing + 2 * moving;
   }
 
-  const Variant* best(const LayerRange& layers, size_t shape, int to_end) const {
-    const Variant* best = nullptr;
-    for (const Variant& variant : variants_[shape]) {
+  const WholeGraph* best(const LayerRange& layers, size_t shape, int to_end) const {
+    const WholeGraph* best = nullptr;
+    for (const WholeGraph& variant : variants_[shape]) {
       if (bytes(variant, layers, to_end) > p_.limit_bytes) continue;
       if (best == nullptr || seconds(variant, layers, shape) < seconds(*best, layers, shape)) best = &variant;
     }
@@ -145,7 +144,7 @@ class Planner {
     operators.layer_state_bytes = operators.layer_activation_bytes = operators.layer_seconds;
     int to_end = static_cast<int>(plan.stages.size());
     for (const InterOpStage& stage : plan.stages) {
-      const Variant& variant = *best(stage.layers, at(stage.mesh), to_end);
+      const WholeGraph& variant = *best(stage.layers, at(stage.mesh), to_end);
       made.meshes.push_back(shapes_[at(stage.mesh)]);
       made.layers.push_back(stage.layers);
       made.recompute.push_back(variant.recompute);
@@ -171,13 +170,13 @@ class Planner {
   const double element_bytes_;
   int units_ = 0;
   std::vector<StageMesh> shapes_;
-  std::vector<std::vector<Variant>> variants_;  ///< of each shape
-  std::vector<double> crossing_;                ///< bytes that pass into each layer
+  std::vector<std::vector<WholeGraph>> variants_;  ///< of each shape
+  std::vector<double> crossing_;                   ///< bytes that pass into each layer
   bool was_refused_ = false;
 };
 
 }  // namespace
 
-std::optional<GraphStages> plan_graph_stages(const GraphStagesProblem& problem) { return Planner(problem).run(); }
+std::optional<GraphStages> plan_graph_stages(const GraphStagesProblem& problem) { return EqualStages(problem).run(); }
 
 }  // namespace trireme

@@ -7,14 +7,12 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
+#include "trireme/base/units.h"
 #include "trireme/plan/choice.h"
 
 namespace trireme {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 // [Note: Slowest stage]
 // For a bound on the slowest stage, the least sum of all stages is a dynamic program from the last layer on: best(s, k,

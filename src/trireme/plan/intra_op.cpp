@@ -5,13 +5,12 @@
 #include <regex>
 #include <tuple>
 
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 #include "trireme/program/partition.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 LayerRange layers_of(const IntraOpProblem& problem) {
   return problem.layers.last > problem.layers.first ? problem.layers : LayerRange{0, problem.graph->num_layers};
@@ -84,7 +83,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const Graph& graph, co
   return lines;
 }
 
-struct Builder {
+struct ProblemBuilder {
   const IntraOpProblem& problem;
   const Graph& graph = *problem.graph;
   LayerRange range = layers_of(problem);
@@ -225,7 +224,7 @@ struct Builder {
 }  // namespace
 
 IntraOpChoices choices_of(const IntraOpProblem& problem) {
-  Builder builder{problem};
+  ProblemBuilder builder{problem};
   builder.add_nodes();
   builder.add_edges();
   builder.made.problem.limit_bytes = problem.limit_bytes;
@@ -233,7 +232,7 @@ IntraOpChoices choices_of(const IntraOpProblem& problem) {
 }
 
 IntraOpPlan plan_operators(const IntraOpProblem& problem) {
-  Builder builder{problem};
+  ProblemBuilder builder{problem};
   builder.add_nodes();
   builder.add_edges();
   builder.made.problem.limit_bytes = problem.limit_bytes;

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,13 +10,12 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 #include "trireme/layout/placement.h"
 
 namespace trireme {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kPlanCure = "trireme plan --out FILE writes one, and parallelize() with .write_plan";
 

@@ -1,9 +1,8 @@
 // The plan file: JSON, one value a line, each key with the name that the trainer has for it.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/stages.h"
 #include "trireme/plan/graph_plan_file.h"

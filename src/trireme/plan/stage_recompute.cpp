@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "trireme/base/index.h"
 #include "trireme/plan/choice.h"
 #include "trireme/plan/inter_op.h"
 #include "trireme/simulate/block_cost.h"
@@ -11,10 +12,8 @@
 namespace trireme {
 namespace {
 
-constexpr double kTolerance = 0.01;
+constexpr double kRecomputeTolerance = 0.01;
 constexpr int64_t kMostStages = 32, kMostLayers = 200;  ///< beyond them the search would take longer than it brings
-
-size_t at(int64_t n) { return static_cast<size_t>(n); }
 
 /// Blocks in one of the two ways, as sums up to each.
 struct Way {
@@ -22,9 +21,9 @@ struct Way {
   std::vector<double> working;  ///< of each block
 };
 
-class Planner {
+class RecomputeChoice {
  public:
-  Planner(const Job& job, const Cluster& cluster) : job_(job), limit_(cluster.device.memory_bytes) {
+  RecomputeChoice(const Job& job, const Cluster& cluster) : job_(job), limit_(cluster.device.memory_bytes) {
     const JobLayout& l = job.layout;
     const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
     for (const bool again : {false, true}) {
@@ -48,7 +47,7 @@ class Planner {
     problem.num_units = problem.most_stages = static_cast<int>(job_.layout.pp);
     problem.mesh_units = {1};
     problem.micro_batches = static_cast<int>(job_.layout.num_micro_batches());
-    problem.tolerance = kTolerance;
+    problem.tolerance = kRecomputeTolerance;
     problem.seconds = [&](const LayerRange& range, int, int to_end) {
       const Way* way = best(range, to_end);
       return way ? over(way->seconds, range) : kForbidden;
@@ -113,7 +112,7 @@ bool can_recompute_by_stage(const Job& job) {
 }
 
 std::optional<JobLayout> plan_stage_recompute(const Job& job, const Cluster& cluster) {
-  return Planner(job, cluster).run();
+  return RecomputeChoice(job, cluster).run();
 }
 
 }  // namespace trireme

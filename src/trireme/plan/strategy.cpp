@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 bool is_plain(const Placement& p) { return p.is_shard() && p.stretches == 1 && p.ratio == Placement::Ratio{1, 0, 0}; }
 

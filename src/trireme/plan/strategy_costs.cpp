@@ -2,13 +2,12 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/plan/choice.h"
 #include "trireme/plan/strategy.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// [m, k] x [k, n]; a convolution is the product that libraries make of it.
 Product product_of(const std::vector<int64_t>& x, const std::vector<int64_t>& weight, const std::vector<int64_t>& y) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "trireme/base/index.h"
 #include "trireme/simulate/memory_model.h"
 
 namespace trireme {
@@ -11,8 +12,6 @@ namespace {
 constexpr int kMostLayerGroups = 24;  ///< that stages are made of, where devices are many
 constexpr int kManyDevices = 64;      ///< from here on only whole hosts are shared out
 constexpr double kTolerance = 0.01;
-
-size_t at(int64_t n) { return static_cast<size_t>(n); }
 
 StageSetting setting_of(const Job& job) {
   const JobLayout& l = job.layout;
@@ -29,7 +28,7 @@ StageSetting setting_of(const Job& job) {
 }
 
 /// One way to lay a sub-mesh out, with sums up to each layer.
-struct Variant {
+struct SubMeshWay {
   int64_t dp = 1, tp = 1;
   std::vector<double> seconds, states, activations;
 };
@@ -51,9 +50,9 @@ bool cuts_weights(const Graph& graph, const IntraOpPlan& plan) {
   return false;
 }
 
-class Planner {
+class UnevenStages {
  public:
-  explicit Planner(const UnevenProblem& problem) : p_(problem) {
+  explicit UnevenStages(const UnevenProblem& problem) : p_(problem) {
     unit_ = p_.num_devices > kManyDevices && p_.num_devices % p_.cluster.devices_per_host == 0
                 ? p_.cluster.devices_per_host
                 : 1;
@@ -75,7 +74,7 @@ class Planner {
     problem.micro_batches = static_cast<int>(p_.job.layout.num_micro_batches());
     problem.tolerance = kTolerance;
     problem.seconds = [&](const LayerRange& range, int mesh, int to_end) {
-      const Variant* variant = best_variant(range, mesh, to_end);
+      const SubMeshWay* variant = best_variant(range, mesh, to_end);
       return variant ? seconds(*variant, range) : kForbidden;
     };
     const std::optional<InterOpPlan> plan = plan_stages(problem);
@@ -88,7 +87,7 @@ class Planner {
     const int64_t samples = layout.micro_batch * layout.dp;
     for (int i = 0; i < count; ++i) {
       const InterOpStage& stage = plan->stages[at(i)];
-      const Variant& variant = *best_variant(stage.layers, stage.mesh, count - i);
+      const SubMeshWay& variant = *best_variant(stage.layers, stage.mesh, count - i);
       layout.stages.push_back(
           {{groups_[at(stage.layers.first)], groups_[at(stage.layers.last)]}, variant.dp, variant.tp});
     }
@@ -107,7 +106,7 @@ class Planner {
 
  private:
   void add_variants(int64_t devices) {
-    std::vector<Variant> variants;
+    std::vector<SubMeshWay> variants;
     const int64_t samples = p_.job.layout.micro_batch * p_.job.layout.dp;
     for (int64_t tp = 1; tp <= std::min<int64_t>(devices, p_.cluster.devices_per_host); tp *= 2) {
       const int64_t dp = devices / tp;
@@ -119,8 +118,8 @@ class Planner {
         const IntraOpPlan plan = plan_operators(problem);
         if (plan.proof == ChoiceProof::kInfeasible) continue;
         last_bytes_ = plan.bytes;
-        Variant variant{dp, tp, running_sums(plan.layer_seconds), running_sums(plan.layer_state_bytes),
-                        running_sums(plan.layer_activation_bytes)};
+        SubMeshWay variant{dp, tp, running_sums(plan.layer_seconds), running_sums(plan.layer_state_bytes),
+                           running_sums(plan.layer_activation_bytes)};
         if (tp > 1 && !cuts_weights(*p_.graph, plan)) {
           if (samples % devices != 0) continue;
           variant.dp = devices;
@@ -135,12 +134,12 @@ class Planner {
   double over(const std::vector<double>& sums, const LayerRange& range) const {
     return sums[at(groups_[at(range.last)])] - sums[at(groups_[at(range.first)])];
   }
-  double seconds(const Variant& variant, const LayerRange& range) const { return over(variant.seconds, range); }
+  double seconds(const SubMeshWay& variant, const LayerRange& range) const { return over(variant.seconds, range); }
 
-  const Variant* best_variant(const LayerRange& range, int mesh, int to_end) const {
-    const Variant* best = nullptr;
+  const SubMeshWay* best_variant(const LayerRange& range, int mesh, int to_end) const {
+    const SubMeshWay* best = nullptr;
     const double in_flight = std::min<double>(to_end, static_cast<double>(p_.job.layout.num_micro_batches()));
-    for (const Variant& variant : variants_[at(mesh)]) {
+    for (const SubMeshWay& variant : variants_[at(mesh)]) {
       const double bytes = over(variant.states, range) + in_flight * over(variant.activations, range);
       if (bytes > p_.cluster.device.memory_bytes) continue;
       if (best == nullptr || seconds(variant, range) < seconds(*best, range)) best = &variant;
@@ -151,12 +150,12 @@ class Planner {
   const UnevenProblem& p_;
   int64_t unit_ = 1;
   std::vector<int> groups_, meshes_;
-  std::vector<std::vector<Variant>> variants_;
+  std::vector<std::vector<SubMeshWay>> variants_;
   double last_bytes_ = 0;
 };
 
 }  // namespace
 
-std::optional<JobLayout> plan_uneven(const UnevenProblem& problem) { return Planner(problem).run(); }
+std::optional<JobLayout> plan_uneven(const UnevenProblem& problem) { return UnevenStages(problem).run(); }
 
 }  // namespace trireme

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// Says already which rank and instruction it is about.
 class RankError : public Error {

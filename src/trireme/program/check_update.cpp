@@ -3,14 +3,10 @@
 
 #include <algorithm>
 
+#include "trireme/base/index.h"
 #include "trireme/program/check_rank.h"
 
 namespace trireme {
-namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
-
-}  // namespace
 
 void RankCheck::add_slot(const Instruction& instruction) {
   Stage& stage = stage_of(instruction);

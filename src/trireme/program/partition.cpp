@@ -10,15 +10,12 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 void check(const PartitionProblem& problem) {
   const size_t num_layers = problem.costs.size();

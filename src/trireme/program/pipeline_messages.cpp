@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/program/pipeline_parts.h"
 #include "trireme/program/play.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// The rank that holds a stage; -1 beyond the ends of the pipeline.
 int owner(const Schedule& schedule, int stage) {

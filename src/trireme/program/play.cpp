@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "trireme/base/index.h"
+#include "trireme/base/units.h"
+
 namespace trireme {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 class Play {
  public:

@@ -33,7 +33,7 @@ constexpr Word kWords[] = {
 /// PyTorch's words for what FSDP does to a stage's weights and gradients. Lowering decides that here.
 constexpr std::string_view kIgnored[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
-constexpr int kMostStages = 65536, kMostMicroBatches = 1 << 20;
+constexpr int kMostCsvStages = 65536, kMostCsvMicroBatches = 1 << 20;
 constexpr uint64_t kMostBytes = uint64_t{64} << 20;
 
 std::string_view word_of(OpCode op) {
@@ -73,7 +73,7 @@ std::optional<Instruction> parse_cell(std::string_view cell, size_t row, size_t 
   const std::optional<int> micro_batch = take_number(rest);
   if (!micro_batch) fail("does not end with the number of a micro-batch");
   if (!rest.empty()) fail(fmt::format("has '{}' after the micro-batch", rest));
-  if (*stage >= kMostStages || *micro_batch >= kMostMicroBatches) fail("has a number that is too large");
+  if (*stage >= kMostCsvStages || *micro_batch >= kMostCsvMicroBatches) fail("has a number that is too large");
   return Instruction{.op = word->op, .stage = *stage, .micro_batch = *micro_batch};
 }
 

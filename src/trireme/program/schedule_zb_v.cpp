@@ -12,6 +12,7 @@
 #include <limits>
 #include <queue>
 
+#include "trireme/base/units.h"
 #include "trireme/program/play.h"
 #include "trireme/program/schedule.h"
 
@@ -28,9 +29,9 @@ constexpr Preferences kLists[] = {
     {kForwardUp, kBackwardDown, kBackwardUp, kForwardDown, kWeightDown, kWeightUp},
 };
 
-class Play {
+class Greedy {
  public:
-  Play(int num_ranks, int count, const StageTimes& times, const Preferences& preferences, bool reserve)
+  Greedy(int num_ranks, int count, const StageTimes& times, const Preferences& preferences, bool reserve)
       : num_ranks_(num_ranks),
         num_stages_(2 * num_ranks),
         count_(count),
@@ -64,7 +65,6 @@ class Play {
   }
 
  private:
-  static constexpr double kNever = std::numeric_limits<double>::infinity();
   struct Next {
     int forward = 0, backward = 0, weight = 0;
   };
@@ -211,7 +211,7 @@ std::vector<std::vector<Instruction>> orders_zero_bubble_v(int num_ranks, int nu
   consider(std::move(published));
   for (const Preferences& preferences : kLists) {
     for (const bool reserve : {false, true}) {
-      consider(Play(num_ranks, num_micro_batches, times, preferences, reserve).run());
+      consider(Greedy(num_ranks, num_micro_batches, times, preferences, reserve).run());
     }
   }
   return orders;

@@ -4,16 +4,14 @@
 
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::array kNames = {"Forward",        "Backward",       "BackwardInput", "WeightGrad",   "Recompute",
                                "SendActivation", "RecvActivation", "SendGradient",  "RecvGradient", "AddSlot",

@@ -6,13 +6,11 @@
 #include <limits>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// Plays all ranks, each as far as the messages that it needs have been sent.
 class Player {

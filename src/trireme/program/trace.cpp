@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/program/text.h"
 
 namespace trireme {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// The mean of what was measured, by stage.
 class Means {

@@ -5,9 +5,9 @@
 namespace trireme {
 namespace {
 
-class Lowering {
+class ShardedProgram {
  public:
-  Lowering(Program program, const ZeroShape& shape) : shape_(shape), program_(std::move(program)) {}
+  ShardedProgram(Program program, const ZeroShape& shape) : shape_(shape), program_(std::move(program)) {}
 
   Program run() {
     std::vector<Instruction> list;
@@ -61,7 +61,7 @@ class Lowering {
 }  // namespace
 
 Program share_over_replicas(Program program, const ZeroShape& shape) {
-  return shape.zero == 0 ? program : Lowering(std::move(program), shape).run();
+  return shape.zero == 0 ? program : ShardedProgram(std::move(program), shape).run();
 }
 
 }  // namespace trireme

@@ -9,8 +9,8 @@ namespace trireme {
 namespace {
 
 /// A stage is one number that multiplies: gradients can be computed by hand.
-struct Toy {
-  Toy(const PipelineShape& shape, World& world) : program(lower_pipeline(shape, world.rank())) {
+struct ToyStages {
+  ToyStages(const PipelineShape& shape, World& world) : program(lower_pipeline(shape, world.rank())) {
     for (const int stage : program.own_stages()) {
       torch::Tensor weight = torch::full({1}, stage + 2.0, torch::requires_grad());
       stores[stage] = std::make_unique<GradientStore>(nullptr, std::vector<GradientSource>{{"weight", weight}},
@@ -48,7 +48,7 @@ TEST(PipelineProgram, GradientsAreThoseOfTheProduct) {
   for (const std::string kind : {"naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"}) {
     run_as_threads(3, [&](World& world) {
       const PipelineShape shape = shape_of(kind, 3, 5);
-      Toy toy(shape, world);
+      ToyStages toy(shape, world);
       double product = 1;
       for (int stage = 0; stage < shape.schedule.num_stages(); ++stage) product *= stage + 2;
       for (int step = 0; step < 3; ++step) {
@@ -67,7 +67,7 @@ TEST(PipelineProgram, GradientsAreThoseOfTheProduct) {
 
 TEST(PipelineProgram, BuffersAreUsedAgainInEveryStep) {
   run_as_threads(3, [](World& world) {
-    Toy toy(shape_of("1f1b", 3, 12), world);
+    ToyStages toy(shape_of("1f1b", 3, 12), world);
     for (int step = 0; step < 2; ++step) toy.run();
     const size_t first = toy.executor->messages()->num_buffers();
     EXPECT_LE(first, 12);
@@ -78,7 +78,7 @@ TEST(PipelineProgram, BuffersAreUsedAgainInEveryStep) {
 
 TEST(PipelineProgram, ProgramsOfOthersAreRefused) {
   run_as_threads(1, [](World& world) {
-    Toy toy(shape_of("gpipe", 1, 4), world);
+    ToyStages toy(shape_of("gpipe", 1, 4), world);
     EXPECT_THROW(Executor(toy.program, {}, {.pipeline = &world.comm()}), Error);
     const Program other = lower_pipeline(
         {.schedule = make_schedule({.kind = ScheduleKind::kGPipe, .num_micro_batches = 4}), .groups = {3}}, 0);

@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignment = 32;  // elements, of the optimizer's state
+constexpr int64_t kShareAlignment = 32;  // elements, of the optimizer's state
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
 ParameterGroups groups_of(const torch::nn::Module& model) {
@@ -97,7 +97,7 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
   std::stable_sort(shares_.begin(), shares_.end(), [](const Share& a, const Share& b) { return a.entry < b.entry; });
   for (Share& share : shares_) {
     share.offset = num_owned_;
-    num_owned_ += (share.count + kAlignment - 1) / kAlignment * kAlignment;
+    num_owned_ += (share.count + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
   }
   publish();
 }
@@ -121,7 +121,7 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       const torch::Tensor& parameter = all.items[i].parameter;
       if (!parameter.defined() || (parameter.dim() < 2) != vectors) continue;
       compact[i] = room;
-      room += (layout.items()[i].count + kAlignment - 1) / kAlignment * kAlignment;
+      room += (layout.items()[i].count + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
       if (vectors) vector_room = room;
     }
   }

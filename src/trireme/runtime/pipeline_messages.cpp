@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kFormLength = 16;
 
-constexpr uint32_t kFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
+constexpr uint32_t kStageFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
 
 }  // namespace
 
@@ -37,13 +37,13 @@ TensorForm form_from_numbers(const torch::Tensor& numbers) {
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to) {
   const torch::Tensor contiguous = tensor.contiguous(), form = form_to_numbers(form_of(tensor));
   const CallOptions options = call_options(tensor.device());
-  comm.start_send(data_of(form), to, kFormTag).wait();
+  comm.start_send(data_of(form), to, kStageFormTag).wait();
   comm.start_send(data_of(contiguous), to, kTensorTag, options).wait_on(options.stream);
 }
 
 torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device) {
   const torch::Tensor form = empty_form();
-  comm.start_recv(data_of(form), from, kFormTag).wait();
+  comm.start_recv(data_of(form), from, kStageFormTag).wait();
   const TensorForm known = form_from_numbers(form);
   torch::Tensor tensor = torch::empty(known.sizes, torch::TensorOptions().dtype(known.type).device(device));
   const CallOptions options = call_options(device);

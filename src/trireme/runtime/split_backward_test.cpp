@@ -8,8 +8,8 @@ namespace trireme {
 namespace {
 
 /// All kinds of ways from an output to weights and to the input.
-struct Toy : torch::nn::Module {
-  Toy() {
+struct ToyModule : torch::nn::Module {
+  ToyModule() {
     torch::manual_seed(3);
     for (auto* linear : {&first, &second, &third}) *linear = torch::nn::Linear(6, 6);
     register_module("first", first);
@@ -52,11 +52,11 @@ struct Toy : torch::nn::Module {
   torch::Tensor scale, unused;
 };
 
-using Part = torch::Tensor (Toy::*)(torch::Tensor);
+using Part = torch::Tensor (ToyModule::*)(torch::Tensor);
 
 class SplitBackwardOf : public testing::TestWithParam<std::pair<const char*, Part>> {};
 
-std::vector<torch::Tensor> take_gradients(Toy& toy) {
+std::vector<torch::Tensor> take_gradients(ToyModule& toy) {
   std::vector<torch::Tensor> gradients;
   for (auto& parameter : toy.parameters()) gradients.push_back(std::exchange(parameter.mutable_grad(), {}));
   return gradients;
@@ -68,7 +68,7 @@ bool same(const torch::Tensor& a, const torch::Tensor& b) {
 
 TEST_P(SplitBackwardOf, EqualsTheWholeBitForBit) {
   at::set_num_threads(1);
-  Toy toy;
+  ToyModule toy;
   const auto part = [&](const torch::Tensor& x) { return (toy.*GetParam().second)(x); };
   for (const bool wants_input : {true, false}) {
     const torch::Tensor x = torch::randn({8, 6}).requires_grad_(wants_input);
@@ -93,19 +93,19 @@ TEST_P(SplitBackwardOf, EqualsTheWholeBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Graphs, SplitBackwardOf,
-                         testing::Values(std::pair{"chain", &Toy::chain}, std::pair{"residual", &Toy::residual},
-                                         std::pair{"repeated", &Toy::repeated}, std::pair{"computed", &Toy::computed},
-                                         std::pair{"chunks", &Toy::chunks}, std::pair{"recurrent", &Toy::recurrent},
-                                         std::pair{"aside", &Toy::aside},
-                                         std::pair{"without_input", &Toy::without_input},
-                                         std::pair{"without_weights", &Toy::without_weights},
-                                         std::pair{"nothing", &Toy::nothing}, std::pair{"loss", &Toy::loss}),
-                         [](const auto& info) { return std::string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(
+    Graphs, SplitBackwardOf,
+    testing::Values(std::pair{"chain", &ToyModule::chain}, std::pair{"residual", &ToyModule::residual},
+                    std::pair{"repeated", &ToyModule::repeated}, std::pair{"computed", &ToyModule::computed},
+                    std::pair{"chunks", &ToyModule::chunks}, std::pair{"recurrent", &ToyModule::recurrent},
+                    std::pair{"aside", &ToyModule::aside}, std::pair{"without_input", &ToyModule::without_input},
+                    std::pair{"without_weights", &ToyModule::without_weights},
+                    std::pair{"nothing", &ToyModule::nothing}, std::pair{"loss", &ToyModule::loss}),
+    [](const auto& info) { return std::string(info.param.first); });
 
 TEST(SplitBackward, SeveralMicroBatchesAreUnderWayAtOnce) {
   at::set_num_threads(1);
-  Toy toy;
+  ToyModule toy;
   std::vector<torch::Tensor> inputs, gradients, expected;
   for (int i = 0; i < 3; ++i) {
     inputs.push_back(torch::randn({4, 6}).requires_grad_());
@@ -152,7 +152,7 @@ TEST(SplitBackward, NothingIsAskedForTwice) {
 
 /// What the second half does not need is gone after the first.
 TEST(SplitBackward, FreesActivationsEarly) {
-  Toy toy;
+  ToyModule toy;
   const torch::Tensor x = torch::randn({8, 6}).requires_grad_();
   torch::Tensor inside = torch::tanh(toy.first(x));    // kept by tanh, and by the layer that follows
   torch::Tensor between = torch::sigmoid(inside * 2);  // kept by sigmoid alone

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/host.h"
 #include "trireme/base/log.h"
 #include "trireme/server/worker_loop.h"
 
@@ -13,15 +14,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kDialPause = 10ms;
+constexpr auto kRedialPause = 10ms;
 constexpr auto kDialPatience = 3s;
 constexpr uint32_t kNumSlots = 16;
-
-std::string own_host() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 }  // namespace
 
@@ -53,7 +48,7 @@ void WorkerLoop::dial(Link& link) {
   join.event.uses_all = !options_.uses;
   join.event.uses = uses_;
   join.event.pid = static_cast<uint32_t>(getpid());
-  join.event.host = own_host();
+  join.event.host = host_name();
   join.settings = options_.settings;
   join.num_servers = static_cast<int>(links_.size());
   join.keys = options_.keys;
@@ -97,7 +92,7 @@ void WorkerLoop::handle_call(CallResult result) {
                                         : "both servers that had it are gone: go on from a checkpoint"));
   }
   ++link.attempts;
-  link.next_dial = Clock::now() + kDialPause;
+  link.next_dial = Clock::now() + kRedialPause;
 }
 
 void WorkerLoop::connected(Link& link, CallResult result) {
@@ -105,7 +100,7 @@ void WorkerLoop::connected(Link& link, CallResult result) {
   try {
     joined = decode_joined(result.answer.meta);
   } catch (const control::ProtocolError&) {
-    link.next_dial = Clock::now() + kDialPause;
+    link.next_dial = Clock::now() + kRedialPause;
     return;
   }
   if (link.has_joined && joined.lineage != link.joined.lineage) {

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kTick = 200ms;
+constexpr auto kWorkerTick = 200ms;
 constexpr auto kServerSilence = 3s;
 
 }  // namespace
@@ -83,7 +83,7 @@ WorkerStats WorkerLoop::stats() const {
 void WorkerLoop::run() {
   bool said_goodbye = false;
   while (!stopping_) {
-    auto next = Clock::now() + kTick;
+    auto next = Clock::now() + kWorkerTick;
     for (const Link& link : links_) {
       if (!link.channel && !link.dialing && link.failure.empty()) next = std::min(next, link.next_dial);
     }
@@ -104,7 +104,7 @@ void WorkerLoop::run() {
     }
     if (Clock::now() >= next_tick_) {
       tick();
-      next_tick_ = Clock::now() + kTick;
+      next_tick_ = Clock::now() + kWorkerTick;
     }
     bool leaving = false, late = false;
     {

@@ -8,8 +8,6 @@
 namespace trireme {
 namespace {
 
-double real(int64_t n) { return static_cast<double>(n); }
-
 // [Note: Eager sharding]
 // Published trainings with ZeRO-3 ran PyTorch's FSDP, others Megatron or llm.c. FSDP's sums over tensor ranks are not
 // hidden, and its GPTs were eager under autocast, with a residual stream in float32 and each operator by itself: more

@@ -73,7 +73,7 @@ void Cluster::check() const {
   cost(evidence.worst_error, "evidence.worst_error");
   positive(devices_per_host, "devices_per_host");
   cost(num_hosts, "hosts");
-  const auto link = [&](const Link& level, const char* name) {
+  const auto link = [&](const NetworkLink& level, const char* name) {
     positive(level.bandwidth, fmt::format("{}.gb_s", name));
     share(level.efficiency, fmt::format("{}.efficiency", name));
     cost(level.latency_us, fmt::format("{}.latency_us", name));

@@ -43,7 +43,7 @@ struct Device {
 };
 
 /// A level of the hierarchy. A message of n bytes takes latency + n/(bandwidth·efficiency).
-struct Link {
+struct NetworkLink {
   double bandwidth = 0;     ///< bytes a second, one way: of each device (inside a host), of each host (between hosts)
   double efficiency = 0.8;  ///< of the bandwidth, by large collectives
   double latency_us = 5;    ///< of a message
@@ -51,7 +51,7 @@ struct Link {
   double sum_gain = 1;      ///< inside: an all-reduce is so much faster where the switch adds
   bool is_switched = true;  ///< inside: any two devices at full speed; else a cube mesh, where small groups have less
   double effective() const { return bandwidth * efficiency; }
-  bool operator==(const Link&) const = default;
+  bool operator==(const NetworkLink&) const = default;
 };
 
 /// How the training software of a preset's generation behaves, unless a job says otherwise.
@@ -95,8 +95,8 @@ struct Cluster {
   int num_hosts = 0;        ///< 0: as many as are asked for
   int shared_cores = 0;     ///< of a host, where its devices are processes that share them; 0: each computes by itself
   double sharing_cost = 0;  ///< share of its time that a core loses where processes take turns on it
-  Link inside;
-  Link between;
+  NetworkLink inside;
+  NetworkLink between;
   Stack stack;
   Evidence evidence;
 

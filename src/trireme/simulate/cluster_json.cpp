@@ -8,20 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/simulate/cluster.h"
 
 namespace trireme {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr double kGiga = 1e9, kTera = 1e12;
 constexpr std::array kTypes = {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8};
 
 /// To four digits: more were not measured.
@@ -120,7 +118,7 @@ void read_device(const Json& json, const std::string& file, Device& device) {
   reader.finish();
 }
 
-void read_link(const Json& json, const std::string& file, const char* name, Link& link) {
+void read_link(const Json& json, const std::string& file, const char* name, NetworkLink& link) {
   Reader reader(json, file, name);
   reader.number("gb_s", link.bandwidth, kGiga);
   reader.numbers({{"efficiency", &link.efficiency},
@@ -165,7 +163,7 @@ void read_evidence(const Json& json, const std::string& file, Evidence& evidence
 }
 
 /// The link that `bench comm` measured for a transport.
-void measured_link(const ClusterFile& file, std::string_view transport, Link& link) {
+void measured_link(const ClusterFile& file, std::string_view transport, NetworkLink& link) {
   for (const TransportCost& cost : file.transports) {
     if (cost.transport != transport || cost.link.us_per_byte <= 0) continue;
     link.bandwidth = 1e6 / cost.link.us_per_byte;

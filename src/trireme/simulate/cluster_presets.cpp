@@ -6,13 +6,14 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/mesh/cluster_file.h"
 #include "trireme/simulate/cluster.h"
 
 namespace trireme {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9, kGiB = 1024.0 * 1024 * 1024;
+constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 
 /// Errors in percent, over all steps of docs/accuracy.md; the test that writes that page compares.
@@ -187,7 +188,7 @@ std::vector<Cluster> find_clusters(const std::string& names) {
     throw UsageError(fmt::format("cluster {}: {} has no network between hosts (between.gb_s)", names, kind.name),
                      "take it alone, or say in a cluster file how it is linked with others");
   }
-  Link slowest = kinds.front().between;
+  NetworkLink slowest = kinds.front().between;
   for (const Cluster& kind : kinds) {
     if (kind.between.effective() < slowest.effective()) slowest = kind.between;
   }

@@ -59,10 +59,10 @@ double collective_seconds(CollectiveKind kind, double bytes, const RankGroup& gr
 
 double message_seconds(double bytes, int64_t distance, const Cluster& cluster) {
   if (distance < cluster.devices_per_host) {
-    const Link& link = cluster.inside;
+    const NetworkLink& link = cluster.inside;
     return link.latency_us * 1e-6 + bytes / inside_bandwidth(cluster, 2);
   }
-  const Link& link = cluster.between;
+  const NetworkLink& link = cluster.between;
   return link.latency_us * 1e-6 + bytes * cluster.devices_per_host / link.effective();
 }
 

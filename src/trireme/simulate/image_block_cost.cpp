@@ -9,8 +9,6 @@
 namespace trireme {
 namespace {
 
-double real(int64_t n) { return static_cast<double>(n); }
-
 /// How tensor ranks share a layer: not at all, by its outputs (its input's gradient is summed), or by its inputs (its
 /// output is).
 enum class Cut { kWhole, kOutputs, kInputs };

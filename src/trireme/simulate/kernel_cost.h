@@ -7,6 +7,8 @@
 
 namespace trireme {
 
+inline double real(int64_t n) { return static_cast<double>(n); }
+
 /// A product [m, k] x [k, n], `count` of them in one call.
 struct Product {
   double m = 0, n = 0, k = 0;

@@ -7,13 +7,12 @@
 #include <utility>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 
 namespace trireme {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// What a rank does at one point: a part of a computation, a collective, a message or the update.
 struct Event {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/base/units.h"
 #include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/collective_cost.h"
@@ -17,8 +18,6 @@ namespace {
 
 /// An update that is not fused starts so many operators for each tensor of a block; Trireme's one for all of them.
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
-
-size_t at(int64_t n) { return static_cast<size_t>(n); }
 
 /// Copies of its gradients that a replica of a stage needs, float32, to sum micro-batches along the tree.
 int gradient_slots(const JobLayout& layout) {
@@ -123,7 +122,7 @@ class ReplicaCollectives {
   double server(const StagePart& part) const {
     const JobLayout& layout = job_.layout;
     const bool is_far = layout.num_devices() > cluster_.devices_per_host;
-    const Link& link = is_far ? cluster_.between : cluster_.inside;
+    const NetworkLink& link = is_far ? cluster_.between : cluster_.inside;
     const double bytes = part.parameters * layout.gradient_bytes() * layout.wire_factor;
     const double all = bytes * static_cast<double>(layout.num_devices());
     const double at_server = link.latency_us * 1e-6 + all / static_cast<double>(layout.servers) / link.effective();

@@ -12,8 +12,8 @@ namespace trireme {
 namespace {
 
 using Placements = std::vector<Placement>;
-const Placement kReplicate = Placement::replicate();
-const Placement kPartial = Placement::partial();
+const Placement kWhole = Placement::replicate();
+const Placement kSummand = Placement::partial();
 
 using Body = std::function<void(World& world, const std::shared_ptr<DeviceMesh>& mesh)>;
 void on_mesh(const std::string& text, const Body& body) {
@@ -23,7 +23,7 @@ void on_mesh(const std::string& text, const Body& body) {
 
 /// All layouts of a tensor with three dimensions on a mesh.
 std::vector<Placements> all_layouts(int num_axes) {
-  const Placements each = {kReplicate, kPartial, Placement::shard(0), Placement::shard(1), Placement::shard(2, 2)};
+  const Placements each = {kWhole, kSummand, Placement::shard(0), Placement::shard(1), Placement::shard(2, 2)};
   std::vector<Placements> layouts = {{}};
   for (int axis = 0; axis < num_axes; ++axis) {
     std::vector<Placements> longer;
@@ -79,8 +79,8 @@ TEST(InFlight, HasTheBitsOfTheBlockingWay) {
 /// Rank 1 begins only when rank 0 says that it has computed something after its own beginning.
 TEST(InFlight, ComputationGoesOnMeanwhile) {
   on_mesh("tp=2", [](World& world, const auto& mesh) {
-    for (const Placements& to : {Placements{kReplicate}, Placements{Placement::shard(0)}}) {
-      const auto tensor = somewhere(mesh, {kPartial});
+    for (const Placements& to : {Placements{kWhole}, Placements{Placement::shard(0)}}) {
+      const auto tensor = somewhere(mesh, {kSummand});
       std::vector<int64_t> token = {0};
       if (world.rank() == 1) world.comm().recv(token, 0);
       const auto sum = start_redistribute(tensor, to);
@@ -96,8 +96,8 @@ TEST(InFlight, ComputationGoesOnMeanwhile) {
 TEST(InFlight, MayBeLetGo) {
   on_mesh("tp=2", [](World&, const auto& mesh) {
     const auto tensor = distribute(torch::arange(8).to(torch::kFloat), mesh, {Placement::shard(0)});
-    for (int i = 0; i < 20; ++i) start_redistribute(tensor, {kReplicate});
-    const auto copy = start_redistribute(tensor, {kReplicate}).detach();  // the original is gone
+    for (int i = 0; i < 20; ++i) start_redistribute(tensor, {kWhole});
+    const auto copy = start_redistribute(tensor, {kWhole}).detach();  // the original is gone
     EXPECT_TRUE(at::equal(local_part(copy), torch::arange(8).to(torch::kFloat)));
     EXPECT_EQ(mesh->counts().started, 21);
   });
@@ -111,7 +111,7 @@ struct Layers {
     const auto make = [&](std::vector<int64_t> sizes, const Placement& placement) {
       return distribute(torch::randn(sizes, generator), mesh, {placement});
     };
-    first = make({6, 4}, kReplicate).requires_grad_(true);
+    first = make({6, 4}, kWhole).requires_grad_(true);
     second = make({4, 6}, Placement::shard(0)).requires_grad_(true);
     x = make({8, 4}, Placement::shard(0));
   }

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/tensor/redistribute.h"
 
 namespace trireme {
@@ -75,12 +76,6 @@ const MeshSpec& spec_of(const at::Tensor& tensor) {
   if (!spec)
     throw UsageError("a mesh tensor was expected, this is a plain one", "call trireme::distribute on it first");
   return *spec;
-}
-
-std::string sizes_text(c10::IntArrayRef sizes) {
-  std::string text;
-  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return fmt::format("[{}]", text);
 }
 
 /// Sums finished, cuts kept.

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "trireme/base/error.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/decision.h"
 #include "trireme/tensor/proof_call.h"
@@ -109,12 +110,6 @@ class WrongResult : public Error {
  public:
   using Error::Error;
 };
-
-std::string sizes_text(c10::IntArrayRef sizes) {
-  std::string text;
-  for (const int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return fmt::format("[{}]", text);
-}
 
 void check(const at::Tensor& found, const at::Tensor& expected, bool values, const std::string& what) {
   const at::Tensor plain = full(found.detach());

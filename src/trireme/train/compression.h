@@ -1,6 +1,8 @@
 // Compression of gradients as a config asks for it, and what it remembers as tensors of a checkpoint.
 #pragma once
 
+#include <torch/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>

@@ -15,18 +15,18 @@ namespace {
 const char* const kSecondUse = " (second use)";
 
 /// Elements of a whole tensor, `count` from `first`, that lie one after another in a part.
-struct Run {
+struct Stretch {
   size_t first = 0, count = 0;
 };
 
 /// What a place holds of a tensor, in the order in which it lies there.
-struct Part {
-  std::vector<Run> runs = {};
+struct HeldPart {
+  std::vector<Stretch> runs = {};
   size_t count = 0;
   bool is_whole = true;
 };
 
-Part part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
+HeldPart part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
   Placement cut;
   if (cuts.num_places > 1) {
     const LayoutRules rules = tensor_parallel_rules(cuts.model, cuts.num_places);
@@ -40,7 +40,7 @@ Part part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
   const int64_t extent = tensor.sizes.empty() ? 1 : tensor.sizes[static_cast<size_t>(cut.dim)];
   const std::vector<Piece> held =
       cut.is_shard() ? pieces(cut, extent, cuts.num_places, place) : std::vector<Piece>{{0, extent}};
-  Part part{.is_whole = !cut.is_shard()};
+  HeldPart part{.is_whole = !cut.is_shard()};
   for (size_t at = 0; at < outer; ++at) {
     for (const Piece& piece : held) {
       const auto first = static_cast<size_t>(piece.first), length = static_cast<size_t>(piece.length);
@@ -53,16 +53,16 @@ Part part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
 
 /// Calls `move(of_whole, of_piece, count)` for what elements first … first + count − 1 of a part are of the whole.
 template <typename Move>
-void for_each_run(const Part& part, size_t first, size_t count, Move move) {
+void for_each_run(const HeldPart& part, size_t first, size_t count, Move move) {
   size_t begin = 0;
-  for (const Run& run : part.runs) {
+  for (const Stretch& run : part.runs) {
     const size_t from = std::max(begin, first), to = std::min(begin + run.count, first + count);
     if (from < to) move(run.first + from - begin, from - first, to - from);
     begin += run.count;
   }
 }
 
-void check_fits(const StatePiece& piece, const Part& part) {
+void check_fits(const StatePiece& piece, const HeldPart& part) {
   if (piece.total == part.count && piece.first + piece.values.size() <= piece.total) return;
   throw Error(fmt::format("the saved state {} has elements {} to {} of {}, but the part of the tensor has {}",
                           piece.name, piece.first, piece.first + piece.values.size(), piece.total, part.count),
@@ -86,8 +86,8 @@ std::vector<StatePieces> move_to_place(const std::vector<PlacedPiece>& saved, co
     StateKind kind = StateKind::kPerRank;
     std::vector<float> whole;
   };
-  std::map<std::pair<int, std::string>, Array> arrays;  // by replica and name
-  std::map<std::pair<std::string, int>, Part> parts;    // by tensor and place of `from`
+  std::map<std::pair<int, std::string>, Array> arrays;    // by replica and name
+  std::map<std::pair<std::string, int>, HeldPart> parts;  // by tensor and place of `from`
   size_t num_replicas = 1;
   for (const auto& [replica, old_place, piece] : saved) {
     num_replicas = std::max(num_replicas, static_cast<size_t>(replica) + 1);
@@ -96,7 +96,7 @@ std::vector<StatePieces> move_to_place(const std::vector<PlacedPiece>& saved, co
     if (tensor == tensors.end() || piece.kind == StateKind::kReplicated) continue;
     const auto [known, is_new] = parts.try_emplace({tensor->name, old_place});
     if (is_new) known->second = part_of(*tensor, from, old_place);
-    const Part& part = known->second;
+    const HeldPart& part = known->second;
     if (part.is_whole && old_place > 0) continue;
     check_fits(piece, part);
     Array& array = arrays[{piece.kind == StateKind::kPerRank ? replica : 0, piece.name}];
@@ -111,7 +111,7 @@ std::vector<StatePieces> move_to_place(const std::vector<PlacedPiece>& saved, co
   }
   std::vector<StatePieces> by_replica(num_replicas);
   for (const auto& [id, array] : arrays) {
-    const Part part = part_of(*array.tensor, to, place);
+    const HeldPart part = part_of(*array.tensor, to, place);
     StatePiece own{id.second, array.kind, 0, part.count, std::vector<float>(part.count)};
     for_each_run(part, 0, part.count, [&](size_t of_whole, size_t of_part, size_t count) {
       std::copy_n(array.whole.data() + of_whole, count, own.values.data() + of_part);

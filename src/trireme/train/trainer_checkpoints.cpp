@@ -41,12 +41,6 @@ TensorInfo info_of(const Trainer::NamedTensor& named) {
                                 : TensorInfo{named.name, DataType::kFloat, named.sizes};
 }
 
-std::string shape_text(const TensorInfo& info) {
-  std::vector<std::string> sizes;
-  for (const int64_t size : info.shape) sizes.push_back(std::to_string(size));
-  return fmt::format("[{}]", join(sizes, ", "));
-}
-
 /// What a worker leaves in place of its share where it could not write that, so that nobody waits for it.
 std::filesystem::path failure_note(const SavePlace& place, int shard) {
   return place.temporary() / fmt::format("failed-{:05}", shard);
@@ -300,8 +294,8 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
     if (!reader.has(item.name)) {
       faults.push_back(fmt::format("{} is missing in it", item.name));
     } else if (const TensorInfo& theirs = reader.tensor(item.name); theirs.shape != own.shape) {
-      faults.push_back(
-          fmt::format("{} is {} in it and {} in the model", item.name, shape_text(theirs), shape_text(own)));
+      faults.push_back(fmt::format("{} is {} in it and {} in the model", item.name, sizes_text(theirs.shape),
+                                   sizes_text(own.shape)));
     } else {
       ++found;
     }
@@ -317,7 +311,7 @@ void TrainerCheckpoints::load(const std::filesystem::path& path, bool keep_posit
   for (size_t i = 0; i < known.size(); ++i) {
     const TensorInfo& theirs = reader.tensors()[i];
     if (known[i] != 0) continue;
-    faults.push_back(fmt::format("{} {} is only in it", theirs.name, shape_text(theirs)));
+    faults.push_back(fmt::format("{} {} is only in it", theirs.name, sizes_text(theirs.shape)));
     weights_fit &= reader.group_of(theirs.name) != "weights";
   }
   run_on_all(world_.comm(), [&] {

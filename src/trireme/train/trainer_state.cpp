@@ -1,9 +1,9 @@
 // What a trainer is asked between steps: how well it does, and the state that a checkpoint holds.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/comm/clock_offset.h"
 #include "trireme/config/resolve.h"
 #include "trireme/data/sample_stream.h"
@@ -224,15 +224,15 @@ bool Trainer::is_finite(const NamedTensor& named) const {
 }
 
 std::string Trainer::meta() const {
-  nlohmann::ordered_json json = {{"step", steps_done_},
-                                 {"samples", samples_done_},
-                                 {"seed", config_.train.seed},
-                                 {"loss_scale", loss_scale_.scale},
-                                 {"loss_scale_good_steps", loss_scale_.good_steps},
-                                 {"steps_skipped", loss_scale_.num_skipped},
-                                 {"steps_bad", bad_steps_},
-                                 {"compute", config_.precision.compute},
-                                 {"config", to_toml(config_)}};
+  Json json = {{"step", steps_done_},
+               {"samples", samples_done_},
+               {"seed", config_.train.seed},
+               {"loss_scale", loss_scale_.scale},
+               {"loss_scale_good_steps", loss_scale_.good_steps},
+               {"steps_skipped", loss_scale_.num_skipped},
+               {"steps_bad", bad_steps_},
+               {"compute", config_.precision.compute},
+               {"config", to_toml(config_)}};
   if (fp8_) json["fp8_scales"] = fp8_->state();
   return json.dump();
 }

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/shared_tensor.h"
@@ -19,9 +19,7 @@
 namespace trireme::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-struct Flags {
+struct GpuCommFlags {
   std::vector<std::string> operations;
   std::vector<int64_t> sizes;
   bool ordered = true;
@@ -107,7 +105,7 @@ class Rank {
   CallOptions options_;
 };
 
-void run(const Flags& flags) {
+void run(const GpuCommFlags& flags) {
   World world = World::join();
   const torch::Device device = open_device("cuda", world.local_rank());
   attach_device(world.comm(), device);
@@ -123,7 +121,7 @@ void run(const Flags& flags) {
 }  // namespace
 
 void add_bench_comm_gpu(CLI::App& app, int& exit_code) {
-  const auto flags = std::make_shared<Flags>();
+  const auto flags = std::make_shared<GpuCommFlags>();
   CLI::App* command = app.add_subcommand("bench-comm", "one rank of trireme bench comm --device cuda");
   command->add_option("--operations", flags->operations, "such as all-reduce,broadcast")->delimiter(',');
   command->add_option("--sizes", flags->sizes, "bytes")->delimiter(',');

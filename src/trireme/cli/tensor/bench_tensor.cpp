@@ -5,9 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/cli/tensor/bench_tensor_measure.h"
 #include "trireme/layout/operator.h"
 #include "trireme/observe/style.h"
@@ -17,17 +17,16 @@
 namespace trireme::cli {
 namespace {
 
-struct Flags {
+struct TensorFlags {
   bool json = false, rules = false, markdown = false;
   std::string only;
 };
 
-int show_timings(const Flags& flags) {
+int show_timings(const TensorFlags& flags) {
   const std::vector<TensorTiming> timings = measure_tensor_overhead(flags.only);
   if (timings.empty()) throw UsageError(fmt::format("no operator here has \"{}\" in its name", flags.only));
   if (flags.json) {
-    nlohmann::ordered_json json = {{"results", nlohmann::ordered_json::array()},
-                                   {"operators_covered", covered_operators().size()}};
+    Json json = {{"results", Json::array()}, {"operators_covered", covered_operators().size()}};
     for (const TensorTiming& t : timings) {
       json["results"].push_back({{"operator", t.name},
                                  {"placements", t.placements},
@@ -50,13 +49,13 @@ int show_timings(const Flags& flags) {
   return 0;
 }
 
-int show_rules(const Flags& flags) {
+int show_rules(const TensorFlags& flags) {
   ProofOptions options;
   options.only = flags.only;
   const std::vector<OperatorProof> proofs = prove_rules(options);
   if (proofs.empty()) throw UsageError(fmt::format("no operator has \"{}\" in its name", flags.only));
   int wrong = 0;
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  Json json = Json::array();
   Table table({"operator", "rule", "layouts", "gradients", "nothing moved"});
   for (const OperatorProof& proof : proofs) {
     wrong += proof.error.empty() ? 0 : 1;
@@ -72,7 +71,7 @@ int show_rules(const Flags& flags) {
                     {"error", proof.error}});
   }
   if (flags.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"rules", json}, {"wrong", wrong}}.dump(2));
+    fmt::print("{}\n", Json{{"rules", json}, {"wrong", wrong}}.dump(2));
   } else if (flags.markdown) {
     fmt::print("{}", operator_page(proofs));
   } else {
@@ -88,7 +87,7 @@ int show_rules(const Flags& flags) {
 }  // namespace
 
 void add_bench_tensor(CLI::App& app, int& exit_code) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TensorFlags>();
   CLI::App* command = app.add_subcommand("bench-tensor", "what trireme bench tensor measures");
   command->add_flag("--json", flags->json, "one object on stdout");
   command->add_flag("--rules", flags->rules, "proves the rules and lists them");

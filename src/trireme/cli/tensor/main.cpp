@@ -8,10 +8,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
@@ -104,41 +104,41 @@ void print_words(const RunResult& result, const Config& config, const PredictedS
 
 void print_json(const RunResult& result, const Config& config, const World& world, const PredictedStep& predicted) {
   const StateParts& state = result.state;
-  nlohmann::ordered_json parts;
+  Json parts;
   for (const auto& [name, ms] : result.parts_ms) parts[name] = ms;
-  nlohmann::ordered_json json = {{result.unit + "_per_second", result.units_per_second},
-                                 {"step_ms", result.step_ms},
-                                 {"parts_ms", parts},
-                                 {"loss", result.final_loss},
-                                 {"final_loss", result.final_loss},
-                                 {"held_out_loss", result.held_out.loss},
-                                 {"held_out_accuracy", result.held_out.accuracy},
-                                 {"target_loss", config.train.target_loss},
-                                 {"reached_target", result.reached_target},
-                                 {"sums_asked", result.sums_asked},
-                                 {"sums_right", result.sums_right},
-                                 {"steps", result.steps},
-                                 {"steps_skipped", result.steps_skipped},
-                                 {"stopped", result.stopped},
-                                 {"seconds", result.seconds},
-                                 {"layout", result.layout},
-                                 {"ranks", world.size()},
-                                 {"transport", world.transport()},
-                                 {"parameters", result.num_parameters},
-                                 {"peak_memory_bytes", result.peak_memory_bytes},
-                                 {"worker_memory_bytes", result.worker_memory_bytes},
-                                 {"device_memory_bytes", result.device_memory_bytes},
-                                 {"state_bytes", state.sum()},
-                                 {"weight_bytes", state.weights},
-                                 {"gradient_bytes", state.gradients},
-                                 {"optimizer_bytes", state.optimizer},
-                                 {"buffer_bytes", state.buffers},
-                                 {"activation_bytes", result.passes.kept_bytes},
-                                 {"pass_peak_bytes", result.passes.most_bytes},
-                                 {"reduced_bytes_per_step", result.reduced_bytes_per_step},
-                                 {"sent_bytes_per_step", result.sent_bytes_per_step},
-                                 {"gathered_bytes_per_step", result.gathered_bytes_per_step},
-                                 {"run_dir", result.run_dir.string()}};
+  Json json = {{result.unit + "_per_second", result.units_per_second},
+               {"step_ms", result.step_ms},
+               {"parts_ms", parts},
+               {"loss", result.final_loss},
+               {"final_loss", result.final_loss},
+               {"held_out_loss", result.held_out.loss},
+               {"held_out_accuracy", result.held_out.accuracy},
+               {"target_loss", config.train.target_loss},
+               {"reached_target", result.reached_target},
+               {"sums_asked", result.sums_asked},
+               {"sums_right", result.sums_right},
+               {"steps", result.steps},
+               {"steps_skipped", result.steps_skipped},
+               {"stopped", result.stopped},
+               {"seconds", result.seconds},
+               {"layout", result.layout},
+               {"ranks", world.size()},
+               {"transport", world.transport()},
+               {"parameters", result.num_parameters},
+               {"peak_memory_bytes", result.peak_memory_bytes},
+               {"worker_memory_bytes", result.worker_memory_bytes},
+               {"device_memory_bytes", result.device_memory_bytes},
+               {"state_bytes", state.sum()},
+               {"weight_bytes", state.weights},
+               {"gradient_bytes", state.gradients},
+               {"optimizer_bytes", state.optimizer},
+               {"buffer_bytes", state.buffers},
+               {"activation_bytes", result.passes.kept_bytes},
+               {"pass_peak_bytes", result.passes.most_bytes},
+               {"reduced_bytes_per_step", result.reduced_bytes_per_step},
+               {"sent_bytes_per_step", result.sent_bytes_per_step},
+               {"gathered_bytes_per_step", result.gathered_bytes_per_step},
+               {"run_dir", result.run_dir.string()}};
   if (predicted.ms > 0) {
     json["predicted_step_ms"] = predicted.ms;
     json["predicted_memory_bytes"] = predicted.memory_bytes;

@@ -7,17 +7,15 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "trireme/base/deadline.h"
+#include "trireme/base/json.h"
 #include "trireme/gpu/device.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ProductSize {
   int64_t m, n, k;

@@ -10,7 +10,7 @@ namespace {
 // From this size on a broadcast is worth two steps: scatter, then all-gather.
 constexpr size_t kLongBroadcast = 256 * 1024;
 
-void copy(Data out, ConstData in) {
+void copy_elsewhere(Data out, ConstData in) {
   if (in.count > 0 && out.bytes != in.bytes) std::memmove(out.bytes, in.bytes, in.num_bytes());
 }
 
@@ -94,7 +94,7 @@ void scatter_by_messages(Messenger& messenger, ConstData in, Data out, int root)
   for (int r = 0; r < messenger.size(); ++r) {
     const ConstData block = in.part(static_cast<size_t>(r) * out.count, out.count);
     if (r == root) {
-      copy(out, block);
+      copy_elsewhere(out, block);
     } else {
       tickets.push_back(messenger.start_send(r, bytes_of(block)));
     }
@@ -111,7 +111,7 @@ void gather_by_messages(Messenger& messenger, ConstData in, Data out, int root) 
   for (int r = 0; r < messenger.size(); ++r) {
     const Data block = out.part(static_cast<size_t>(r) * in.count, in.count);
     if (r == root) {
-      copy(block, in);
+      copy_elsewhere(block, in);
     } else {
       tickets.push_back(messenger.start_recv(r, bytes_of(block)));
     }
@@ -123,7 +123,7 @@ void all_gather_by_messages(Messenger& messenger, ConstData in, Data out, std::s
   std::vector<size_t> offsets{0};
   for (const size_t count : counts) offsets.push_back(offsets.back() + count);
   const size_t rank = static_cast<size_t>(messenger.rank());
-  copy(out.part(offsets[rank], counts[rank]), in);
+  copy_elsewhere(out.part(offsets[rank], counts[rank]), in);
   all_gather_direct(messenger, out, offsets);
 }
 
@@ -131,7 +131,7 @@ void reduce_by_messages(Messenger& messenger, ConstData in, Data out, ReduceOp o
   const int p = messenger.size(), rank = messenger.rank();
   const Bytes sum_bytes = rank == root ? bytes_of(out) : messenger.scratch(in.num_bytes());
   const Data sum(sum_bytes.data(), in.count, in.type);
-  copy(sum, in);
+  copy_elsewhere(sum, in);
   // The tree of [Note: Reduction order], its sums at the first rank of each block.
   Bytes other;
   int first = 0, count = p;
@@ -171,7 +171,7 @@ void all_to_all_by_messages(Messenger& messenger, ConstData in, std::span<const 
   const auto got = [&](int r) {
     return out.part(recv_at[static_cast<size_t>(r)], recv_counts[static_cast<size_t>(r)]);
   };
-  copy(got(rank), sent(rank));
+  copy_elsewhere(got(rank), sent(rank));
   std::vector<Messenger::Ticket> tickets;
   for (int step = 1; step < p; ++step) {
     const int from = (rank + p - step) % p;

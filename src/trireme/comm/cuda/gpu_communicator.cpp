@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "trireme/base/host.h"
 #include "trireme/comm/cuda/ipc_operations.h"
 #include "trireme/comm/cuda/mpi_operations.h"
 #include "trireme/comm/cuda/nccl_operations.h"
@@ -117,9 +118,7 @@ void separate_neighbours(const std::vector<Facts>& all) {
     return std::count_if(all.begin(), all.end(), [&](const Facts& other) { return same_gpu(one, other); }) > 1;
   };
   if (!std::any_of(all.begin(), all.end(), shared)) return;
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  setenv("NCCL_HOSTID", fmt::format("trireme-{}-{}", host, getpid()).c_str(), 0);
+  setenv("NCCL_HOSTID", fmt::format("trireme-{}-{}", host_name(), getpid()).c_str(), 0);
 }
 
 struct SharedId {

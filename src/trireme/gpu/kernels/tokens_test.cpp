@@ -10,7 +10,7 @@
 namespace trireme::gpu {
 namespace {
 
-constexpr Type kTypes[] = {Type::kFloat, Type::kHalf, Type::kBFloat16};
+constexpr Type kTokenTypes[] = {Type::kFloat, Type::kHalf, Type::kBFloat16};
 
 std::vector<int64_t> random_tokens(int64_t count, int64_t vocab, uint32_t seed) {
   std::mt19937 generator(seed);
@@ -92,7 +92,7 @@ class TokensTest : public GpuTest {
 };
 
 TEST_F(TokensTest, CrossEntropyOfAnyShape) {
-  for (const Type type : kTypes) {
+  for (const Type type : kTokenTypes) {
     for (const bool gradient : {true, false}) {
       run_cross_entropy(5, 1, 1, type, 0, gradient);
       run_cross_entropy(9, 3, 5, type, 1, gradient);
@@ -139,7 +139,7 @@ TEST_F(TokensTest, SumAll) {
 }
 
 TEST_F(TokensTest, Embedding) {
-  for (const Type type : kTypes) {
+  for (const Type type : kTokenTypes) {
     for (const EmbeddingShape& shape : {EmbeddingShape{7, 7, 1, 3, type},
                                         {40, 10, 768, 101, type},
                                         {33, 11, 100, 50, type},
@@ -171,7 +171,7 @@ TEST_F(TokensTest, Embedding) {
 }
 
 TEST_F(TokensTest, EmbeddingBackward) {
-  for (const Type type : kTypes) {
+  for (const Type type : kTokenTypes) {
     auto some_unknown = random_tokens(1000, 50, 51);
     some_unknown[0] = -1, some_unknown[999] = 50, some_unknown[500] = int64_t{1} << 40;
     run_embedding_backward({1000, 100, 96, 50, type}, some_unknown, true);

@@ -7,12 +7,11 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// What passes a cut before `call`: results that are made before and read behind, and the input.
 std::vector<int> crossing(const CapturedGraph& graph, int call) {

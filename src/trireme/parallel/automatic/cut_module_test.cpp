@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kSteps = 5;
+constexpr int kCutSteps = 5;
 
 TEST(CutModule, SkipConnectionsPassTheStagesBetween) {
   Net net;
@@ -44,7 +44,7 @@ TEST(CutModule, TrainsToTheBitsOfTheWholeModule) {
                       {.num_micro_batches = 4});
     torch::optim::SGD optimizer(pipeline.parameters(), 0.1);
     double loss = 0;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kCutSteps; ++step) {
       loss = pipeline.step(input_of(step), target_of(step), net_loss);
       optimizer.step();
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/parallel/automatic/form.h"
 #include "trireme/parallel/automatic/staged_graph.h"
 #include "trireme/parallel/data/broadcast.h"
@@ -16,8 +17,6 @@
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 using Kind = CapturedValue::Kind;
 

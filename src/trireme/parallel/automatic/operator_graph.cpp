@@ -4,10 +4,10 @@
 
 #include <set>
 
+#include "trireme/base/index.h"
+
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 /// "aten::add.Tensor" is add.
 std::string short_name(const std::string& name) {

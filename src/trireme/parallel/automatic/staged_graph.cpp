@@ -5,12 +5,11 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/layout/resharding.h"
 
 namespace trireme {
 namespace {
-
-size_t at(int n) { return static_cast<size_t>(n); }
 
 bool has(const std::vector<int>& list, int value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
 /// Buckets so small that every parameter has its own.
-const DataParallelOptions kManyBuckets{.bucket_mb = 1e-5, .first_bucket_mb = 1e-5};
+const DataParallelOptions kTinyBuckets{.bucket_mb = 1e-5, .first_bucket_mb = 1e-5};
 
 TEST(DataParallelErrors, SeveralPassesNeedAGuardOrNoOverlap) {
   run_ranks(1, [](World& world) {
@@ -21,7 +21,7 @@ TEST(DataParallelErrors, SeveralPassesNeedAGuardOrNoOverlap) {
     // Without the unused parameter, whose bucket would wait.
     model.unused.set_requires_grad(false);
     {
-      DataParallel ddp(world.comm(), model, kManyBuckets);
+      DataParallel ddp(world.comm(), model, kTinyBuckets);
       toy_loss(model, 0).backward();
       try {
         toy_loss(model, 1).backward();

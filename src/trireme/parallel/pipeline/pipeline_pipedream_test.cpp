@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kPipeDreamSteps = 3;
 constexpr int64_t kSamples = 2;
 
 struct Rule {
@@ -59,7 +59,7 @@ Weights follow(const Rule& rule) {
     for (const torch::Tensor& parameter : parameters) all.push_back(parameter.detach().clone());
     return all;
   };
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kPipeDreamSteps; ++step) {
     const Batch batch = batch_of(step, kSamples * count);
     std::vector<std::vector<torch::Tensor>> versions{newest()};
     const auto set = [&](const std::function<int(size_t)>& version) {
@@ -105,7 +105,7 @@ Weights train(const Rule& rule) {
     Pipeline pipeline(world.comm(), models[static_cast<size_t>(world.rank())], rule.options());
     auto optimizer = optimizer_of(pipeline.parameters());
     const int64_t share = kSamples * rule.micro_batches;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kPipeDreamSteps; ++step) {
       const Batch batch = batch_of(step, share * rule.replicas);
       own.losses.push_back(pipeline.step(batch.input.narrow(0, pipeline.replica() * share, share),
                                          batch.target.narrow(0, pipeline.replica() * share, share), loss_of,
