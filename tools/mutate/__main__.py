@@ -129,11 +129,11 @@ def write_copy(mutants):
 def build(folders, jobs):
     """Builds the libraries that hold `folders`. The compiler's errors; "" when it has none."""
     if not (BUILD / "build.ninja").exists():
-        parts = re.search(r"^TRIREME_PARTS:\w+=(.*)$", (TESTS_BUILD / "CMakeCache.txt").read_text(), re.M)
+        given = re.findall(r"^(TRIREME_\w*PARTS:\w+=.*)$", (TESTS_BUILD / "CMakeCache.txt").read_text(), re.M)
         # With assertions, an index out of bounds ends the test, as it does under AddressSanitizer.
         subprocess.run(["cmake", "-S", COPY, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
-                        "-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS", f"-DTRIREME_PARTS={parts[1] if parts else ''}"],
-                       check=True, stdout=subprocess.DEVNULL)
+                        "-DCMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS", *("-D" + each for each in given)], check=True,
+                       stdout=subprocess.DEVNULL)
     known = subprocess.run(["ninja", "-C", BUILD, "-t", "targets", "all"], check=True, text=True,
                            stdout=subprocess.PIPE).stdout
     libraries = ["trireme", "trireme_mpi", *(["trireme_torch"] if ON_TORCH & set(folders) else [])]
