@@ -4,7 +4,7 @@
 
 #include "trireme/program/draw.h"
 #include "trireme/program/pipeline.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/program/pipeline.h"
-#include "trireme/program/schedule.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {

@@ -1,4 +1,4 @@
-#include "trireme/program/play.h"
+#include "trireme/program/schedules/play.h"
 
 #include <gtest/gtest.h>
 
