@@ -169,8 +169,8 @@ void measure_ring(Communicator& workers, ServerPoint& point, uint64_t bytes, int
 
 /// All ranks of `comm` call it: the first `num_servers` serve, the others work. Every rank gets the result.
 ServerPoint measure_servers(Communicator& comm, int num_servers, uint64_t bytes, int rounds) {
-  const server::ServerOptions options;
-  const server::ServersOfJob servers = server::start_servers(comm, num_servers, options);
+  static const server::ServerOptions kDefault;
+  const server::ServersOfJob servers = server::start_servers(comm, num_servers, kDefault);
   const bool serves = !servers.own.empty();
   ServerRounds job{servers.credentials, servers.addresses, {}, {}};
   job.settings.num_workers = comm.size() - num_servers;

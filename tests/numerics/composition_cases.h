@@ -73,9 +73,6 @@ inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>&
     return "equal";
   }
   EXPECT_GT(fall_of(expected), 0.1) << "there is too little to learn";
-  if (getenv("PROBE"))
-    fmt::print("PROBE {} {:.3f} of {:.3f}\n", each.to_string(), fall_of(outcome) / fall_of(expected),
-               fall_of(expected));
   EXPECT_GT(fall_of(outcome), 0.01 * least_share(each) * fall_of(expected)) << each.to_string();
   return "learns";
 }

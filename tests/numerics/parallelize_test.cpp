@@ -103,10 +103,10 @@ torch::Tensor wave(at::IntArrayRef sizes, double speed) {
   return torch::cos(torch::arange(c10::multiply_integers(sizes)).to(torch::kFloat) * speed).view(sizes);
 }
 
-struct Batch {
+struct SmallBatch {
   torch::Tensor input, target;
 };
-Batch batch_of(const std::string& kind, int step) {
+SmallBatch batch_of(const std::string& kind, int step) {
   if (kind == "image") return {wave({8, 2, 8, 8}, 0.3 + 0.01 * step), (torch::arange(8) * 5) % 24};
   const auto tokens = (torch::arange(8 * 13) * 3 + step).view({8, 13}) % 24;
   return {tokens.narrow(1, 0, 12), tokens.narrow(1, 1, 12)};
@@ -134,7 +134,7 @@ void compare(const ParallelizeCase& c) {
   torch::optim::SGD optimizer(one->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
   std::vector<double> losses;
   for (int step = 0; step < kParallelizeSteps; ++step) {
-    const Batch batch = batch_of(c.kind, step);
+    const SmallBatch batch = batch_of(c.kind, step);
     optimizer.zero_grad();
     const auto loss = loss_of(one->forward(batch.input), batch.target);
     loss.backward();
@@ -147,7 +147,7 @@ void compare(const ParallelizeCase& c) {
     torch::optim::SGD own(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
     const auto training = parallelize(world.comm(), net, loss_of, own, {.plan = c.plan});
     for (int step = 0; step < kParallelizeSteps; ++step) {
-      const Batch batch = batch_of(c.kind, step);
+      const SmallBatch batch = batch_of(c.kind, step);
       EXPECT_NEAR(training->step(batch.input, batch.target), losses[static_cast<size_t>(step)], 1e-5) << step;
     }
     training->gather();

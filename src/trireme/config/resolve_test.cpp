@@ -36,7 +36,7 @@ std::string message_of(const Function& function) {
   return "no error";
 }
 
-std::string error_of(Arguments arguments) {
+std::string words_of_error(Arguments arguments) {
   return message_of([&] { from_arguments(arguments); });
 }
 
@@ -85,7 +85,7 @@ TEST(Resolve, NumberTypesHaveTheirShortNamesToo) {
   EXPECT_EQ(resolve_text("[precision]\ncompute = \"fp32\"\n", "job.toml").precision.compute, "float32");
   EXPECT_EQ(from_arguments({"--precision.gradients=fp32"}).precision.gradients, "float32");
   EXPECT_NE(to_toml(from_arguments({"--precision.compute=bf16"})).find("compute = \"bfloat16\""), std::string::npos);
-  EXPECT_NE(error_of({"--precision.gradients=bf16"}), "no error") << "there is no such value to stand for";
+  EXPECT_NE(words_of_error({"--precision.gradients=bf16"}), "no error") << "there is no such value to stand for";
 }
 
 TEST(Resolve, CommandLineChoosesThePresetOfAFile) {
@@ -141,21 +141,21 @@ TEST(Resolve, WaysToWriteAValue) {
 }
 
 TEST(Resolve, WrongKeys) {
-  EXPECT_EQ(error_of({"--train.step=3"}), "unknown key train.step (command line)\n  did you mean train.steps?");
-  EXPECT_EQ(error_of({"--train.lr=3"}), "unknown key train.lr (command line)\n  did you mean optimizer.lr?");
-  EXPECT_EQ(error_of({"--run.name=mine"}),
+  EXPECT_EQ(words_of_error({"--train.step=3"}), "unknown key train.step (command line)\n  did you mean train.steps?");
+  EXPECT_EQ(words_of_error({"--train.lr=3"}), "unknown key train.lr (command line)\n  did you mean optimizer.lr?");
+  EXPECT_EQ(words_of_error({"--run.name=mine"}),
             "unknown key run.name (command line)\n  did you mean observe.name? It is: name of the run; empty: that of "
             "the file or preset");
-  EXPECT_EQ(error_of({"--steps", "3"}), "unknown key steps (command line)\n  did you mean train.steps?");
-  EXPECT_EQ(error_of({"--xyzzy.qwertyuiop=3"}),
+  EXPECT_EQ(words_of_error({"--steps", "3"}), "unknown key steps (command line)\n  did you mean train.steps?");
+  EXPECT_EQ(words_of_error({"--xyzzy.qwertyuiop=3"}),
             "unknown key xyzzy.qwertyuiop (command line)\n  all keys: trireme train --show-config");
   EXPECT_EQ(error_of_text("[train]\n\n  setps = 3\n"),
             "unknown key train.setps (job.toml:3:3)\n  did you mean train.steps?");
   EXPECT_EQ(error_of_text("[trian]\nsteps = 3\n"),
             "unknown key trian.steps (job.toml:2:1)\n  did you mean train.steps?");
-  EXPECT_EQ(error_of({"steps"}),
+  EXPECT_EQ(words_of_error({"steps"}),
             "\"steps\" is not expected here\n  values follow their key: --section.key=value or --section.key value");
-  EXPECT_EQ(error_of({"--train.steps"}),
+  EXPECT_EQ(words_of_error({"--train.steps"}),
             "--train.steps has no value: a whole number from 1 to 1,000,000,000 is expected");
   EXPECT_EQ(error_of_text("model = \"gpt2-124m\""),
             "model (job.toml:1:1) is a section, not a key\n  did you mean model.preset or model.kind?");
@@ -164,9 +164,9 @@ TEST(Resolve, WrongKeys) {
 }
 
 TEST(Resolve, WrongValues) {
-  EXPECT_EQ(error_of({"--train.steps=many"}),
+  EXPECT_EQ(words_of_error({"--train.steps=many"}),
             "train.steps = many (command line) must be a whole number from 1 to 1,000,000,000");
-  EXPECT_EQ(error_of({"--train.global_batch=1e9"}),
+  EXPECT_EQ(words_of_error({"--train.global_batch=1e9"}),
             "train.global_batch = 1000000000.0 (command line) must be a whole number from 1 to 1,000,000");
   EXPECT_EQ(error_of_text("[train]\nsteps = \"10\"\n"),
             "train.steps = \"10\" (job.toml:2:1) must be a whole number from 1 to 1,000,000,000");
@@ -181,21 +181,22 @@ TEST(Resolve, WrongValues) {
             "train.steps (job.toml:1:8) is a table, but must be a whole number from 1 to 1,000,000,000");
   EXPECT_EQ(error_of_text("[train]\nsteps = 2020-01-01\n"),
             "train.steps (job.toml:2:1) is a date or time, but must be a whole number from 1 to 1,000,000,000");
-  EXPECT_EQ(error_of({"--optimizer.kind=adamv"}),
+  EXPECT_EQ(words_of_error({"--optimizer.kind=adamv"}),
             "optimizer.kind = \"adamv\" (command line) must be one of adamw, adam, sgd\n  did you mean \"adamw\"?");
-  EXPECT_EQ(error_of({"--checkpoint.async=maybe"}), "checkpoint.async = maybe (command line) must be true or false");
+  EXPECT_EQ(words_of_error({"--checkpoint.async=maybe"}),
+            "checkpoint.async = maybe (command line) must be true or false");
   EXPECT_EQ(error_of_text("[checkpoint]\nasync = 1\n"), "checkpoint.async = 1 (job.toml:2:1) must be true or false");
-  EXPECT_EQ(error_of({"--model=gpt2-124"}),
+  EXPECT_EQ(words_of_error({"--model=gpt2-124"}),
             "model.preset (command line): there is no preset \"gpt2-124\"\n  did you mean gpt2-124m?");
   EXPECT_EQ(error_of_text("[model]\npreset = \"lama-8b\"\n"),
             "model.preset (job.toml:2): there is no preset \"lama-8b\"\n  did you mean llama-8b?");
   for (const char* number : {"nan", "inf", "-inf", "1e400", "", "0x10", "2,4", "--", "9223372036854775808"}) {
-    EXPECT_NE(error_of({std::string("--optimizer.lr=") + number}), "no error") << number;
-    EXPECT_NE(error_of({std::string("--train.steps=") + number}), "no error") << number;
+    EXPECT_NE(words_of_error({std::string("--optimizer.lr=") + number}), "no error") << number;
+    EXPECT_NE(words_of_error({std::string("--train.steps=") + number}), "no error") << number;
   }
   EXPECT_NE(error_of_text("[optimizer]\nlr = nan\n"), "no error");
   EXPECT_NE(error_of_text("[train]\nseed = 9007199254740993\n"), "no error");
-  EXPECT_EQ(error_of({"--data.path=\xff"}), "data.path = \"?\" (command line) must be UTF-8 without zero bytes");
+  EXPECT_EQ(words_of_error({"--data.path=\xff"}), "data.path = \"?\" (command line) must be UTF-8 without zero bytes");
 }
 
 TEST(Resolve, ReadsFiles) {
@@ -215,7 +216,7 @@ TEST(Resolve, ReadsFiles) {
   EXPECT_NE(message_of([&] { resolve(sources); }).find("two configurations are given"), std::string::npos);
 
   std::ofstream(path, std::ios::app) << std::string(size_t{1} << 20, '#');
-  EXPECT_NE(error_of({"--model", path}).find("is larger than 1 MiB"), std::string::npos);
+  EXPECT_NE(words_of_error({"--model", path}).find("is larger than 1 MiB"), std::string::npos);
   try {
     from_arguments({"--model", folder / "none.toml"});
     ADD_FAILURE() << "a file that does not exist was read";

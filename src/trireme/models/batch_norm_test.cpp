@@ -42,7 +42,7 @@ struct Normalised {
 };
 
 template <typename Norm>
-Normalised run(Norm& norm, const torch::Tensor& input, const torch::Tensor& factor) {
+Normalised normalise(Norm& norm, const torch::Tensor& input, const torch::Tensor& factor) {
   const auto x = input.detach().clone().requires_grad_(true);
   const auto y = norm.forward(x);
   (y * factor).sum().backward();
@@ -52,7 +52,7 @@ Normalised run(Norm& norm, const torch::Tensor& input, const torch::Tensor& fact
 TEST(BatchNorm, EqualsLibtorchsInTraining) {
   Pair norms;
   const auto x = make_input(4), factor = torch::randn_like(x);
-  const Normalised theirs = run(*norms.theirs, x, factor), ours = run(*norms.ours, x, factor);
+  const Normalised theirs = normalise(*norms.theirs, x, factor), ours = normalise(*norms.ours, x, factor);
   EXPECT_TRUE(torch::equal(ours.output, theirs.output));
   EXPECT_TRUE(torch::equal(ours.input_grad, theirs.input_grad));
   EXPECT_TRUE(torch::equal(norms.ours->weight.grad(), norms.theirs->weight.grad()));
@@ -110,7 +110,7 @@ class Rendezvous {
 TEST(BatchNorm, TwoReplicasEqualTheWholeBatch) {
   Pair norms(true);
   const auto x = make_input(8), factor = torch::randn_like(x);
-  const Normalised whole = run(*norms.theirs, x, factor);
+  const Normalised whole = normalise(*norms.theirs, x, factor);
 
   const std::array<int64_t, 3> cut = {0, 3, 8};  // replicas need not have equally many samples
   Rendezvous rendezvous;
@@ -124,7 +124,7 @@ TEST(BatchNorm, TwoReplicasEqualTheWholeBatch) {
       set_sum_over_replicas(*replicas[i], rendezvous.replica(i));
       threads.emplace_back([&, i] {
         const int64_t size = cut[i + 1] - cut[i];
-        halves[i] = run(*replicas[i], x.narrow(0, cut[i], size), factor.narrow(0, cut[i], size));
+        halves[i] = normalise(*replicas[i], x.narrow(0, cut[i], size), factor.narrow(0, cut[i], size));
       });
     }
   }

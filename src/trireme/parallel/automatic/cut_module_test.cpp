@@ -36,18 +36,18 @@ TEST(CutModule, SkipConnectionsPassTheStagesBetween) {
   EXPECT_THROW(cut_module(*net, example, forward, {"first"}), UsageError);
 }
 
-struct Trained {
+struct UncutTraining {
   Net net;
   double loss = 0;  ///< of the last step
 };
 
 /// The module as it is, in a loop of one's own: gradients of four micro-batches, summed along the tree.
-Trained train_uncut() {
+UncutTraining train_uncut() {
   constexpr int kMicroBatches = 4;
-  Trained trained;
+  UncutTraining trained;
   torch::optim::SGD optimizer(trained.net->parameters(), 0.1);
   const std::vector<torch::Tensor> parameters = trained.net->parameters();
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kCutSteps; ++step) {
     const torch::Tensor input = input_of(step), target = target_of(step);
     std::vector<std::vector<torch::Tensor>> gradients;
     trained.loss = 0;
@@ -67,7 +67,7 @@ Trained train_uncut() {
 }
 
 TEST(CutModule, TrainsToTheBitsOfTheWholeModule) {
-  const Trained expected = train_uncut();
+  const UncutTraining expected = train_uncut();
   const auto train = [&](Communicator& comm, const std::vector<std::string>& points) {
     Net net;
     const auto example = input_of(0).narrow(0, 0, 3);
