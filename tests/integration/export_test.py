@@ -34,10 +34,11 @@ class Export(LayoutTest):
         characters = [chr(byte) for byte in printable] + [chr(256 + place) for place in range(len(others))]
         words = Path(self.folder, "words")
         words.mkdir()
-        (words / "vocab.json").write_text(json.dumps({character: i for i, character in enumerate(characters)}))
-        (words / "merges.txt").write_text("#version: 0.2\n")
+        (words / "vocab.json").write_text(json.dumps({character: i for i, character in enumerate([*characters, "th"])}))
+        (words / "merges.txt").write_text("#version: 0.2\nt h\n")
         Path(self.folder, "my.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 50)
-        self.run_json("train", *SMALL, "--observe.run_dir=run", "--data.path=my.txt", "--data.tokenizer=words")
+        self.run_json("train", *SMALL, "--observe.run_dir=run", "--data.path=my.txt", "--data.tokenizer=words",
+                      "--model.vocab=257")
         self.export()
         for name in ("vocab.json", "merges.txt"):
             self.assertEqual(Path(self.folder, "out", name).read_bytes(), (words / name).read_bytes())
