@@ -30,7 +30,7 @@ MovementCounts difference(const MovementCounts& later, const MovementCounts& ear
 
 /// One forward and backward of a model of so many layers, on rank 0 of two.
 Moved run(const std::string& kind, int layers, bool sequence) {
-  Config config = config_of(kind, {"--model.layers=" + std::to_string(layers), "--model.heads=4"});
+  Config config = config_of(kind, {fmt::format("--model.layers={}", layers), "--model.heads=4"});
   Moved moved;
   run_as_threads(kRanks, [&](World& world) {
     const auto mesh = DeviceMesh::make(world.comm(), Mesh({{"tp", kRanks}}));

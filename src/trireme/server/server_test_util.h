@@ -93,6 +93,7 @@ class Reference {
       second_[key.name].resize(key.count);
     }
   }
+  /// With the gradients of `clock`; Adam counts the calls.
   void step(uint64_t clock, double lr, double factor) {
     for (const Key& key : keys_) {
       TreeSum sum(settings_.leaves(), 0);
@@ -100,11 +101,12 @@ class Reference {
         const std::vector<float> gradient = gradient_of(key, clock, leaf);
         sum.add({{leaf, leaf + 1}, Block::copy_of(std::as_bytes(std::span(gradient))), {}});
       }
-      UpdateRule::Step step{factor, lr, static_cast<int64_t>(clock), key.decays};
+      UpdateRule::Step step{factor, lr, num_updates_, key.decays};
       settings_.rule.apply(step, weights[key.name].data(), sum.finish().values.floats(),
                            settings_.rule.has_first() ? first_[key.name].data() : nullptr,
                            settings_.rule.has_second() ? second_[key.name].data() : nullptr, key.count);
     }
+    ++num_updates_;
   }
   Weights weights;
 
@@ -112,6 +114,7 @@ class Reference {
   Settings settings_;
   std::vector<Key> keys_;
   Weights first_, second_;
+  int64_t num_updates_ = 0;
 };
 
 }  // namespace trireme::server::testing

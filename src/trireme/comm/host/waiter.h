@@ -104,6 +104,7 @@ template <typename Ready>
   for (int i = 0; i < yields_; ++i) {
     yield_core();
     if (ready()) return;
+    if (i % 16 == 15) check();  // on a busy machine others may have the core for long
   }
   while (true) {
     check_thoroughly();

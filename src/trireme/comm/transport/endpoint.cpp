@@ -280,7 +280,7 @@ void Endpoint::wait(std::span<const Ticket> tickets, const Waiter& waiter) {
       }
       if (!all_done()) sleep_for_event();
     }
-    if ((idle & 63) == 63) waiter.check();
+    if (idle >= spins ? idle % 16 == 15 : idle % 64 == 63) waiter.check();
   }
 }
 
