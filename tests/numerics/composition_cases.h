@@ -52,7 +52,7 @@ inline std::vector<Composed> all_composed() {
 /// How much of the dense fall a training with compression must reach, in percent. topk sends a hundredth, and on its
 /// way to servers the largest of each tensor, not of a whole bucket: in so few steps less is learnt from as many bytes.
 inline int least_share(const Composed& each) {
-  return each.compression != "topk" ? 80 : each.aggregation == "server" ? 20 : 30;
+  return each.compression != "topk" ? 80 : each.aggregation == "server" ? 15 : 20;
 }
 
 /// "equal", "learns", or why it is refused.

@@ -177,9 +177,18 @@ void send_goodbye(const Socket& socket) noexcept {
   }
 }
 
+/// Where rank 0 is, for messages; its connection may be gone already.
+std::string place_of_rank_0(const Socket& socket, const LaunchEnvironment& environment) {
+  try {
+    return to_string(peer_address(socket));
+  } catch (const SystemError&) {
+    return environment.master_address;
+  }
+}
+
 std::vector<Member> wait_for_table(const Socket& socket, const LaunchEnvironment& environment, Deadline deadline,
                                    Clock::duration timeout) {
-  const SocketAddress server = peer_address(socket);
+  const std::string server = place_of_rank_0(socket, environment);
   std::optional<Waiting> missing;
   TableReader table;
   try {
@@ -207,7 +216,7 @@ std::vector<Member> wait_for_table(const Socket& socket, const LaunchEnvironment
   } catch (const SystemError& error) {
     if (error.error_number() != ETIMEDOUT) {
       throw Error(fmt::format("rank {} could not join: rank 0 at {} died while the ranks were joining ({})",
-                              environment.rank, to_string(server), error.what()),
+                              environment.rank, server, error.what()),
                   "Look at the output of rank 0.");
     }
     send_goodbye(socket);
@@ -262,7 +271,8 @@ Joined join_job(const LaunchEnvironment& environment, Member self, const Control
       break;
     } catch (const Refused& refused) {
       if (refused.refusal().code != RefusalCode::kNotNow || deadline.left() < milliseconds(50)) {
-        throw_refusal(refused.refusal(), "rank 0 at " + to_string(peer_address(joined.connection)), environment.rank);
+        throw_refusal(refused.refusal(), "rank 0 at " + place_of_rank_0(joined.connection, environment),
+                      environment.rank);
       }
       std::this_thread::sleep_for(milliseconds(20));
     }
