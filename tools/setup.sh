@@ -101,7 +101,7 @@ bring_parts() {  # NAME LIST FOLDER
 
   for wheel in "$work"/wheels/*.whl; do
     local members=()
-    [[ $wheel != */torch-* ]] || members=('torch/include/*' 'torch/lib/*' torch/version.py 'torch-*.dist-info/*')
+    [[ ${wheel##*/} != torch-* ]] || members=('torch/include/*' 'torch/lib/*' torch/version.py 'torch-*.dist-info/*')
     if ! unzip -q -o "$wheel" "${members[@]}" -d "$work" >"$log" 2>&1 </dev/null 8>&- 9>&-; then
       tail -n 3 "$log" >&2
       rm -rf "$work"
