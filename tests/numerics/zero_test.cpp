@@ -44,6 +44,21 @@ TEST(Zero, StagesChangeNoBit) {
   for (const int workers : {4, 8}) expect_equal_in_stages("gpt2", workers, workers, {}, kStages);
 }
 
+TEST(Zero, WhatIsFilledIsGathered) {
+  for (const Words& stage : kStages) {
+    const Config config = shared_config("gpt2", 3, stage);
+    const OpenedData data = open_data(data_options_of(config));
+    run_as_threads(3, [&](World& world) {
+      Trainer trainer(world, config, data);
+      for (const Trainer::NamedTensor& item : trainer.state()) {
+        const torch::Tensor wanted = trainer.gather(item).detach().clone() * 2 + torch::arange(1, 2);
+        trainer.fill(item, wanted);
+        EXPECT_TRUE(same_bits(trainer.gather(item).detach(), wanted)) << item.name << ", " << stage[0];
+      }
+    });
+  }
+}
+
 TEST(Zero, ClippingAndMixedPrecision) {
   expect_equal_in_stages("gpt2", 3, 3, {"--train.clip=0.5"}, kStages);
   expect_equal_in_stages("gpt2", 2, 2, {"--precision.compute=bfloat16", "--train.clip=0.5"}, kStages);

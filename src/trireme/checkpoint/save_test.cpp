@@ -86,6 +86,9 @@ TEST_F(Save, WrongUseIsNamed) {
   shard = as_shard(model);
   shard[1].full_rows = 3;
   EXPECT_TRUE(contains(message_of([&] { write_shard(pending.place(), 0, 1, shard); }), "rows 0 to 5 of 3"));
+  shard[1].full_rows = 6;
+  shard[1].first_row = 2;
+  EXPECT_TRUE(contains(message_of([&] { write_shard(pending.place(), 0, 1, shard); }), "rows 2 to 7 of 6"));
   shard = as_shard(model);
   shard.push_back(shard.front());
   EXPECT_TRUE(contains(message_of([&] { write_shard(pending.place(), 0, 1, shard); }), "embedding is given twice"));

@@ -85,7 +85,7 @@ void Communicator::Impl::await_tasks(std::span<const std::shared_ptr<GpuTask>> t
   constexpr auto kSpinning = std::chrono::milliseconds(2);
   const Clock::time_point start = Clock::now();
   for (const std::shared_ptr<GpuTask>& task : tasks) {
-    for (uint32_t looks = 1; !watch(*task); ++looks) {
+    while (!watch(*task)) {
       // Whoever waits for one moves the others, too.
       for (const std::shared_ptr<GpuTask>& other : tasks) {
         if (other != task) watch(*other);

@@ -67,6 +67,43 @@ TEST(Operator, ViewsKeepCuts) {
   EXPECT_EQ(joined.outputs[0].placement, Placement::shard(0, 1, 2));
 }
 
+/// softmax(x, dim 1) of [4, 6], cut along that dimension.
+Strategy softmax_of(const Placement& cut) {
+  OpCall call;
+  call.name = "aten::_softmax";
+  call.arguments.emplace_back(std::in_place_type<TensorArgument>, 0);
+  call.arguments.emplace_back(int64_t{1});
+  call.arguments.emplace_back(false);
+  call.tensors = {{4, 6}};
+  call.masks = {false};
+  return *choose_strategy(*find_rule(call), call, {2, {cut}, {12}, {}, {}});
+}
+
+TEST(Operator, ExecutionsOfTheirOwnTakePlainCutsOnly) {
+  const Strategy plain = softmax_of(Placement::shard(1));
+  EXPECT_EQ(plain.inputs[0], Placement::shard(1));
+  EXPECT_EQ(plain.execution, Execution::kSoftmax);
+  Placement uneven = Placement::shard(1);
+  uneven.ratio = {2, 1, 0};
+  for (const Placement& cut : {uneven, Placement::shard(1, 3)}) {
+    EXPECT_EQ(softmax_of(cut).inputs[0], kReplicate) << cut.to_string();
+  }
+}
+
+TEST(Operator, ADimensionIsCutTwiceOnlyInPlainBlocks) {
+  OpCall call;
+  call.name = "aten::neg";
+  call.arguments.emplace_back(std::in_place_type<TensorArgument>, 0);
+  call.tensors = {{8, 4}};
+  call.masks = {false};
+  const OpRule rule = *find_rule(call);
+  const auto input_of = [&](const Placement& cut) {
+    return choose_strategy(rule, call, {2, {cut}, {16}, {}, {rule.inputs[0][0]}})->inputs[0];
+  };
+  EXPECT_EQ(input_of(Placement::shard(0)), Placement::shard(0));
+  EXPECT_EQ(input_of(Placement::shard(0, 2)), kReplicate);
+}
+
 TEST(Operator, WhatIsWrittenStays) {
   OpCall call;
   call.name = "aten::add_.Tensor";

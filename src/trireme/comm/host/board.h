@@ -38,7 +38,7 @@ struct OperationMismatch {
   OperationDigest mine = {};  ///< kNone: that of the caller
 };
 
-class Board : public Lookout {
+class Board final : public Lookout {
  public:
   struct alignas(64) Post {
     std::atomic<uint32_t> tick;

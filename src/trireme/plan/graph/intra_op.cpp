@@ -177,7 +177,8 @@ struct ProblemBuilder {
       }
       add_shared_parameters(o, known);
     }
-    for (const auto& [key, bundle] : bundles) {
+    for (const auto& entry : bundles) {
+      const Bundle& bundle = entry.second;
       const GraphOperator &from = graph.operators[bundle.producer], &to = graph.operators[bundle.consumer];
       fill(node_of[bundle.producer], node_of[bundle.consumer], known,
            [&](const OperatorStrategy& x, const OperatorStrategy& y) {
