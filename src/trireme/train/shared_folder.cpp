@@ -1,9 +1,7 @@
 #include "trireme/train/shared_folder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <random>
 #include <system_error>
@@ -12,6 +10,7 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/file.h"
+#include "trireme/base/host.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
@@ -30,11 +29,6 @@ bool appears(const fs::path& file) {
     std::this_thread::sleep_for(kLookEvery);
   }
   return true;
-}
-
-std::string own_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 }  // namespace

@@ -1,15 +1,18 @@
-#include "trireme/base/json_fault.h"
+#include "trireme/base/json.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <utility>
 
-#include "trireme/base/json.h"
+#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
+
+constexpr int kMostLevels = 64;
 
 /// What the parser was reading when it stopped, by the words of its message, and what belongs there. The first that is
 /// found counts.
@@ -83,6 +86,79 @@ std::string json_fault(std::string_view text) {
     const size_t begin = quote == message.npos ? text.npos : text.find(number);
     return sentence(text, begin == text.npos ? 0 : begin, message);
   }
+}
+
+Json parse_json(std::string_view text, const std::string& problem, const std::string& cure) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::exception&) {
+    throw UsageError(fmt::format("{}: {}", problem, json_fault(text)), cure);
+  }
+}
+
+nlohmann::json parse_strict_json(std::string_view text) {
+  using Event = nlohmann::json::parse_event_t;
+  std::vector<std::set<std::string>> names;  // of the objects that are open
+  const auto check = [&](int depth, Event event, const nlohmann::json& parsed) {
+    const bool opens = event == Event::object_start || event == Event::array_start;
+    if (opens && depth >= kMostLevels) throw JsonError(0, fmt::format("more than {} levels deep", kMostLevels));
+    if (event == Event::object_start) names.emplace_back();
+    if (event == Event::object_end) names.pop_back();
+    if (event == Event::key && !names.back().insert(parsed.get<std::string>()).second) {
+      throw JsonError(0, fmt::format("{} is given twice", parsed.get<std::string>()));
+    }
+    return true;
+  };
+  // A zero byte ends a text for the parser.
+  if (const size_t zero = text.find('\0'); zero != text.npos) throw JsonError(zero, "a zero byte");
+  try {
+    return nlohmann::json::parse(text, check);
+  } catch (const nlohmann::json::exception& error) {
+    const std::string_view said = error.what();  // "[json.exception.…] what happened"
+    const size_t close = said.find("] ");
+    const auto* at = dynamic_cast<const nlohmann::json::parse_error*>(&error);
+    const size_t num_read = at == nullptr ? 0 : at->byte;
+    throw JsonError(num_read - std::min<size_t>(num_read, 1),
+                    std::string(close == said.npos ? said : said.substr(close + 2)));
+  }
+}
+
+JsonReader::JsonReader(const Json& object, std::string file, std::string where, std::string cure)
+    : object_(object), file_(std::move(file)), where_(std::move(where)), cure_(std::move(cure)) {
+  if (!object_.is_object()) fail(fmt::format("{} is not an object", where_.empty() ? "the whole" : where_));
+}
+
+const Json& JsonReader::part(const char* name) {
+  const Json* const found = find(name);
+  if (found == nullptr) fail(fmt::format("{} is missing", path(name)));
+  return *found;
+}
+
+const Json* JsonReader::find(const char* name) {
+  known_.emplace_back(name);
+  const auto found = object_.find(name);
+  return found == object_.end() ? nullptr : &*found;
+}
+
+void JsonReader::finish() const {
+  for (const auto& [name, value] : object_.items()) {
+    if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
+    const auto meant = nearest(name, known_);
+    fail(fmt::format("{} is unknown", path(name)),
+         meant ? fmt::format("did you mean {}?", *meant) : "known: " + join(known_, ", "));
+  }
+}
+
+void JsonReader::fail(const std::string& problem, const std::string& cure) const {
+  throw UsageError(fmt::format("{}: {}", file_, problem), cure.empty() ? cure_ : cure);
+}
+
+void JsonReader::demand(bool holds, const char* name, const Json& json, const char* wanted) const {
+  if (!holds) fail(fmt::format("{} must be {}, not {}", path(name), wanted, json.dump()));
+}
+
+std::string JsonReader::path(std::string_view name) const {
+  return where_.empty() ? fmt::format("\"{}\"", name) : fmt::format("\"{}\" of {}", name, where_);
 }
 
 }  // namespace trireme
