@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kMostLevels = 64;
+constexpr size_t kMostLevels = 64;
 
 /// What the parser was reading when it stopped, by the words of its message, and what belongs there. The first that is
 /// found counts.
@@ -70,6 +70,45 @@ std::string sentence(std::string_view text, size_t position, std::string_view me
   return fmt::format("line {}, column {}: {} is expected, and {}", line, column, expected, here);
 }
 
+/// Takes from the events of a text how deep it is, and whether a name comes twice in an object.
+class Strictness : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(std::string& name) override {
+    if (!names_.back().insert(name).second) throw JsonError(0, fmt::format("{} is given twice", name));
+    return true;
+  }
+  bool start_object(size_t) override { return start(); }
+  bool start_array(size_t) override { return start(); }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool parse_error(size_t num_read, const std::string&, const nlohmann::detail::exception& error) override {
+    const std::string_view said = error.what();  // "[json.exception.…] what happened"
+    const size_t close = said.find("] ");
+    throw JsonError(num_read - std::min<size_t>(num_read, 1),
+                    std::string(close == said.npos ? said : said.substr(close + 2)));
+  }
+
+ private:
+  bool start() {
+    names_.emplace_back();
+    if (names_.size() > kMostLevels) throw JsonError(0, fmt::format("more than {} levels deep", kMostLevels));
+    return true;
+  }
+  bool end() {
+    names_.pop_back();
+    return true;
+  }
+
+  std::vector<std::set<std::string>> names_;  ///< of what is open
+};
+
 }  // namespace
 
 std::string json_fault(std::string_view text) {
@@ -97,30 +136,12 @@ Json parse_json(std::string_view text, const std::string& problem, const std::st
 }
 
 nlohmann::json parse_strict_json(std::string_view text) {
-  using Event = nlohmann::json::parse_event_t;
-  std::vector<std::set<std::string>> names;  // of the objects that are open
-  const auto check = [&](int depth, Event event, const nlohmann::json& parsed) {
-    const bool opens = event == Event::object_start || event == Event::array_start;
-    if (opens && depth >= kMostLevels) throw JsonError(0, fmt::format("more than {} levels deep", kMostLevels));
-    if (event == Event::object_start) names.emplace_back();
-    if (event == Event::object_end) names.pop_back();
-    if (event == Event::key && !names.back().insert(parsed.get<std::string>()).second) {
-      throw JsonError(0, fmt::format("{} is given twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
   // A zero byte ends a text for the parser.
   if (const size_t zero = text.find('\0'); zero != text.npos) throw JsonError(zero, "a zero byte");
-  try {
-    return nlohmann::json::parse(text, check);
-  } catch (const nlohmann::json::exception& error) {
-    const std::string_view said = error.what();  // "[json.exception.…] what happened"
-    const size_t close = said.find("] ");
-    const auto* at = dynamic_cast<const nlohmann::json::parse_error*>(&error);
-    const size_t num_read = at == nullptr ? 0 : at->byte;
-    throw JsonError(num_read - std::min<size_t>(num_read, 1),
-                    std::string(close == said.npos ? said : said.substr(close + 2)));
-  }
+  // The parser's own callback, beside building the tree, takes quadratic time for long objects.
+  Strictness strictness;
+  nlohmann::json::sax_parse(text.begin(), text.end(), &strictness);
+  return nlohmann::json::parse(text);
 }
 
 JsonReader::JsonReader(const Json& object, std::string file, std::string where, std::string cure)
