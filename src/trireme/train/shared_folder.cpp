@@ -48,7 +48,7 @@ std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& f
   std::error_code ignored;
   if (comm.rank() == 0) fs::remove(file, ignored);
   if (first[0] == none) return std::nullopt;
-  const std::string theirs = share_result(comm, own_host, first[0]), ours = share_result(comm, own_host);
+  const std::string theirs = share_result(comm, host_name, first[0]), ours = share_result(comm, host_name);
   return fmt::format("rank {} on {} does not see the run folder {} of rank 0 on {}", first[0], theirs, folder.string(),
                      ours);
 }
