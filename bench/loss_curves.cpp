@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/observe/append_file.h"
-#include "trireme/observe/plot.h"
+#include "trireme/observe/draw/chart.h"
 
 namespace trireme {
 namespace {

@@ -20,7 +20,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/config/resolve.h"
-#include "trireme/tensor/dry_run.h"
+#include "trireme/tensor/in_flight.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/run.h"
 #include "trireme/train/trainer.h"

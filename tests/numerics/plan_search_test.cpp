@@ -109,7 +109,7 @@ TEST(Plan, OfOthersIsRefused) {
   const auto read = [&](const std::string& changed) { return refusal([&] { plan_from_json(changed, "my.json"); }); };
   EXPECT_EQ(read(text), "nothing");
   EXPECT_NE(read("{").find("my.json is no plan: it is no JSON: line 1, column 2"), std::string::npos);
-  EXPECT_NE(read(replaced(text, "\"parallel.tp\"", "\"parallel.tq\"")).find("no \"keys → parallel.tp\""),
+  EXPECT_NE(read(replaced(text, "\"parallel.tp\"", "\"parallel.tq\"")).find("\"parallel.tp\" of \"keys\" is missing"),
             std::string::npos);
   EXPECT_NE(read(replaced(text, "\"cluster\":", "\"world\": 3, \"cluster\":")).find("\"world\" is unknown"),
             std::string::npos);
@@ -117,8 +117,9 @@ TEST(Plan, OfOthersIsRefused) {
             std::string::npos);
   EXPECT_NE(read(replaced(text, "\"world_size\": 4", "\"world_size\": 5")).find("\"world_size\" is 5"),
             std::string::npos);
-  EXPECT_NE(read(replaced(text, "\"parallel.zero\": ", "\"parallel.zero\": \"x\", \"y\": ")).find("not a whole number"),
-            std::string::npos);
+  EXPECT_NE(
+      read(replaced(text, "\"parallel.zero\": ", "\"parallel.zero\": \"x\", \"y\": ")).find("must be a whole number"),
+      std::string::npos);
 }
 
 TEST(Plan, KeepsTheKeysThatAreGiven) {

@@ -121,8 +121,6 @@ Digest HmacSha256::finish() {
 
 Digest sha256(std::string_view text) { return Sha256().update(text).finish(); }
 
-Digest hmac_sha256(std::string_view key, std::string_view text) { return HmacSha256(key).update(text).finish(); }
-
 std::string to_hex(std::span<const std::byte> bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;

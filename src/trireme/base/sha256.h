@@ -43,7 +43,6 @@ class HmacSha256 {
 };
 
 Digest sha256(std::string_view text);
-Digest hmac_sha256(std::string_view key, std::string_view text);
 std::string to_hex(std::span<const std::byte> bytes);
 
 /// Takes the same time wherever the two differ.

@@ -33,6 +33,23 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
+Character utf8_at(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1, true};
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  const Character bad{first, 1, false};
+  if (first < 0xc2 || first > 0xf4 || text.size() - at < length) return bad;
+  uint32_t c = first & (0xffu >> (length + 1));
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return bad;
+    c = c << 6 | (byte(i) & 0x3fu);
+  }
+  if (c < kSmallest[length] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff)) return bad;
+  return {c, length, true};
+}
+
 bool natural_less(std::string_view a, std::string_view b) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   // The digits at the start, without leading zeros.

@@ -34,6 +34,16 @@ std::string join(const Range& parts, std::string_view separator) {
 /// "[2, 3]".
 std::string sizes_text(std::span<const int64_t> sizes);
 
+/// A character of a UTF-8 text.
+struct Character {
+  uint32_t code_point = 0;
+  size_t num_bytes = 0;
+  bool is_valid = false;  ///< false: a byte that is not UTF-8, on its own
+};
+
+/// The character that starts at `at` < text.size(). Overlong forms, surrogates and cut ones are not valid.
+Character utf8_at(std::string_view text, size_t at);
+
 /// As people sort names: numbers in them by their value, so that layers.9 comes before layers.10.
 bool natural_less(std::string_view a, std::string_view b);
 

@@ -88,16 +88,14 @@ void AsyncSaver::wait_until_free(std::unique_lock<std::mutex>& lock, Deadline de
   throw_error();
 }
 
-bool AsyncSaver::start(SaveRequest request, WhenBusy when_busy, Deadline deadline) {
+void AsyncSaver::start(SaveRequest request, Deadline deadline) {
   std::unique_lock lock(mutex_);
   throw_error();
-  if (request_ && when_busy == WhenBusy::kRefuse) return false;
   wait_until_free(lock, deadline);
   target_ = request.place.final();
   request_ = std::move(request);
   lock.unlock();
   changed_.notify_all();
-  return true;
 }
 
 bool AsyncSaver::busy() const {
@@ -108,12 +106,6 @@ bool AsyncSaver::busy() const {
 void AsyncSaver::wait(Deadline deadline) {
   std::unique_lock lock(mutex_);
   wait_until_free(lock, deadline);
-}
-
-std::optional<std::string> AsyncSaver::take_error() {
-  std::unique_lock lock(mutex_);
-  if (!error_) return std::nullopt;
-  return text_of(std::exchange(error_, nullptr));
 }
 
 }  // namespace trireme

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "trireme/checkpoint/owned_tensor.h"
 #include "trireme/checkpoint/save.h"
+#include "trireme/checkpoint/tensor_view.h"
 
 namespace trireme {
 
@@ -39,7 +39,6 @@ struct SaveRequest {
 
 class AsyncSaver {
  public:
-  enum class WhenBusy { kWait, kRefuse };
   /// Long enough for a share of the largest model on a slow disk.
   static constexpr std::chrono::minutes kTimeout{30};
 
@@ -48,15 +47,13 @@ class AsyncSaver {
   /// Finishes the save under way; an error of it that nobody has asked for is logged.
   ~AsyncSaver();
 
-  /// Takes the request and returns at once; where a save is under way it waits for its end, or returns false.
-  /// Throws the error of an earlier save that has not been reported yet, or at the deadline Error that names the save
-  /// in the way; the new one is then not started.
-  bool start(SaveRequest request, WhenBusy when_busy, Deadline deadline = Deadline::after(kTimeout));
+  /// Takes the request and returns, at once or, where a save is under way, at its end. Throws the error of an earlier
+  /// save that has not been reported yet, or at the deadline Error that names the save in the way; the new one is then
+  /// not started.
+  void start(SaveRequest request, Deadline deadline = Deadline::after(kTimeout));
   bool busy() const;
   /// Waits for the end of the save under way. Throws its error, or Error that names it at the deadline.
   void wait(Deadline deadline = Deadline::after(kTimeout));
-  /// The error of an earlier save that has not been reported yet, for those who would rather not catch.
-  std::optional<std::string> take_error();
 
  private:
   void run();

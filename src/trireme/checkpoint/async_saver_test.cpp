@@ -11,7 +11,6 @@ namespace trireme {
 namespace {
 
 using Async = CheckpointTest;
-using WhenBusy = AsyncSaver::WhenBusy;
 
 /// Worker 0's request: writes, then commits.
 SaveRequest request_of(const std::filesystem::path& root, uint64_t step) {
@@ -30,7 +29,7 @@ TEST_F(Async, SavesInTurn) {
   AsyncSaver saver;
   for (uint64_t step = 1; step <= 5; ++step) {
     saver.wait();
-    EXPECT_TRUE(saver.start(request_of(root(), step), WhenBusy::kWait));
+    saver.start(request_of(root(), step));
   }
   saver.wait();
   EXPECT_FALSE(saver.busy());
@@ -38,7 +37,7 @@ TEST_F(Async, SavesInTurn) {
   EXPECT_EQ(list_checkpoints(root()).size(), 2U);
 }
 
-TEST_F(Async, TheSecondIsRefusedOrWaits) {
+TEST_F(Async, TheSecondWaits) {
   AsyncSaver saver;
   std::promise<void> gate;
   std::shared_future<void> opened = gate.get_future().share();
@@ -49,18 +48,17 @@ TEST_F(Async, TheSecondIsRefusedOrWaits) {
     opened.wait();
     order = 1;
   };
-  EXPECT_TRUE(saver.start(std::move(slow), WhenBusy::kRefuse));
+  saver.start(std::move(slow));
   EXPECT_TRUE(saver.busy());
-  EXPECT_FALSE(saver.start({}, WhenBusy::kRefuse));
   for (const std::string& late : {message_of([&] { saver.wait(Deadline::after({})); }),
-                                  message_of([&] { saver.start({}, WhenBusy::kWait, Deadline::after({})); })}) {
+                                  message_of([&] { saver.start({}, Deadline::after({})); })}) {
     EXPECT_TRUE(contains(late, "step-000001 takes too long") && contains(late, "--observe.run_dir")) << late;
   }
   std::jthread opener([&] { gate.set_value(); });
   SaveRequest next;
   next.completion = [&order](const std::exception_ptr&) { EXPECT_EQ(order.load(), 1); };
   // There is no folder of that token: the first has failed, and starting the second says so.
-  const std::string message = message_of([&] { saver.start(std::move(next), WhenBusy::kWait); });
+  const std::string message = message_of([&] { saver.start(std::move(next)); });
   EXPECT_TRUE(contains(message, "No such file")) << message;
   EXPECT_EQ(order.load(), 1);
 }
@@ -68,14 +66,13 @@ TEST_F(Async, TheSecondIsRefusedOrWaits) {
 TEST_F(Async, ErrorsAreReportedOnceAndTheNextSaveWorks) {
   AsyncSaver saver;
   set_pretended_space(50);
-  saver.start(request_of(root(), 1), WhenBusy::kWait);
+  saver.start(request_of(root(), 1));
   const std::string message = message_of([&] { saver.wait(); });
   EXPECT_TRUE(contains(message, "No space left on device") && contains(message, "needed: ")) << message;
   EXPECT_EQ(message_of([&] { saver.wait(); }), "");
   set_pretended_space(std::nullopt);
-  saver.start(request_of(root(), 2), WhenBusy::kWait);
+  saver.start(request_of(root(), 2));
   saver.wait();
-  EXPECT_FALSE(saver.take_error());
   expect_step(find_newest(root()).newest->path, 2);
 }
 
@@ -83,17 +80,14 @@ TEST_F(Async, ACompletionThatThrowsIsAnErrorOfTheSave) {
   AsyncSaver saver;
   SaveRequest request = request_of(root(), 1);
   request.completion = [held = request.completion](const std::exception_ptr&) { throw Error("not all have written"); };
-  saver.start(std::move(request), WhenBusy::kWait);
-  std::optional<std::string> error;
-  while (!(error = saver.take_error()) && saver.busy()) std::this_thread::yield();
-  if (!error) error = saver.take_error();
-  EXPECT_EQ(error, "not all have written");
+  saver.start(std::move(request));
+  EXPECT_EQ(message_of([&] { saver.wait(); }), "not all have written");
 }
 
 TEST_F(Async, TheEndWaitsForTheSaveUnderWay) {
   {
     AsyncSaver saver;
-    saver.start(request_of(root(), 7), WhenBusy::kWait);
+    saver.start(request_of(root(), 7));
   }
   expect_step(root() / "step-000007", 7);
 }

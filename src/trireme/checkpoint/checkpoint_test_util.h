@@ -15,9 +15,9 @@
 #include "trireme/base/file.h"
 #include "trireme/base/philox.h"
 #include "trireme/checkpoint/folder.h"
-#include "trireme/checkpoint/owned_tensor.h"
 #include "trireme/checkpoint/reader.h"
 #include "trireme/checkpoint/save.h"
+#include "trireme/checkpoint/tensor_view.h"
 
 namespace trireme {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trireme/checkpoint/owned_tensor.h"
+#include "trireme/checkpoint/tensor_view.h"
 #include "trireme/config/model_config.h"
 
 namespace trireme {

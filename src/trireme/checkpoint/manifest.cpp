@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -10,18 +11,21 @@
 
 #include "trireme/base/crc32c.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/damage.h"
-#include "trireme/checkpoint/json_scanner.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme {
 namespace {
+
+using Tree = nlohmann::json;
 
 constexpr std::string_view kFormat = "trireme checkpoint";
 // The end of every manifest, with eight digits between: all other bytes go into the checksum or are compared.
 constexpr std::string_view kBeforeChecksum = "\"manifest_crc32c\": \"";
 constexpr std::string_view kAfterChecksum = "\"\n}\n";
 constexpr size_t kDigits = 8;
+constexpr std::string_view kBeforeMeta = "\n\"meta\": ", kAfterMeta = ",\n\"files\": [";
 constexpr size_t kMaxNameBytes = 128;
 constexpr size_t kMaxTensorDims = 32;
 constexpr uint64_t kMaxShards = 1'000'000;
@@ -49,50 +53,61 @@ bool is_plain_name(std::string_view name) {
 
 uint64_t num_pieces(uint64_t num_bytes) { return num_bytes / kChecksumPiece + (num_bytes % kChecksumPiece != 0); }
 
-int64_t read_size(JsonScanner& json) {
-  const uint64_t value = json.number();
-  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) json.fail("the number is too large");
+[[noreturn]] void fail(const std::string& problem) { throw JsonError(0, problem); }
+
+/// The object's values: these keys and no others.
+template <size_t kCount>
+std::array<const Tree*, kCount> values_of(const Tree& json, const std::array<const char*, kCount>& keys) {
+  if (!json.is_object()) fail("expected {");
+  for (const auto& [key, value] : json.items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) fail(fmt::format("unknown key \"{}\"", key));
+  }
+  std::array<const Tree*, kCount> values{};
+  for (size_t i = 0; i < kCount; ++i) {
+    const auto found = json.find(keys[i]);
+    if (found == json.end()) fail(fmt::format("\"{}\" is missing", keys[i]));
+    values[i] = &*found;
+  }
+  return values;
+}
+
+uint64_t number_in(const Tree& json) {
+  if (!json.is_number_unsigned()) fail(fmt::format("{} is not a whole number that is not negative", json.dump()));
+  return json.get<uint64_t>();
+}
+
+int64_t size_in(const Tree& json) {
+  const uint64_t value = number_in(json);
+  if (value > uint64_t{INT64_MAX}) fail(fmt::format("the number {} is too large", value));
   return static_cast<int64_t>(value);
 }
 
-/// Keys must come in this order, each once: the text has one form only.
-void expect_key(JsonScanner& json, const std::string& key, std::string_view wanted) {
-  if (key != wanted) json.fail(fmt::format("\"{}\" stands where \"{}\" must be", key, wanted));
+const std::string& text_in(const Tree& json) {
+  if (!json.is_string()) fail("expected a text");
+  return json.get_ref<const std::string&>();
 }
 
-ManifestFile read_file(JsonScanner& json) {
+const Tree& list_in(const Tree& json) {
+  if (!json.is_array()) fail("expected a list");
+  return json;
+}
+
+ManifestFile read_file(const Tree& json) {
+  const auto [name, bytes, checksums] = values_of<3>(json, {"name", "bytes", "crc32c"});
   ManifestFile file;
-  int field = 0;
-  json.object([&](const std::string& key) {
-    switch (field++) {
-      case 0:
-        expect_key(json, key, "name");
-        file.name = json.text();
-        if (!is_plain_name(file.name)) json.fail(json_text(file.name) + " is no name of a file in this folder");
-        break;
-      case 1:
-        expect_key(json, key, "bytes");
-        file.num_bytes = json.number();
-        break;
-      case 2: {
-        expect_key(json, key, "crc32c");
-        const std::string digits = json.text();
-        if (digits.size() % kDigits != 0 || digits.size() / kDigits != num_pieces(file.num_bytes)) {
-          json.fail(fmt::format("{}: the number of checksums does not fit its size", file.name));
-        }
-        file.checksums.reserve(digits.size() / kDigits);
-        for (size_t at = 0; at < digits.size(); at += kDigits) {
-          const auto checksum = parse_checksum(std::string_view(digits).substr(at, kDigits));
-          if (!checksum) json.fail(fmt::format("{}: a checksum has wrong digits", file.name));
-          file.checksums.push_back(*checksum);
-        }
-        break;
-      }
-      default:
-        json.fail(fmt::format("unknown key \"{}\"", key));
-    }
-  });
-  if (field != 3) json.fail("a file needs name, bytes and crc32c");
+  file.name = text_in(*name);
+  if (!is_plain_name(file.name)) fail(name->dump() + " is no name of a file in this folder");
+  file.num_bytes = number_in(*bytes);
+  const std::string& digits = text_in(*checksums);
+  if (digits.size() % kDigits != 0 || digits.size() / kDigits != num_pieces(file.num_bytes)) {
+    fail(fmt::format("{}: the number of checksums does not fit its size", file.name));
+  }
+  file.checksums.reserve(digits.size() / kDigits);
+  for (size_t at = 0; at < digits.size(); at += kDigits) {
+    const auto checksum = parse_checksum(std::string_view(digits).substr(at, kDigits));
+    if (!checksum) fail(fmt::format("{}: a checksum has wrong digits", file.name));
+    file.checksums.push_back(*checksum);
+  }
   return file;
 }
 
@@ -104,122 +119,61 @@ bool overflows(const TensorInfo& tensor) {
   return n > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
 }
 
-ManifestPart read_part(JsonScanner& json, const std::vector<ManifestFile>& files) {
+ManifestPart read_part(const Tree& json, const std::vector<ManifestFile>& files) {
+  const auto [name, type, shape, file, byte, first_row, rows] =
+      values_of<7>(json, {"name", "type", "shape", "file", "byte", "first_row", "rows"});
   ManifestPart part;
-  int field = 0;
-  json.object([&](const std::string& key) {
-    switch (field++) {
-      case 0:
-        expect_key(json, key, "name");
-        part.tensor.name = json.text();
-        break;
-      case 1:
-        expect_key(json, key, "type");
-        try {
-          part.tensor.type = safetensors_type(json.text());
-        } catch (const JsonError&) {
-          throw;
-        } catch (const Error& error) {
-          json.fail(error.what());
-        }
-        break;
-      case 2:
-        expect_key(json, key, "shape");
-        json.array([&] {
-          if (part.tensor.shape.size() == kMaxTensorDims)
-            json.fail(fmt::format("more than {} dimensions", kMaxTensorDims));
-          part.tensor.shape.push_back(read_size(json));
-        });
-        break;
-      case 3: {
-        expect_key(json, key, "file");
-        const uint64_t file = json.number();
-        if (file >= files.size()) json.fail(fmt::format("there is no file {}", file));
-        part.file = static_cast<uint32_t>(file);
-        break;
-      }
-      case 4:
-        expect_key(json, key, "byte");
-        part.offset = json.number();
-        break;
-      case 5:
-        expect_key(json, key, "first_row");
-        part.first_row = read_size(json);
-        break;
-      case 6:
-        expect_key(json, key, "rows");
-        part.num_rows = read_size(json);
-        break;
-      default:
-        json.fail(fmt::format("unknown key \"{}\"", key));
-    }
-  });
-  if (field != 7) json.fail("a tensor needs name, type, shape, file, byte, first_row and rows");
-  if (overflows(part.tensor)) json.fail(fmt::format("tensor {}: the shape is too large", part.tensor.name));
-  const int64_t rows = rows_of(part.tensor);
-  if (part.first_row > rows || part.num_rows > rows - part.first_row) {
-    json.fail(fmt::format("tensor {} has {} rows only", part.tensor.name, rows));
+  part.tensor.name = text_in(*name);
+  try {
+    part.tensor.type = safetensors_type(text_in(*type));
+  } catch (const Error& error) {
+    fail(error.what());
+  }
+  if (list_in(*shape).size() > kMaxTensorDims) fail(fmt::format("more than {} dimensions", kMaxTensorDims));
+  for (const Tree& size : *shape) part.tensor.shape.push_back(size_in(size));
+  if (number_in(*file) >= files.size()) fail(fmt::format("there is no file {}", number_in(*file)));
+  part.file = static_cast<uint32_t>(number_in(*file));
+  part.offset = number_in(*byte);
+  part.first_row = size_in(*first_row);
+  part.num_rows = size_in(*rows);
+  if (overflows(part.tensor)) fail(fmt::format("tensor {}: the shape is too large", part.tensor.name));
+  const int64_t all = rows_of(part.tensor);
+  if (part.first_row > all || part.num_rows > all - part.first_row) {
+    fail(fmt::format("tensor {} has {} rows only", part.tensor.name, all));
   }
   return part;
 }
 
-Manifest read_manifest(JsonScanner& json) {
+/// As it was written: between the keys beside it, which stand at the beginning of their lines, as no text can.
+std::string meta_in(std::string_view text, const Tree& meta) {
+  const size_t begin = text.find(kBeforeMeta), end = text.rfind(kAfterMeta);
+  if (!meta.is_object() || begin == text.npos || end == text.npos || end < begin + kBeforeMeta.size()) {
+    fail("\"meta\" is not an object on lines of its own");
+  }
+  const std::string_view written = text.substr(begin + kBeforeMeta.size(), end - begin - kBeforeMeta.size());
+  if (parse_strict_json(written) != meta) fail("\"meta\" is not what it seems");
+  return std::string(written);
+}
+
+Manifest read_manifest(std::string_view text) {
+  const Tree json = parse_strict_json(text);
+  if (!json.is_object() || json.value("format", Tree()) != Tree(kFormat)) fail("this is no manifest of a checkpoint");
+  if (const Tree version = json.value("version", Tree()); version != Tree(Manifest::kVersion)) {
+    throw Error(
+        fmt::format("the checkpoint has version {}; this trireme reads version {}", version.dump(), Manifest::kVersion),
+        "use the trireme that made it, or a newer one");
+  }
+  const auto [format, version, step, token, num_shards, meta, files, tensors, checksum] = values_of<9>(
+      json, {"format", "version", "step", "token", "num_shards", "meta", "files", "tensors", "manifest_crc32c"});
   Manifest manifest;
-  int field = 0;
-  json.object([&](const std::string& key) {
-    switch (field++) {
-      case 0:
-        expect_key(json, key, "format");
-        if (json.text() != kFormat) json.fail("this is no manifest of a checkpoint");
-        break;
-      case 1: {
-        expect_key(json, key, "version");
-        const uint64_t version = json.number();
-        if (version != Manifest::kVersion) {
-          throw Error(
-              fmt::format("the checkpoint has version {}; this trireme reads version {}", version, Manifest::kVersion),
-              "use the trireme that made it, or a newer one");
-        }
-        break;
-      }
-      case 2:
-        expect_key(json, key, "step");
-        manifest.step = json.number();
-        break;
-      case 3:
-        expect_key(json, key, "token");
-        manifest.token = json.text();
-        break;
-      case 4: {
-        expect_key(json, key, "num_shards");
-        const uint64_t num_shards = json.number();
-        if (num_shards == 0 || num_shards > kMaxShards) json.fail(fmt::format("num_shards = {}", num_shards));
-        manifest.num_shards = static_cast<int>(num_shards);
-        break;
-      }
-      case 5: {
-        expect_key(json, key, "meta");
-        manifest.meta = json.raw_object();
-        break;
-      }
-      case 6:
-        expect_key(json, key, "files");
-        json.array([&] { manifest.files.push_back(read_file(json)); });
-        break;
-      case 7:
-        expect_key(json, key, "tensors");
-        json.array([&] { manifest.parts.push_back(read_part(json, manifest.files)); });
-        break;
-      case 8:
-        expect_key(json, key, "manifest_crc32c");
-        json.text();
-        break;
-      default:
-        json.fail(fmt::format("unknown key \"{}\"", key));
-    }
-  });
-  if (field != 9) json.fail("keys are missing");
-  json.end();
+  manifest.step = number_in(*step);
+  manifest.token = text_in(*token);
+  const uint64_t shards = number_in(*num_shards);
+  if (shards == 0 || shards > kMaxShards) fail(fmt::format("num_shards = {}", shards));
+  manifest.num_shards = static_cast<int>(shards);
+  manifest.meta = meta_in(text, *meta);
+  for (const Tree& file : list_in(*files)) manifest.files.push_back(read_file(file));
+  for (const Tree& part : list_in(*tensors)) manifest.parts.push_back(read_part(part, manifest.files));
   return manifest;
 }
 
@@ -299,24 +253,23 @@ uint64_t row_bytes_of(const TensorInfo& tensor) {
 uint64_t ManifestPart::num_bytes() const { return static_cast<uint64_t>(num_rows) * row_bytes_of(tensor); }
 
 std::string Manifest::to_json() const {
-  std::string text = fmt::format(
-      "{{\n\"format\": \"{}\",\n\"version\": {},\n\"step\": {},\n\"token\": {},\n\"num_shards\": {},\n\"meta\": {},\n",
-      kFormat, kVersion, step, json_text(token), num_shards, meta);
-  text += "\"files\": [";
+  std::string text =
+      fmt::format("{{\n\"format\": \"{}\",\n\"version\": {},\n\"step\": {},\n\"token\": {},\n\"num_shards\": {},",
+                  kFormat, kVersion, step, Json(token).dump(), num_shards);
+  text += fmt::format("{}{}{}", kBeforeMeta, meta, kAfterMeta);
   for (size_t i = 0; i < files.size(); ++i) {
-    text += fmt::format("{}\n {{\"name\": {}, \"bytes\": {}, \"crc32c\": \"", i == 0 ? "" : ",",
-                        json_text(files[i].name), files[i].num_bytes);
-    for (const uint32_t checksum : files[i].checksums) text += fmt::format("{:08x}", checksum);
-    text += "\"}";
+    std::string checksums;
+    for (const uint32_t checksum : files[i].checksums) checksums += fmt::format("{:08x}", checksum);
+    text += fmt::format("{}\n {{\"name\": {}, \"bytes\": {}, \"crc32c\": \"{}\"}}", i == 0 ? "" : ",",
+                        Json(files[i].name).dump(), files[i].num_bytes, checksums);
   }
   text += "\n],\n\"tensors\": [";
   for (size_t i = 0; i < parts.size(); ++i) {
     const ManifestPart& part = parts[i];
     text += fmt::format(
         "{}\n {{\"name\": {}, \"type\": \"{}\", \"shape\": [{}], \"file\": {}, \"byte\": {}, \"first_row\": {}, "
-        "\"rows\": "
-        "{}}}",
-        i == 0 ? "" : ",", json_text(part.tensor.name), safetensors_name(part.tensor.type),
+        "\"rows\": {}}}",
+        i == 0 ? "" : ",", Json(part.tensor.name).dump(), safetensors_name(part.tensor.type),
         fmt::join(part.tensor.shape, ", "), part.file, part.offset, part.first_row, part.num_rows);
   }
   text += "\n],\n";
@@ -332,8 +285,7 @@ Manifest Manifest::from_json(std::string_view text, const std::string& checkpoin
   };
   try {
     check_checksum(text);
-    JsonScanner json(text);
-    Manifest manifest = read_manifest(json);
+    Manifest manifest = read_manifest(text);
     std::set<std::string_view> names;
     for (const ManifestFile& entry : manifest.files) {
       if (!names.insert(entry.name).second) throw damaged(0, fmt::format("{} is listed twice", entry.name));

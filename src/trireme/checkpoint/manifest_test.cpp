@@ -93,7 +93,7 @@ TEST(Manifest, ForgedOnesAreRefused) {
       {"\"format\": \"trireme checkpoint\"", "\"format\": \"other\"", "no manifest"},
       {"\"num_shards\": 2", "\"num_shards\": 0", "num_shards = 0"},
       {"\"num_shards\": 2", "\"num_shards\": -2", "not negative"},
-      {"\"num_shards\": 2,", "\"num_shards\": 2, \"more\": 1,", "stands where \"meta\" must be"},
+      {"\"num_shards\": 2,", "\"num_shards\": 2, \"more\": 1,", "unknown key \"more\""},
       {"\"bytes\": 400", "\"bytes\": 18446744073709551615", "number of checksums"},
       {"abcdef01", "ABCDEF01", "wrong digits"},
       {"\"file\": 1", "\"file\": 2", "no file 2"},

@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/checkpoint/save_names.h"
+#include "trireme/checkpoint/save.h"
 
 namespace trireme {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
+#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
-#include "trireme/checkpoint/json_scanner.h"
 
 namespace trireme {
 namespace {
@@ -46,77 +46,74 @@ std::optional<uint64_t> checked_bytes(const TensorInfo& info) {
   return n;
 }
 
-/// A tensor of the header, with data_offsets as they stand there.
-StoredTensor read_tensor(JsonScanner& json, std::string name) {
-  StoredTensor tensor;
-  const size_t where = json.position();
-  std::vector<uint64_t> ends;
-  bool has_type = false, has_shape = false, has_offsets = false;
-  const auto once = [&](bool& seen, const std::string& key) {
-    if (std::exchange(seen, true)) json.fail(fmt::format("tensor {}: {} is given twice", name, key));
-  };
-  json.object([&](const std::string& key) {
-    if (key == "dtype") {
-      once(has_type, key);
-      const std::string type = json.text();
-      const auto* known = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
-                                       [&](const TypeName& entry) { return entry.name == type; });
-      if (known == std::end(kTypeNames)) {
-        json.fail(fmt::format("tensor {} has the type {}; F32 F64 F16 BF16 I32 I64 U8 BOOL can be read", name, type));
-      }
-      tensor.info.type = known->type;
-    } else if (key == "shape") {
-      once(has_shape, key);
-      json.array([&] {
-        const uint64_t size = json.number();
-        if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) json.fail("a dimension is too large");
-        if (tensor.info.shape.size() == kMaxDims) json.fail(fmt::format("more than {} dimensions", kMaxDims));
-        tensor.info.shape.push_back(static_cast<int64_t>(size));
-      });
-    } else if (key == "data_offsets") {
-      once(has_offsets, key);
-      json.array([&] {
-        if (ends.size() == 2) json.fail("data_offsets has more than two numbers");
-        ends.push_back(json.number());
-      });
-    } else {
-      json.fail(fmt::format("tensor {}: unknown key \"{}\"", name, key));
+/// Takes the parts of the header; throws JsonError that names the tensor.
+class HeaderReader {
+ public:
+  explicit HeaderReader(std::string_view name) : name_(name) {}
+
+  StoredTensor tensor(const nlohmann::json& json) const {
+    if (!json.is_object()) fail("expected {");
+    for (const auto& [key, value] : json.items()) {
+      if (key != "dtype" && key != "shape" && key != "data_offsets") fail(fmt::format("unknown key \"{}\"", key));
     }
-  });
-  const auto refuse = [&](const std::string& problem) {
-    throw JsonError(where, fmt::format("tensor {}: {}", name, problem));
-  };
-  if (!has_type || !has_shape || ends.size() != 2) refuse("dtype, shape and two data_offsets are needed");
-  const std::optional<uint64_t> num_bytes = checked_bytes(tensor.info);
-  if (!num_bytes) refuse("the shape is too large");
-  if (ends[1] < ends[0] || ends[1] - ends[0] != *num_bytes) {
-    refuse(fmt::format("data_offsets [{}, {}] do not fit the {} bytes of its shape and type", ends[0], ends[1],
+    if (json.size() != 3 || !json["dtype"].is_string()) fail("dtype, shape and two data_offsets are needed");
+    StoredTensor tensor;
+    tensor.info.name = name_;
+    const auto& type = json["dtype"].get_ref<const std::string&>();
+    const auto* known = std::find_if(std::begin(kTypeNames), std::end(kTypeNames),
+                                     [&](const TypeName& entry) { return entry.name == type; });
+    if (known == std::end(kTypeNames)) {
+      fail(fmt::format("has the type {}; F32 F64 F16 BF16 I32 I64 U8 BOOL can be read", type));
+    }
+    tensor.info.type = known->type;
+    tensor.info.shape = numbers(json["shape"], kMaxDims);
+    const std::vector<int64_t> ends = numbers(json["data_offsets"], 2);
+    if (ends.size() != 2) fail("dtype, shape and two data_offsets are needed");
+    const std::optional<uint64_t> num_bytes = checked_bytes(tensor.info);
+    if (!num_bytes) fail("the shape is too large");
+    if (ends[1] < ends[0] || static_cast<uint64_t>(ends[1] - ends[0]) != *num_bytes) {
+      fail(fmt::format("data_offsets [{}, {}] do not fit the {} bytes of its shape and type", ends[0], ends[1],
                        *num_bytes));
+    }
+    tensor.offset = static_cast<uint64_t>(ends[0]);
+    return tensor;
   }
-  tensor.offset = ends[0];
-  tensor.info.name = std::move(name);
-  return tensor;
-}
+
+ private:
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw JsonError(0, fmt::format("tensor {}: {}", name_, problem));
+  }
+  std::vector<int64_t> numbers(const nlohmann::json& json, size_t most) const {
+    if (!json.is_array() || json.size() > most) fail(fmt::format("a list of at most {} numbers is needed", most));
+    std::vector<int64_t> numbers;
+    for (const nlohmann::json& number : json) {
+      if (!number.is_number_unsigned() || number.get<uint64_t>() > uint64_t{INT64_MAX}) {
+        fail(fmt::format("{} is not a whole number from 0 to 2^63 - 1", number.dump()));
+      }
+      numbers.push_back(number.get<int64_t>());
+    }
+    return numbers;
+  }
+
+  std::string_view name_;
+};
 
 SafetensorsHeader read_header(std::string_view text) {
   SafetensorsHeader header;
-  JsonScanner json(text);
-  bool has_metadata = false;
-  json.object([&](std::string key) {
-    if (key != "__metadata__") {
-      if (header.tensors.size() == kMaxTensors) json.fail(fmt::format("more than {} tensors", kMaxTensors));
-      header.tensors.push_back(read_tensor(json, std::move(key)));
-      return;
+  const nlohmann::json json = parse_strict_json(text);
+  if (!json.is_object()) throw JsonError(0, "expected {");
+  if (json.size() > kMaxTensors) throw JsonError(0, fmt::format("more than {} tensors", kMaxTensors));
+  for (const auto& [name, part] : json.items()) {
+    if (name != "__metadata__") {
+      header.tensors.push_back(HeaderReader(name).tensor(part));
+      continue;
     }
-    if (std::exchange(has_metadata, true)) json.fail("__metadata__ is given twice");
-    json.object([&](std::string name) {
-      std::string value = json.text();
-      if (!header.metadata.emplace(name, std::move(value)).second) {
-        json.fail(fmt::format("metadata {} is given twice", name));
-      }
-    });
-  });
-  json.end();
+    if (!part.is_object()) throw JsonError(0, "__metadata__ is not an object");
+    for (const auto& [key, value] : part.items()) {
+      if (!value.is_string()) throw JsonError(0, fmt::format("metadata {} is not a text", key));
+      header.metadata[key] = value.get<std::string>();
+    }
+  }
   return header;
 }
 
@@ -166,13 +163,6 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, uin
   }
   header.num_bytes = kLengthBytes + length;
 
-  const std::vector<uint32_t> by_name = sorted_by_name(header.tensors);
-  const auto twice = std::adjacent_find(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) {
-    return header.tensors[a].info.name == header.tensors[b].info.name;
-  });
-  if (twice != by_name.end()) {
-    fail(file_name, kLengthBytes, fmt::format("tensor {} is given twice", header.tensors[*twice].info.name));
-  }
   // An empty tensor comes before the one that begins where it lies.
   std::stable_sort(header.tensors.begin(), header.tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.info.num_bytes() < b.info.num_bytes();

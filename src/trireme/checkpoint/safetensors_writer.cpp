@@ -9,7 +9,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/json_scanner.h"
+#include "trireme/base/json.h"
 #include "trireme/checkpoint/safetensors.h"
 
 namespace trireme {
@@ -30,25 +30,14 @@ std::vector<size_t> safetensors_order(std::span<const TensorInfo> tensors) {
 std::string make_safetensors_header(SafetensorsHeader& header) {
   std::set<std::string_view> names;
   std::string json = "{";
-  const auto separate = [&json] {
-    if (json.size() > 1) json += ',';
-  };
-  const auto quoted = [](std::string_view text) {
+  const auto add = [&](const std::string& name, const Json& value) {
     try {
-      return json_text(text);
-    } catch (const JsonError&) {
-      throw UsageError(fmt::format("the name or text \"{}\" is not UTF-8", text));
+      json += fmt::format("{}{}:{}", json.size() > 1 ? "," : "", Json(name).dump(), value.dump());
+    } catch (const Json::type_error&) {
+      throw UsageError(fmt::format("the name or a text of \"{}\" is not UTF-8", name));
     }
   };
-  if (!header.metadata.empty()) {
-    json += "\"__metadata__\":{";
-    bool first = true;
-    for (const auto& [name, value] : header.metadata) {
-      json += fmt::format("{}{}:{}", first ? "" : ",", quoted(name), quoted(value));
-      first = false;
-    }
-    json += '}';
-  }
+  if (!header.metadata.empty()) add("__metadata__", header.metadata);
   uint64_t end = 0;
   for (StoredTensor& tensor : header.tensors) {
     const TensorInfo& info = tensor.info;
@@ -56,9 +45,8 @@ std::string make_safetensors_header(SafetensorsHeader& header) {
     if (!names.insert(info.name).second) throw UsageError(fmt::format("tensor {} is given twice", info.name));
     tensor.offset = end;
     end += info.num_bytes();
-    separate();
-    json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(info.name),
-                        safetensors_name(info.type), fmt::join(info.shape, ","), tensor.offset, end);
+    add(info.name,
+        {{"dtype", safetensors_name(info.type)}, {"shape", info.shape}, {"data_offsets", {tensor.offset, end}}});
   }
   json += '}';
   const uint64_t used = kLengthBytes + json.size();

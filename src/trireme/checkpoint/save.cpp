@@ -12,12 +12,11 @@
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/base/host.h"
+#include "trireme/base/json.h"
 #include "trireme/base/sha256.h"
 #include "trireme/base/text.h"
 #include "trireme/checkpoint/folder.h"
-#include "trireme/checkpoint/json_scanner.h"
 #include "trireme/checkpoint/manifest.h"
-#include "trireme/checkpoint/save_names.h"
 
 namespace trireme {
 namespace {
@@ -91,9 +90,7 @@ void add_record(Manifest& manifest, const SavePlace& place, int shard) {
 
 void check_meta(const std::string& meta) {
   try {
-    JsonScanner json(meta);
-    json.raw_object();
-    json.end();
+    if (!parse_strict_json(meta).is_object()) throw JsonError(0, "expected {");
   } catch (const JsonError& error) {
     throw UsageError(
         fmt::format("the meta of a checkpoint must be a JSON object: byte {}: {}", error.byte(), error.what()));

@@ -6,6 +6,8 @@
 // docs/checkpoints.md has the sequence of system calls and what each fault does.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -15,7 +17,6 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/file.h"
-#include "trireme/checkpoint/owned_tensor.h"
 #include "trireme/checkpoint/tensor_view.h"
 
 namespace trireme {
@@ -89,5 +90,17 @@ void check_writable(const std::filesystem::path& root);
 /// All of it in one process: begin, one shard, commit.
 PendingCheckpoint::Result save_checkpoint(const std::filesystem::path& root, uint64_t step,
                                           std::span<const ShardTensor> tensors, const std::string& meta, int keep);
+
+// For this folder: names inside a save, and the error of a full disk.
+
+constexpr const char* kManifestName = "manifest.json";
+
+/// "record-00003-of-00008.json": shard 3 has been written.
+inline std::string record_name(int shard, int num_shards) {
+  return fmt::format("record-{:05}-of-{:05}.json", shard, num_shards);
+}
+
+/// SystemError with the bytes needed and those free.
+[[noreturn]] void throw_disk_full(const std::filesystem::path& folder, int error_number, uint64_t needed);
 
 }  // namespace trireme

@@ -14,7 +14,6 @@
 #include "trireme/checkpoint/piece_writer.h"
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
-#include "trireme/checkpoint/save_names.h"
 
 namespace trireme {
 namespace {

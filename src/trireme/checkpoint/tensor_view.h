@@ -31,4 +31,13 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
+/// The same with bytes of its own.
+struct OwnedTensor {
+  TensorInfo info;
+  std::vector<std::byte> bytes;
+
+  /// Valid as long as this tensor is neither changed nor moved.
+  TensorView view() const { return {info, bytes}; }
+};
+
 }  // namespace trireme

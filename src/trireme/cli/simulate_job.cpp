@@ -7,7 +7,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
 #include "trireme/config/check.h"
-#include "trireme/config/refusal.h"
 #include "trireme/config/stages.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/candidates.h"

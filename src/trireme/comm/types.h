@@ -27,36 +27,26 @@ size_t size_of(DataType type);
 std::string_view name_of(DataType type);
 std::string_view name_of(ReduceOp op);
 
+template <DataType kType>
+struct IsDataType {
+  static constexpr DataType value = kType;
+};
 template <typename T>
 struct DataTypeOf;
 template <>
-struct DataTypeOf<float> {
-  static constexpr DataType value = DataType::kFloat;
-};
+struct DataTypeOf<float> : IsDataType<DataType::kFloat> {};
 template <>
-struct DataTypeOf<double> {
-  static constexpr DataType value = DataType::kDouble;
-};
+struct DataTypeOf<double> : IsDataType<DataType::kDouble> {};
 template <>
-struct DataTypeOf<Half> {
-  static constexpr DataType value = DataType::kHalf;
-};
+struct DataTypeOf<Half> : IsDataType<DataType::kHalf> {};
 template <>
-struct DataTypeOf<BFloat16> {
-  static constexpr DataType value = DataType::kBFloat16;
-};
+struct DataTypeOf<BFloat16> : IsDataType<DataType::kBFloat16> {};
 template <>
-struct DataTypeOf<int32_t> {
-  static constexpr DataType value = DataType::kInt32;
-};
+struct DataTypeOf<int32_t> : IsDataType<DataType::kInt32> {};
 template <>
-struct DataTypeOf<int64_t> {
-  static constexpr DataType value = DataType::kInt64;
-};
+struct DataTypeOf<int64_t> : IsDataType<DataType::kInt64> {};
 template <>
-struct DataTypeOf<uint8_t> {
-  static constexpr DataType value = DataType::kUInt8;
-};
+struct DataTypeOf<uint8_t> : IsDataType<DataType::kUInt8> {};
 
 /// A view of `count` elements that a collective reads. Made from any span or contiguous container of a known type.
 struct ConstData {

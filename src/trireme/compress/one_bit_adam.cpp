@@ -34,21 +34,6 @@ float root_factor(const OneBitAdamSettings& s, uint64_t warmup_steps) {
   return static_cast<float>(1 / std::sqrt(correction));
 }
 
-void adam_step(const OneBitAdamSettings& s, uint64_t step, std::span<const float> gradient, std::span<float> weight,
-               std::span<float> first, std::span<float> second) {
-  check_sizes(weight.size(), gradient.size());
-  check_sizes(weight.size(), first.size());
-  check_sizes(weight.size(), second.size());
-  const double number = static_cast<double>(step) + 1;
-  const auto lr = static_cast<float>(s.lr / (1 - std::pow(static_cast<double>(s.beta1), number)));
-  const auto inverse_root = static_cast<float>(1 / std::sqrt(1 - std::pow(static_cast<double>(s.beta2), number)));
-  for (size_t i = 0; i < weight.size(); ++i) {
-    first[i] = s.beta1 * first[i] + (1 - s.beta1) * gradient[i];
-    second[i] = s.beta2 * second[i] + (1 - s.beta2) * (gradient[i] * gradient[i]);
-    weight[i] -= s.lr * s.weight_decay * weight[i] + lr * first[i] / (std::sqrt(second[i]) * inverse_root + s.eps);
-  }
-}
-
 void to_moves(const OneBitAdamSettings& s, uint64_t warmup_steps, int num_ranks, std::span<float> values,
               std::span<const float> momentum, std::span<const float> second) {
   check_sizes(momentum.size(), values.size());

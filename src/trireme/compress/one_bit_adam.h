@@ -4,7 +4,7 @@
 // the update is linear in the momentum: each rank adds its own gradient to the momentum, and the momenta are averaged
 // by the method "onebit_adam", which keeps what signs lose. The optimizer calls these functions around that exchange:
 //
-//   step < warm-up:   sum the gradients; adam_step(…) with their average
+//   step < warm-up:   sum the gradients; a step of Adam with their average
 //   later:            to_moves(own part of the average); sum over ranks; to_momentum(…), frozen_adam_step(…)
 //
 // [Note: Moves]
@@ -26,10 +26,6 @@ struct OneBitAdamSettings {
   float eps = 1e-8f;
   float weight_decay = 0;  ///< decoupled, as AdamW's
 };
-
-/// A step of the warm-up, `step` counted from 0: AdamW with bias corrections.
-void adam_step(const OneBitAdamSettings& settings, uint64_t step, std::span<const float> gradient,
-               std::span<float> weight, std::span<float> first, std::span<float> second);
 
 /// After the warm-up weights move by momentum / (√second · factor + eps). The factor; throws UsageError where the
 /// warm-up has no steps.

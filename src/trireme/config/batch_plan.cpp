@@ -11,7 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/config/refusal.h"
+#include "trireme/config/value.h"
 #include "trireme/program/reduction_tree.h"
 
 namespace trireme {

@@ -8,16 +8,43 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/config/absent.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
-#include "trireme/config/refusal.h"
-#include "trireme/config/server_check.h"
 #include "trireme/config/stages.h"
+#include "trireme/config/value.h"
 
 namespace trireme {
 namespace {
+
+struct Absent {
+  std::string_view key;
+  Value present;  ///< the only value that works
+  std::string_view what;
+};
+
+// The whole list: a line goes when its capability comes.
+const std::vector<Absent>& absent_keys() {
+  static const std::vector<Absent> all = {
+      {"parallel.cp", 1, "context parallelism"},
+      {"parallel.ep", 1, "expert parallelism"},
+      {"parallel.plan", std::string(), "a plan outside of trireme train"},
+      {"elastic.max_restarts", 0, "restarting after a failure"},
+  };
+  return all;
+}
+
+/// What a configuration may ask for but this version cannot do.
+void refuse_absent(const Config& config) {
+  for (const Absent& absent : absent_keys()) {
+    const Key& key = find_key(absent.key, "the list of what is absent");
+    const Value value = get_value(config, key);
+    if (value == absent.present) continue;
+    throw UsageError(
+        fmt::format("{} = {}: {} is not in this version", absent.key, format_value(value), absent.what),
+        fmt::format("it came {}; only {} works", config.origins.phrase(absent.key), format_value(absent.present)));
+  }
+}
 
 /// "126 or 132": multiples of `step` around `value`.
 std::string nearest_multiples(int64_t value, int64_t step) {

@@ -39,6 +39,10 @@ BatchPlan check(const Config& config, int64_t world_size);
 /// Keys of the model that contradict each other: part of check_sizes(). Throws UsageError.
 void check_model(const Config& config);
 
+/// Which configurations parameter servers cannot train: part of check_sizes(). Throws UsageError; nothing where there
+/// are no servers.
+void check_servers(const Config& config);
+
 /// Whether a model can be cut over `ranks` by tensor parallelism. Throws UsageError that names the model's key, and the
 /// one that the ranks come from.
 void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key = "parallel.tp");

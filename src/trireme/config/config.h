@@ -94,7 +94,7 @@ struct ParallelConfig {
   std::string shares;                   ///< "3,1": of the batch, of each replica; empty: equal
   std::string plan;                     ///< empty: none
   std::string aggregation = "average";  ///< average, sum, adasum, server
-  double bucket_mb = 0;                 ///< MiB; 0: derived (program/group_size.h)
+  double bucket_mb = 0;                 ///< MiB; 0: derived (program/zero.h)
   bool overlap = true;
   bool has_own_schedule() const { return names_file(schedule); }
   /// Weights change while micro-batches are under way.

@@ -7,30 +7,13 @@
 #include <cerrno>
 
 #include "trireme/base/error.h"
+#include "trireme/base/fd.h"
 #include "trireme/config/toml/toml_text.h"
 
 namespace trireme {
-namespace {
-
-/// A file descriptor that closes itself.
-class File {
- public:
-  explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-}  // namespace
-
 std::string read_config_file(const std::string& path) {
-  const File file(path);
-  if (file.fd() < 0) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) {
     const int error = errno;
     throw SystemError("open the configuration " + path, error,
                       error == ENOENT ? "a first one: trireme train --show-config > " + path : "");
@@ -38,7 +21,7 @@ std::string read_config_file(const std::string& path) {
   std::string text;
   char piece[1 << 14];
   while (text.size() <= kMaxConfigBytes) {
-    const ssize_t n = ::read(file.fd(), piece, std::min(sizeof piece, kMaxConfigBytes + 1 - text.size()));
+    const ssize_t n = ::read(file.get(), piece, std::min(sizeof piece, kMaxConfigBytes + 1 - text.size()));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw SystemError("read the configuration " + path, errno);
     if (n == 0) break;

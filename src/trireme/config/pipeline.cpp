@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/units.h"
-#include "trireme/config/refusal.h"
+#include "trireme/config/value.h"
 #include "trireme/program/check/check.h"
 #include "trireme/program/pipeline.h"
 #include "trireme/program/schedules/schedule_csv.h"

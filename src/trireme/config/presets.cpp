@@ -193,12 +193,7 @@ momentum = 0.9
 weight_decay = 0.0
 )";
 
-struct Entry {
-  std::string_view name, description;
-  std::string toml;
-};
-
-std::vector<Entry> make_entries() {
+std::vector<Preset> make_presets() {
   return {
       {"default", "about a million parameters on generated text: what runs when nothing is asked for",
        std::string(kDefault)},
@@ -221,12 +216,7 @@ std::vector<Entry> make_entries() {
 }  // namespace
 
 const std::vector<Preset>& list_presets() {
-  static const std::vector<Entry> entries = make_entries();
-  static const std::vector<Preset> presets = [] {
-    std::vector<Preset> views;
-    for (const Entry& entry : entries) views.push_back({entry.name, entry.description, entry.toml});
-    return views;
-  }();
+  static const std::vector<Preset> presets = make_presets();
   return presets;
 }
 

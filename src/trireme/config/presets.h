@@ -1,6 +1,7 @@
 // Configurations with a name: shapes of known models and the job that runs when nothing is asked for.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace trireme {
 struct Preset {
   std::string_view name;
   std::string_view description;  ///< one line
-  std::string_view toml;         ///< may set any key but model.preset
+  std::string toml;              ///< may set any key but model.preset
 };
 
 /// In the order in which people read them. The same at every call.

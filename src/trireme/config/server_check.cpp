@@ -1,8 +1,6 @@
-#include "trireme/config/server_check.h"
-
-#include <fmt/format.h>
-
-#include "trireme/config/refusal.h"
+// Which configurations parameter servers cannot train.
+#include "trireme/config/check.h"
+#include "trireme/config/value.h"
 
 namespace trireme {
 namespace {

@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/config/check.h"
-#include "trireme/config/refusal.h"
+#include "trireme/config/value.h"
 #include "trireme/program/schedules/schedule.h"
 
 namespace trireme {

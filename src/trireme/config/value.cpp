@@ -18,22 +18,8 @@ constexpr size_t kShownBytes = 80;
 
 /// Bytes of the UTF-8 character at the start of `text`; 0 where there is none.
 size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
-  const auto follows = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return text.empty() ? 0 : 1;
-  if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first < 0xF0) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = first == 0xED && byte(1) >= 0xA0;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first < 0xF5) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90;
-    const bool too_large = first == 0xF4 && byte(1) >= 0x90;
-    return follows(1) && follows(2) && follows(3) && !overlong && !too_large ? 4 : 0;
-  }
-  return 0;
+  const Character c = text.empty() ? Character{} : utf8_at(text, 0);
+  return c.is_valid ? c.num_bytes : 0;
 }
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
@@ -198,6 +184,16 @@ std::string format_value(const Value& value) {
   // TOML tells 1.0 from 1.
   if (number.find_first_not_of("-0123456789") == std::string::npos) number += ".0";
   return number;
+}
+
+std::string with_origin(const Config& config, std::string_view key) {
+  const std::string value = format_value(get_value(config, find_key(key, "check")));
+  return fmt::format("{} = {} ({})", key, value, config.origins.phrase(key));
+}
+
+void contradict(const Config& config, std::string_view key, std::string_view problem, std::string_view other,
+                const std::string& cure) {
+  throw UsageError(fmt::format("{} {} {}", with_origin(config, key), problem, with_origin(config, other)), cure);
 }
 
 }  // namespace trireme

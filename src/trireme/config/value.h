@@ -28,4 +28,11 @@ std::string format_value(const Value& value);
 std::string printable(std::string_view text);
 bool is_utf8(std::string_view text);
 
+/// "model.heads = 5 (from FILE.toml:12)".
+std::string with_origin(const Config& config, std::string_view key);
+
+/// Throws UsageError: "KEY = … (…) PROBLEM OTHER = … (…)", then the cure.
+[[noreturn]] void contradict(const Config& config, std::string_view key, std::string_view problem,
+                             std::string_view other, const std::string& cure);
+
 }  // namespace trireme

@@ -13,6 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
+#include "trireme/base/fd.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 
@@ -20,21 +21,6 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  // Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string cure_of(int error, std::string_view key = "data.path") {
   if (error == ENOENT) {
@@ -91,13 +77,14 @@ std::shared_ptr<const FileBytes> FileBytes::open(const fs::path& path, FileCache
   std::shared_ptr<FileBytes> file(new FileBytes(path.string()));
   const std::string& name = file->name_;
   if (const int pretended = fault_errno("data.file.open")) fail("open " + name, pretended);
-  const Descriptor descriptor(name);
-  if (descriptor.fd() < 0) {
+  // Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+  const Fd descriptor(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (descriptor.get() < 0) {
     const int error = errno;
     throw SystemError("open " + name, error, cure_of(error, key));
   }
   struct stat status {};
-  if (::fstat(descriptor.fd(), &status) != 0) fail("look at " + name, errno);
+  if (::fstat(descriptor.get(), &status) != 0) fail("look at " + name, errno);
   if (!S_ISREG(status.st_mode)) {
     throw UsageError(fmt::format("{} is {}, not a file", name, S_ISDIR(status.st_mode) ? "a folder" : "a device"),
                      "give a regular file");
@@ -111,10 +98,10 @@ std::shared_ptr<const FileBytes> FileBytes::open(const fs::path& path, FileCache
       throw UsageError(fmt::format("{} does not fit into memory: {}", name, format_bytes(file->size_)),
                        "data.cache = \"mmap\" leaves it on the disk");
     }
-    read_all(descriptor.fd(), name, file->owned_.get(), file->size_);
+    read_all(descriptor.get(), name, file->owned_.get(), file->size_);
     file->data_ = file->owned_.get();
   } else {
-    void* const mapped = ::mmap(nullptr, file->size_, PROT_READ, MAP_PRIVATE, descriptor.fd(), 0);
+    void* const mapped = ::mmap(nullptr, file->size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
     if (mapped == MAP_FAILED) fail("map " + name, errno);
     file->data_ = static_cast<const uint8_t*>(mapped);
   }

@@ -16,10 +16,6 @@
 
 namespace trireme {
 
-void Fd::reset() {
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
-}
-
 std::pair<Fd, Fd> make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) {

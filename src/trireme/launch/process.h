@@ -8,26 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/fd.h"
+
 namespace trireme {
-
-/// A file descriptor that closes itself.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd() { reset(); }
-
-  int get() const { return fd_; }
-  void reset();
-
- private:
-  int fd_ = -1;
-};
 
 /// The read end and the write end, both close-on-exec. Throws SystemError.
 std::pair<Fd, Fd> make_pipe();

@@ -51,44 +51,35 @@ OpRule averaged(OpRule rule) {
 OpRule mean(const OpCall& call) { return averaged(reduction(call, 1, call.flag(2))); }
 OpRule mean_of_all(const OpCall& call) { return averaged(reduction(call, call.arguments.size(), false)); }
 
-OpRule largest(const OpCall& call) {
+template <PartialOp kOp>
+OpRule extreme(const OpCall& call) {
   OpRule rule = reduction(call, 1, call.flag(2));
-  rule.reduction = PartialOp::kMax;
+  rule.reduction = kOp;
   return rule;
 }
-OpRule smallest(const OpCall& call) {
-  OpRule rule = largest(call);
-  rule.reduction = PartialOp::kMin;
-  return rule;
-}
-OpRule largest_of_all(const OpCall& call) {
+template <PartialOp kOp>
+OpRule extreme_of_all(const OpCall& call) {
   OpRule rule = reduction(call, call.arguments.size(), false);
-  rule.reduction = PartialOp::kMax;
-  return rule;
-}
-OpRule smallest_of_all(const OpCall& call) {
-  OpRule rule = largest_of_all(call);
-  rule.reduction = PartialOp::kMin;
+  rule.reduction = kOp;
   return rule;
 }
 
 /// The other dimensions may be cut, the reduced ones not: (self, dim, keepdim).
-OpRule along(const OpCall& call, size_t num_outputs) {
-  OpRule rule = reduction(call, 1, call.flag(2), num_outputs);
+template <size_t kOutputs>
+OpRule along_dims(const OpCall& call) {
+  OpRule rule = reduction(call, 1, call.flag(2), kOutputs);
   rule.reduced.clear();
   return rule;
 }
-OpRule along_one(const OpCall& call) { return along(call, 1); }
 OpRule along_all(const OpCall& call) {
   OpRule rule = reduction(call, call.arguments.size(), false);
   rule.reduced.clear();
   return rule;
 }
-OpRule along_two(const OpCall& call) { return along(call, 2); }
 
 /// The same sizes out: (self, dim).
 OpRule scanned(const OpCall& call) {
-  OpRule rule = along(call, 1);
+  OpRule rule = along_dims<1>(call);
   const Labels all = rule.inputs[0];
   const int dim = wrap_dim(call.integer(1, 0), call.sizes(0).size());
   rule.inputs = {all};
@@ -124,13 +115,12 @@ OpRule vector_norm(const OpCall& call) {
 }
 
 /// (self, dim, correction, keepdim)
-OpRule spread(const OpCall& call, size_t num_outputs) {
-  OpRule rule = reduction(call, 1, call.flag(3), num_outputs);
+template <size_t kOutputs>
+OpRule spread(const OpCall& call) {
+  OpRule rule = reduction(call, 1, call.flag(3), kOutputs);
   rule.reduced.clear();
   return rule;
 }
-OpRule variance(const OpCall& call) { return spread(call, 1); }
-OpRule variance_and_mean(const OpCall& call) { return spread(call, 2); }
 
 }  // namespace
 
@@ -139,20 +129,20 @@ void add_reduction_rules(RuleTable& table) {
   table.add("sum", sum_of_all);
   table.add("mean.dim", mean);
   table.add("mean", mean_of_all);
-  table.add("amax", largest);
-  table.add("amin", smallest);
-  table.add("max", largest_of_all);
-  table.add("min", smallest_of_all);
-  table.add("argmax argmin prod.dim_int all.dim any.dim logsumexp all.dims any.dims", along_one);
+  table.add("amax", extreme<PartialOp::kMax>);
+  table.add("amin", extreme<PartialOp::kMin>);
+  table.add("max", extreme_of_all<PartialOp::kMax>);
+  table.add("min", extreme_of_all<PartialOp::kMin>);
+  table.add("argmax argmin prod.dim_int all.dim any.dim logsumexp all.dims any.dims", along_dims<1>);
   table.add("all any prod", along_all);
-  table.add("max.dim min.dim median.dim nanmedian.dim mode aminmax", along_two);
+  table.add("max.dim min.dim median.dim nanmedian.dim mode aminmax", along_dims<2>);
   table.add("cummax cummin", scanned_with_indices);
   table.add("kthvalue", kth_value);
   table.add("cumsum", scanned);
   table.add("cumprod logcumsumexp", scanned_without_sum);
   table.add("linalg_vector_norm norm.ScalarOpt_dim norm.Scalar", vector_norm);
-  table.add("var.correction std.correction", variance);
-  table.add("var_mean.correction std_mean.correction", variance_and_mean);
+  table.add("var.correction std.correction", spread<1>);
+  table.add("var_mean.correction std_mean.correction", spread<2>);
 }
 
 }  // namespace trireme

@@ -1,8 +1,6 @@
 #include "trireme/mesh/cluster_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,124 +11,42 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/file.h"
 #include "trireme/base/json.h"
-#include "trireme/base/json_fault.h"
 #include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{16} << 20;
+constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
 constexpr int kMaxRanks = 1 << 24;
 const std::set<std::string> kOwnKeys = {"version", "host", "cores", "date", "transports"};
 
-/// A file descriptor that closes itself.
-class File {
- public:
-  File(const std::string& path, int flags, mode_t mode = 0) : fd_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-std::string read_all(const std::string& path) {
-  const File file(path, O_RDONLY);
-  if (file.fd() < 0) {
-    const int error = errno;
-    const std::string cure = error == ENOENT ? "measure it: trireme bench comm --write-cluster " + path : "";
-    throw SystemError("open the cluster file " + path, error, cure);
-  }
-  std::string text;
-  char piece[1 << 14];
-  for (;;) {
-    const ssize_t n = ::read(file.fd(), piece, sizeof piece);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw SystemError("read the cluster file " + path, errno);
-    if (n == 0) return text;
-    text.append(piece, static_cast<size_t>(n));
-    if (text.size() > kMaxBytes) throw UsageError(fmt::format("cluster file {} is larger than 16 MiB", path));
-  }
+/// A number of the file that is not negative.
+double read_cost(JsonReader& reader, const char* key) {
+  double cost = 0;
+  reader(key, cost);
+  if (cost < 0) reader.fail(fmt::format("\"{}\" = {} must not be negative", key, cost));
+  return cost;
 }
 
-/// Reads the keys of one object; `where` leads to it in messages.
-class Reader {
- public:
-  Reader(const Json& object, std::string file, std::string where)
-      : object_(object), file_(std::move(file)), where_(std::move(where)) {
-    if (!object_.is_object()) throw UsageError(fmt::format("cluster file {}: {} is not an object", file_, at("")));
-  }
-
-  const Json& get(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) fail(key, "is missing");
-    return *found;
-  }
-  std::string text(const char* key) const {
-    const Json& value = get(key);
-    if (!value.is_string()) fail(key, "must be a text");
-    return value.get<std::string>();
-  }
-  int integer(const char* key, int most) const {
-    const Json& value = get(key);
-    if (!value.is_number_integer()) fail(key, "must be a whole number");
-    const bool fits = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
-    if (!fits) fail(key, fmt::format("= {} must be from 0 to {}", value.dump(), most));
-    return value.get<int>();
-  }
-  double cost(const char* key) const {
-    const Json& value = get(key);
-    if (!value.is_number()) fail(key, "must be a number");
-    const double number = value.get<double>();
-    if (!std::isfinite(number) || number < 0) fail(key, fmt::format("= {} must not be negative", value.dump()));
-    return number;
-  }
-  [[noreturn]] void fail(const char* key, const std::string& problem) const {
-    throw UsageError(fmt::format("cluster file {}: {} {}", file_, at(key), problem));
-  }
-
- private:
-  std::string at(std::string_view key) const {
-    if (where_.empty()) return key.empty() ? "the whole" : std::string(key);
-    return key.empty() ? where_ : fmt::format("{}.{}", where_, key);
-  }
-
-  const Json& object_;
-  std::string file_, where_;
-};
-
-TransportCost read_transport(const Reader& reader) {
+TransportCost read_transport(JsonReader reader) {
   TransportCost cost;
-  cost.transport = reader.text("transport");
-  if (cost.transport.empty()) reader.fail("transport", "is empty");
-  cost.ranks = reader.integer("ranks", kMaxRanks);
-  cost.link.latency_us = reader.cost("latency_us");
-  cost.link.us_per_byte = reader.cost("us_per_byte");
-  cost.reduce_us_per_byte = reader.cost("reduce_us_per_byte");
-  cost.barrier_us = reader.cost("barrier_us");
-  cost.copy_us_per_byte = reader.cost("copy_us_per_byte");
+  reader("transport", cost.transport);
+  if (cost.transport.empty()) reader.fail("a transport has an empty name");
+  reader("ranks", cost.ranks);
+  if (cost.ranks > kMaxRanks) reader.fail(fmt::format("\"ranks\" = {} is more than {}", cost.ranks, kMaxRanks));
+  cost.link.latency_us = read_cost(reader, "latency_us");
+  cost.link.us_per_byte = read_cost(reader, "us_per_byte");
+  cost.reduce_us_per_byte = read_cost(reader, "reduce_us_per_byte");
+  cost.barrier_us = read_cost(reader, "barrier_us");
+  cost.copy_us_per_byte = read_cost(reader, "copy_us_per_byte");
   return cost;
 }
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value != nullptr ? value : "";
-}
-
-void write_and_sync(const std::string& path, std::string_view text) {
-  const File file(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (file.fd() < 0) throw SystemError("create " + path, errno);
-  while (!text.empty()) {
-    const ssize_t n = ::write(file.fd(), text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw SystemError("write " + path, errno);
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  if (::fsync(file.fd()) != 0) throw SystemError("sync " + path, errno);
 }
 
 }  // namespace
@@ -157,30 +73,27 @@ std::filesystem::path ClusterFile::default_path() {
 }
 
 ClusterFile ClusterFile::from_json(std::string_view text, const std::string& name) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception&) {
-    throw UsageError(fmt::format("cluster file {} is not JSON: {}", name, json_fault(text)), "mend it there");
-  }
-  const Reader reader(json, name, "");
+  const std::string said = "cluster file " + name;
+  const Json json = parse_json(text, said + " is not JSON", "mend it there");
+  JsonReader reader(json, said);
   // The version first: the rest may look different in another one.
-  const int version = reader.integer("version", std::numeric_limits<int>::max());
+  int version = 0;
+  reader("version", version);
   if (version != kVersion) {
     throw UsageError(fmt::format("cluster file {}: version {} is not known, only {}", name, version, kVersion),
                      "measure it anew: trireme bench comm --write-cluster " + name);
   }
   ClusterFile file;
-  file.host = reader.text("host");
-  file.cores = reader.integer("cores", std::numeric_limits<int>::max());
-  file.date = reader.text("date");
-  const Json& transports = reader.get("transports");
-  if (!transports.is_array()) reader.fail("transports", "must be a list");
+  reader("host", file.host);
+  reader("cores", file.cores);
+  reader("date", file.date);
+  const Json& transports = reader.part("transports");
+  if (!transports.is_array()) reader.fail("\"transports\" must be a list");
   for (size_t i = 0; i < transports.size(); ++i) {
-    const TransportCost cost = read_transport(Reader(transports[i], name, fmt::format("transports[{}]", i)));
+    const TransportCost cost = read_transport({transports[i], said, fmt::format("transports[{}]", i)});
     for (const TransportCost& other : file.transports) {
       if (other.transport == cost.transport && other.ranks == cost.ranks) {
-        reader.fail("transports", fmt::format("has {} with {} ranks twice", cost.transport, cost.ranks));
+        reader.fail(fmt::format("\"transports\" has {} with {} ranks twice", cost.transport, cost.ranks));
       }
     }
     file.transports.push_back(cost);
@@ -191,7 +104,15 @@ ClusterFile ClusterFile::from_json(std::string_view text, const std::string& nam
   return file;
 }
 
-ClusterFile ClusterFile::load(const std::filesystem::path& path) { return from_json(read_all(path), path.string()); }
+ClusterFile ClusterFile::load(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    throw SystemError("open the cluster file " + path.string(), ENOENT,
+                      "measure it: trireme bench comm --write-cluster " + path.string());
+  }
+  // Wherever a symbolic link leads.
+  return from_json(read_whole_file(std::filesystem::canonical(path), kMaxBytes), path.string());
+}
 
 ClusterFile ClusterFile::load_or_defaults(const std::filesystem::path& path) {
   ClusterFile file = defaults();
@@ -219,20 +140,19 @@ std::string ClusterFile::to_json() const {
 
 void ClusterFile::save(const std::filesystem::path& path) const {
   const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw SystemError("make the folder " + folder.string(), error.value());
-  const std::string temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  make_folders(folder);
+  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  remove_tree(temporary);  // of a killed process that had this pid
   try {
-    write_and_sync(temporary, to_json());
-    if (::rename(temporary.c_str(), path.c_str()) != 0) throw SystemError("rename to " + path.string(), errno);
+    File file = File::create(temporary);
+    file.write(to_json());
+    file.sync();
+    rename_path(temporary, path);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  const File directory(folder, O_RDONLY | O_DIRECTORY);
-  if (directory.fd() < 0 || ::fsync(directory.fd()) != 0)
-    throw SystemError("sync the folder " + folder.string(), errno);
+  sync_folder(folder);
 }
 
 void ClusterFile::merge(const ClusterFile& newer) {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "trireme/models/model.h"
-#include "trireme/models/test_configs.h"
+#include "trireme/models/models_test_util.h"
 
 namespace trireme {
 namespace {

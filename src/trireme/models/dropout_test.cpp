@@ -8,7 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/models/model.h"
-#include "trireme/models/test_configs.h"
+#include "trireme/models/models_test_util.h"
 #include "trireme/tensor/random_scope.h"
 
 namespace trireme {

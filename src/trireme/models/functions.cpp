@@ -13,8 +13,8 @@
 #include <ATen/ops/silu.h>
 
 #include "trireme/models/functions_gpu.h"
+#include "trireme/models/functions_inside.h"
 #include "trireme/models/functions_mesh.h"
-#include "trireme/models/functions_plain.h"
 
 namespace trireme::ops {
 namespace plain {

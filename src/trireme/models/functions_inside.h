@@ -30,4 +30,13 @@ at::Tensor linear_bias_gradient(const at::Tensor& dy, bool ours);
 /// Our backwards compute on plain memory: throws Error where autograd asks for a graph of them (create_graph).
 void demand_first_order(std::string_view name);
 
+/// The operators of models/functions.h made of libtorch's: for other types and devices, and to compare with.
+namespace plain {
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor gelu(const at::Tensor& x);
+at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& target);
+
+}  // namespace plain
 }  // namespace trireme::ops

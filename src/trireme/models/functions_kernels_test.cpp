@@ -13,7 +13,7 @@
 #include "trireme/models/functions.h"
 #include "trireme/models/kernels/multiply.h"
 #include "trireme/models/model.h"
-#include "trireme/models/test_configs.h"
+#include "trireme/models/models_test_util.h"
 
 namespace trireme {
 namespace {

@@ -10,7 +10,6 @@
 #include "trireme/models/functions_gpu.h"
 #include "trireme/models/functions_inside.h"
 #include "trireme/models/functions_mesh.h"
-#include "trireme/models/functions_plain.h"
 #include "trireme/models/kernels/multiply.h"
 
 namespace trireme::ops {

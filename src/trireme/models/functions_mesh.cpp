@@ -14,7 +14,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/models/functions_inside.h"
-#include "trireme/models/functions_plain.h"
 #include "trireme/tensor/redistribute.h"
 
 namespace trireme::ops::on_mesh {

@@ -12,7 +12,6 @@
 #include "trireme/models/functions.h"
 #include "trireme/models/functions_inside.h"
 #include "trireme/models/functions_mesh.h"
-#include "trireme/models/functions_plain.h"
 
 namespace trireme::ops {
 namespace {

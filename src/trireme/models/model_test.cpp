@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
-#include "trireme/models/test_configs.h"
+#include "trireme/models/models_test_util.h"
 
 namespace trireme {
 namespace {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/observe/draw/page.h"
 #include "trireme/observe/event_log.h"
-#include "trireme/observe/plot.h"
 
 namespace trireme {
 

@@ -81,27 +81,14 @@ void check_name(const std::string& name) {
 // The one link still changes at once, so nobody sees files of two runs.
 constexpr const char* kLinked[] = {"config.toml", "events.jsonl", "report.html", "checkpoints", "traces", "trace.json"};
 
-/// Holds flock() on a folder while it lives, where the file system knows locks.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (fd_ >= 0) ::flock(fd_, LOCK_EX);
-  }
-  ~FolderLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FolderLock(const FolderLock&) = delete;
-
- private:
-  int fd_;
-};
-
 /// Best effort: a run without the link is as good.
 void point_latest(const fs::path& root, const fs::path& folder) {
   const fs::path latest = root / "latest", name = folder.filename(), links = root / (".latest-" + name.string());
   std::error_code failed, ignored;
   if (fs::exists(fs::symlink_status(latest, failed)) && !fs::is_symlink(fs::symlink_status(latest, failed))) return;
-  const FolderLock lock(root);  // whoever replaces a link removes what it led to
+  // Whoever replaces a link removes what it led to; the lock ends with the descriptor.
+  const Fd lock(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() >= 0) ::flock(lock.get(), LOCK_EX);
   const fs::path old = fs::read_symlink(latest, ignored);
   fs::create_directory(links, failed);
   for (const char* file : kLinked) {
@@ -131,11 +118,8 @@ RunPaths run_at(const fs::path& given) {
 }
 
 bool is_in_use(const RunPaths& run) {
-  const int fd = ::open(run.lock().c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(fd);
-  return held;
+  const Fd fd(::open(run.lock().c_str(), O_RDONLY | O_CLOEXEC));
+  return fd.get() >= 0 && ::flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 RunFolder RunFolder::create(const fs::path& root, const std::string& name) {
@@ -161,21 +145,17 @@ RunFolder RunFolder::open(const fs::path& folder) {
 }
 
 RunFolder::RunFolder(RunPaths paths) : paths_(std::move(paths)) {
-  try {
-    take_lock();
-    make_run_folders(paths_.checkpoints());
-  } catch (...) {
-    if (lock_fd_ >= 0) ::close(lock_fd_);
-    throw;
-  }
+  take_lock();
+  make_run_folders(paths_.checkpoints());
 }
 
 void RunFolder::take_lock() {
   const std::string path = paths_.lock().string();
-  lock_fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_fd_ < 0) throw SystemError(fmt::format("write to the run folder {}", paths_.folder.string()), errno, kCure);
+  lock_ = Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock_.get() < 0)
+    throw SystemError(fmt::format("write to the run folder {}", paths_.folder.string()), errno, kCure);
   const int pretended = fault_errno("run_folder.lock");
-  const int failed = pretended != 0 ? pretended : ::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+  const int failed = pretended != 0 ? pretended : ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 ? errno : 0;
   if (failed == EWOULDBLOCK) {
     std::string holder(trim(read_whole_file(path, 4096)));
     if (holder.empty()) holder = "another job";  // it has the lock, and writes its name next
@@ -189,27 +169,13 @@ void RunFolder::take_lock() {
   // Also the proof that the disk takes something: better now than after an hour.
   const std::string holder = fmt::format("pid {} on {}\n", ::getpid(), host_name());
   int write_failed = fault_errno("run_folder.write");
-  if (write_failed == 0 && (::ftruncate(lock_fd_, 0) != 0 || ::pwrite(lock_fd_, holder.data(), holder.size(), 0) !=
-                                                                 static_cast<ssize_t>(holder.size()))) {
+  if (write_failed == 0 && (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), holder.data(), holder.size(),
+                                                                         0) != static_cast<ssize_t>(holder.size()))) {
     write_failed = errno != 0 ? errno : ENOSPC;
   }
   if (write_failed != 0) {
     throw SystemError(fmt::format("write to the run folder {}", paths_.folder.string()), write_failed, kCure);
   }
-}
-
-RunFolder::~RunFolder() {
-  // The file stays: removing it would let two jobs lock two files of this name.
-  if (lock_fd_ >= 0) ::close(lock_fd_);
-}
-
-RunFolder::RunFolder(RunFolder&& other) noexcept
-    : paths_(std::move(other.paths_)), lock_fd_(std::exchange(other.lock_fd_, -1)) {}
-
-RunFolder& RunFolder::operator=(RunFolder&& other) noexcept {
-  std::swap(paths_, other.paths_);
-  std::swap(lock_fd_, other.lock_fd_);
-  return *this;
 }
 
 }  // namespace trireme

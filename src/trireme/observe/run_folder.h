@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "trireme/base/fd.h"
+
 namespace trireme {
 
 /// Where the files of a run folder are: a value, for all ranks. Nothing is looked at or made.
@@ -42,10 +44,6 @@ class RunFolder {
   /// another live job uses it: it names its pid and host.
   static RunFolder open(const std::filesystem::path& folder);
 
-  ~RunFolder();
-  RunFolder(RunFolder&& other) noexcept;
-  RunFolder& operator=(RunFolder&& other) noexcept;
-
   const RunPaths& paths() const { return paths_; }
 
  private:
@@ -53,7 +51,7 @@ class RunFolder {
   void take_lock();
 
   RunPaths paths_;
-  int lock_fd_ = -1;
+  Fd lock_;  ///< its file stays at the end: removing it would let two jobs lock two files of this name
 };
 
 }  // namespace trireme

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "trireme/base/text.h"
+
 namespace trireme {
 namespace {
 
@@ -41,14 +43,8 @@ Glyph first_glyph(std::string_view text) {
     while (end < text.size() && (byte(end) < 0x40 || byte(end) > 0x7e)) ++end;
     return {std::min(end + 1, text.size()), 0};
   }
-  const size_t length = byte(0) < 0x80 ? 1 : byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : byte(0) >= 0xc0 ? 2 : 0;
-  if (length == 0 || length > text.size()) return {1, 1};
-  uint32_t c = length == 1 ? byte(0) : byte(0) & (0x7fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {1, 1};
-    c = c << 6 | (byte(i) & 0x3f);
-  }
-  return {length, width_of(c)};
+  const Character c = utf8_at(text, 0);
+  return {c.num_bytes, c.is_valid ? width_of(c.code_point) : 1};
 }
 
 }  // namespace

@@ -9,10 +9,9 @@
 #include "trireme/base/units.h"
 #include "trireme/config/check.h"
 #include "trireme/config/pipeline.h"
-#include "trireme/config/refusal.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/candidates.h"
-#include "trireme/plan/plan_keys.h"
+#include "trireme/plan/plan.h"
 
 namespace trireme {
 namespace {

@@ -8,7 +8,6 @@
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
 #include "trireme/config/value.h"
-#include "trireme/plan/plan_keys.h"
 
 namespace trireme {
 namespace {

@@ -16,7 +16,7 @@
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/graph/graph.h"
 #include "trireme/plan/graph/intra_op.h"
-#include "trireme/plan/json_reader.h"
+#include "trireme/plan/plan_text.h"
 
 namespace trireme {
 namespace {

@@ -6,8 +6,8 @@
 #include "trireme/config/pipeline.h"
 #include "trireme/config/stages.h"
 #include "trireme/plan/graph/graph_plan_file.h"
-#include "trireme/plan/json_reader.h"
-#include "trireme/plan/plan_keys.h"
+#include "trireme/plan/plan.h"
+#include "trireme/plan/plan_text.h"
 
 namespace trireme {
 namespace {
@@ -70,11 +70,11 @@ void check_placement(const JsonReader& read, const std::string& name, std::strin
 }
 
 PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
-  JsonReader read(json, file, fmt::format("stage {}", index));
+  JsonReader read = plan_reader(json, file, fmt::format("stage {}", index));
   PlanStage stage;
-  const auto [first, last] = read.range("layers");
+  const auto [first, last] = read_range(read, "layers");
   stage.layers = {static_cast<int>(first), static_cast<int>(last) + 1};
-  const auto [device, last_device] = read.range("devices");
+  const auto [device, last_device] = read_range(read, "devices");
   stage.first_device = device;
   stage.num_devices = last_device - device + 1;
   read("dp", stage.dp);
@@ -100,9 +100,9 @@ int64_t stages_of_worker(const PlanKeys& keys) {
 void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
   visit_prediction(predicted, [&](const char* name, const auto& value) {
     if (static_cast<double>(value) < 0)
-      read.fail(fmt::format("\"predicted → {}\" is {}", name, value), "nothing predicted is below 0");
+      read.fail(fmt::format("the predicted {} is {}", name, value), "nothing predicted is below 0");
   });
-  if (!(predicted.step_seconds > 0)) read.fail("\"predicted → step_seconds\" is 0", "a step takes time");
+  if (!(predicted.step_seconds > 0)) read.fail("the predicted step_seconds is 0", "a step takes time");
 }
 
 /// Layers and devices, each in one stage, without holes.
@@ -211,7 +211,7 @@ std::string plan_to_json(const Plan& plan) {
 
 Plan plan_from_json(std::string_view text, const std::string& name) {
   const Json json = parse_plan(text, name);
-  JsonReader read(json, name, "");
+  JsonReader read = plan_reader(json, name);
   std::string format, kind;
   read("format", format);
   if (format == kGraphPlanFormat) {
@@ -221,20 +221,21 @@ Plan plan_from_json(std::string_view text, const std::string& name) {
   Plan plan;
   read("world_size", plan.world_size);
   read("cluster", plan.cluster);
-  JsonReader model(read.part("model"), name, "model");
+  JsonReader model = read.inside("model");
   model("kind", kind);
   plan.model.kind = model_kind(kind);
   visit_model(plan.model, [&](const char* field, auto& value) { model(field, value); });
   model.finish();
-  JsonReader keys(read.part("keys"), name, "keys");
+  JsonReader keys = read.inside("keys");
   visit_keys(plan.keys, [&](const char* field, auto& value) {
-    if (field != std::string_view("parallel.stages") || keys.has(field)) keys(field, value);  // older plans have none
+    field == std::string_view("parallel.stages") ? keys.maybe(field, value)
+                                                 : keys(field, value);  // older plans have none
   });
   keys.finish();
   const Json& stages = read.part("stages");
   if (!stages.is_array()) read.fail("its \"stages\" are no list");
   for (const Json& stage : stages) plan.stages.push_back(read_stage(stage, name, plan.stages.size()));
-  JsonReader predicted(read.part("predicted"), name, "predicted");
+  JsonReader predicted = read.inside("predicted");
   visit_prediction(plan.predicted, [&](const char* field, auto& value) { predicted(field, value); });
   predicted.finish();
   check_prediction(plan.predicted, predicted);

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "trireme/observe/draw/svg.h"
 #include "trireme/program/draw.h"
 
 namespace trireme {
@@ -29,82 +29,11 @@ constexpr Look kLooks[] = {
     {OpCode::kAllReduce, "all-reduce", "#c8553d"},
 };
 
-const Look& look_of(OpCode op) {
-  return *std::find_if(std::begin(kLooks), std::end(kLooks), [&](const Look& look) { return look.op == op; });
-}
-
 /// The rank's other stages are paler.
 double opacity_of(const Instruction& instruction, const Program& program) {
   const std::vector<int> own = program.own_stages();
   const auto number = std::find(own.begin(), own.end(), instruction.stage) - own.begin();
   return own.size() < 2 ? 1 : 1 - 0.55 * static_cast<double>(number) / static_cast<double>(own.size() - 1);
-}
-
-/// 1, 2 or 5 times a power of ten: about eight ticks.
-double tick_step(double end) {
-  const double rough = end / 8, power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) return factor * power;
-  }
-  return 10 * power;
-}
-
-std::string legend(const Timeline& timeline, const SvgExtras& extras, bool has_memory) {
-  const auto uses = [](const std::vector<Span>& spans, OpCode op) {
-    return std::any_of(spans.begin(), spans.end(), [&](const Span& span) { return span.instruction.op == op; });
-  };
-  std::string svg;
-  double x = kLeft;
-  for (const Look& look : kLooks) {
-    const bool used = std::any_of(timeline.ranks.begin(), timeline.ranks.end(),
-                                  [&](const RankTimeline& rank) { return uses(rank.spans, look.op); }) ||
-                      std::any_of(extras.ranks.begin(), extras.ranks.end(),
-                                  [&](const RankExtras& rank) { return uses(rank.beside, look.op); });
-    if (!used) continue;
-    svg += fmt::format(
-        "<rect x=\"{:.0f}\" y=\"34\" width=\"12\" height=\"12\" fill=\"{}\"/>"
-        "<text x=\"{:.0f}\" y=\"44\">{}</text>\n",
-        x, look.colour, x + 16, look.name);
-    x += 32 + 7 * static_cast<double>(std::string_view(look.name).size());
-  }
-  if (!has_memory) return svg;
-  return svg + fmt::format(
-                   "<rect class=\"memory\" x=\"{:.0f}\" y=\"34\" width=\"12\" height=\"12\"/>"
-                   "<text x=\"{:.0f}\" y=\"44\">activations held</text>\n",
-                   x, x + 16);
-}
-
-std::string box(const Span& span, double y, double height, double scale, double opacity) {
-  const double width = (span.end_ms - span.start_ms) * scale;
-  return fmt::format(
-      "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\" opacity=\"{:.2f}\">"
-      "<title>{}: {:.6g} to {:.6g} ms</title></rect>",
-      kLeft + span.start_ms * scale, y, std::max(width - 0.6, 0.4), height, look_of(span.instruction.op).colour,
-      opacity, span.instruction.to_string(), span.start_ms, span.end_ms);
-}
-
-std::string lane(const RankTimeline& rank, const Program& program, double y, double scale) {
-  std::string svg;
-  for (const Span& span : rank.spans) {
-    const double width = (span.end_ms - span.start_ms) * scale;
-    svg += box(span, y, kLane, scale, opacity_of(span.instruction, program));
-    if (width >= 13) {
-      svg += fmt::format("<text class=\"number\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>",
-                         kLeft + span.start_ms * scale + width / 2, y + kLane / 2 + 4, span.instruction.micro_batch);
-    }
-    svg += "\n";
-  }
-  return svg;
-}
-
-/// Collectives below computations, updates among them.
-std::string beside(const std::vector<Span>& spans, double y, double scale) {
-  std::string svg;
-  for (const Span& span : spans) {
-    const bool is_update = span.instruction.op == OpCode::kOptimizerStep;
-    svg += box(span, is_update ? y : y + kLane + 1, is_update ? kLane : kThin - 2, scale, 1) + "\n";
-  }
-  return svg;
 }
 
 /// As long as they are held: until the next computation begins.
@@ -115,97 +44,121 @@ std::vector<Held> held_activations(const RankTimeline& rank) {
   return held;
 }
 
-/// Steps, as high as the lane at `most`.
-std::string memory(const std::vector<Held>& held, double y, double scale, double most, double end) {
-  if (held.empty()) return "";
-  const double bottom = y + kMemory;
-  std::string path = fmt::format("M{:.2f} {:.1f}", kLeft + held.front().from_ms * scale, bottom);
-  for (size_t i = 0; i < held.size(); ++i) {
-    if (i + 1 == held.size() && held[i].amount == 0) {
-      path += fmt::format("L{:.2f} {:.1f}", kLeft + held[i].from_ms * scale, bottom);
-      break;
+class Picture {
+ public:
+  Picture(Svg& svg, double end_ms) : svg_(svg), end_ms_(end_ms) {}
+
+  double x(double ms) const { return kLeft + ms * kWidth / end_ms_; }
+
+  void box(const Span& span, double y, double height, double opacity) {
+    const auto* look = std::ranges::find(kLooks, span.instruction.op, &Look::op);
+    const double width = x(span.end_ms) - x(span.start_ms);
+    svg_.box(x(span.start_ms), y, std::max(width - 0.6, 0.4), height, look->colour, opacity,
+             fmt::format("{}: {:.6g} to {:.6g} ms", span.instruction.to_string(), span.start_ms, span.end_ms));
+    if (height < kLane || width < 13 || span.instruction.micro_batch < 0) return;
+    svg_.text(x(span.start_ms) + width / 2, y + kLane / 2 + 4, "tr-mid tr-number",
+              std::to_string(span.instruction.micro_batch));
+  }
+
+  /// Collectives below computations, updates among them.
+  void beside(const std::vector<Span>& spans, double y) {
+    for (const Span& span : spans) {
+      const bool is_update = span.instruction.op == OpCode::kOptimizerStep;
+      box(span, is_update ? y : y + kLane + 1, is_update ? kLane : kThin - 2, 1);
     }
-    const double height = held[i].amount / most * (kMemory - 2);
-    const double next = i + 1 < held.size() ? held[i + 1].from_ms : end;
-    path += fmt::format("L{:.2f} {:.2f}L{:.2f} {:.2f}", kLeft + held[i].from_ms * scale, bottom - height,
-                        kLeft + next * scale, bottom - height);
   }
-  return fmt::format("<path class=\"memory\" d=\"{}L{:.2f} {:.1f}Z\"/>\n", path, kLeft + end * scale, bottom);
-}
 
-/// A line with its ends marked, as long as the step.
-std::string step_mark(const SvgExtras& extras, double y, double scale) {
-  const double from = kLeft + extras.step_from_ms * scale, to = kLeft + extras.step_to_ms * scale;
-  const double middle = (from + to) / 2, half = 60;
-  std::string svg = "<style>.step{stroke:#222}@media(prefers-color-scheme:dark){.step{stroke:#ddd}}</style>\n";
-  for (const auto& [left, right] : {std::pair{from, middle - half}, {middle + half, to}}) {
-    svg += fmt::format("<line class=\"step\" x1=\"{:.2f}\" x2=\"{:.2f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", left, right,
-                       y - 4, y - 4);
+  /// Steps, as high as the lane at `most`.
+  void memory(const std::vector<Held>& held, double y, double most) {
+    if (held.empty()) return;
+    const double bottom = y + kMemory;
+    std::string path = fmt::format("M{:.2f} {:.1f}", x(held.front().from_ms), bottom);
+    for (size_t i = 0; i < held.size(); ++i) {
+      const double height = held[i].amount / most * (kMemory - 2);
+      const double next = i + 1 < held.size() ? held[i + 1].from_ms : end_ms_;
+      path += fmt::format("V{:.2f}H{:.2f}", bottom - height, x(next));
+    }
+    svg_.path(path + fmt::format("V{:.1f}Z", bottom), "tr-area");
   }
-  for (const double x : {from, to}) {
-    svg += fmt::format("<line class=\"step\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>", x, y - 9,
-                       y + 1);
-  }
-  return svg + fmt::format("<text class=\"tick\" x=\"{:.2f}\" y=\"{:.1f}\">step {:.4g} ms</text>\n", middle, y,
-                           extras.step_to_ms - extras.step_from_ms);
-}
 
-std::string escape(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    safe += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
+  /// A line with its ends marked, as long as the step.
+  void step_mark(double from_ms, double to_ms, double y) {
+    const double from = x(from_ms), to = x(to_ms), middle = (from + to) / 2, half = 60;
+    svg_.line(from, y - 4, middle - half, y - 4, "tr-axis");
+    svg_.line(middle + half, y - 4, to, y - 4, "tr-axis");
+    for (const double end : {from, to}) svg_.line(end, y - 9, end, y + 1, "tr-axis");
+    svg_.text(middle, y, "tr-mid", fmt::format("step {:.4g} ms", to_ms - from_ms));
   }
-  return safe;
-}
+
+  void ticks(double bottom) {
+    for (const Tick& tick : choose_ticks(0, end_ms_, Scale::kLinear, 8)) {
+      svg_.line(x(tick.value), kTop - 4, x(tick.value), bottom, "tr-grid");
+      svg_.text(x(tick.value), bottom + 16, "tr-mid tr-tick", tick.label + (tick.value == 0 ? " ms" : ""));
+    }
+  }
+
+  void legend(const std::vector<OpCode>& used, bool has_memory) {
+    double at = kLeft;
+    const auto entry = [&](const char* name, const auto& draw_box) {
+      draw_box();
+      svg_.text(at + 16, 44, "", name);
+      at += 32 + 7 * static_cast<double>(std::string_view(name).size());
+    };
+    for (const Look& look : kLooks) {
+      if (std::ranges::find(used, look.op) == used.end()) continue;
+      entry(look.name, [&] { svg_.box(at, 34, 12, 12, look.colour, 1, ""); });
+    }
+    if (has_memory) entry("activations held", [&] { svg_.path(fmt::format("M{} 34h12v12h-12z", at), "tr-area"); });
+  }
+
+ private:
+  Svg& svg_;
+  double end_ms_;
+};
 
 }  // namespace
 
 std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title,
                      const SvgExtras& extras) {
-  const double end = timeline.makespan_ms > 0 ? timeline.makespan_ms : 1, scale = kWidth / end;
   const bool has_extras = !extras.ranks.empty();
+  std::vector<OpCode> used;
   std::vector<std::vector<Held>> held;
   std::vector<double> peaks;
+  double most = has_extras ? 1e-9 : 1;
   for (size_t rank = 0; rank < programs.size(); ++rank) {
+    for (const Span& span : timeline.ranks[rank].spans) used.push_back(span.instruction.op);
+    if (has_extras) {
+      for (const Span& span : extras.ranks[rank].beside) used.push_back(span.instruction.op);
+    }
     held.push_back(has_extras ? extras.ranks[rank].held : held_activations(timeline.ranks[rank]));
     peaks.push_back(has_extras ? 0 : timeline.ranks[rank].peak.activations);
     for (const Held& point : held.back()) peaks.back() = std::max(peaks.back(), point.amount);
+    most = std::max(most, peaks.back());
   }
-  double most = has_extras ? 1e-9 : 1;
-  for (const double peak : peaks) most = std::max(most, peak);
   // A timeline that was measured may not know what was held.
-  const bool has_memory = std::any_of(peaks.begin(), peaks.end(), [](double peak) { return peak > 0; });
+  const bool has_memory = std::ranges::any_of(peaks, [](double peak) { return peak > 0; });
   const double lanes = kLane + (has_extras ? kThin : 0), row = lanes + (has_memory ? kMemory : 0) + kGap;
   const double bottom = kTop + row * static_cast<double>(programs.size());
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
-      "<style>text{{fill:#222}}.number{{text-anchor:middle;font-size:10px;fill:#111}}.axis{{stroke:#bbb}}"
-      ".memory{{fill:#9aa5b1}}.title{{font-size:15px;font-weight:600}}.tick{{text-anchor:middle}}"
-      "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}.axis{{stroke:#555}}.memory{{fill:#5d6772}}}}</style>\n"
-      "<text class=\"title\" x=\"{2:.0f}\" y=\"20\">{3}</text>\n",
-      kLeft + kWidth + kRight + (has_extras ? kUnit : 0), bottom + (has_extras ? 50 : 34), kLeft, escape(title));
-  svg += legend(timeline, extras, has_memory);
-  const double step = tick_step(end);
-  for (int i = 0; i * step <= end * 1.0001; ++i) {
-    const double x = kLeft + i * step * scale;
-    svg += fmt::format(
-        "<line class=\"axis\" x1=\"{0:.2f}\" x2=\"{0:.2f}\" y1=\"{1:.0f}\" y2=\"{2:.0f}\"/>"
-        "<text class=\"tick\" x=\"{0:.2f}\" y=\"{3:.0f}\">{4:.6g}{5}</text>\n",
-        x, kTop - 4, bottom, bottom + 16, i * step, i == 0 ? " ms" : "");
-  }
+  Svg svg(static_cast<int>(kLeft + kWidth + kRight + (has_extras ? kUnit : 0)),
+          static_cast<int>(bottom) + (has_extras ? 50 : 34), title);
+  Picture picture(svg, timeline.makespan_ms > 0 ? timeline.makespan_ms : 1);
+  svg.text(kLeft, 20, "tr-title", title);
+  picture.legend(used, has_memory);
+  picture.ticks(bottom);
   for (size_t rank = 0; rank < programs.size(); ++rank) {
     const double y = kTop + row * static_cast<double>(rank);
-    svg += fmt::format("<text x=\"8\" y=\"{:.1f}\">rank {}</text>\n", y + kLane / 2 + 4, rank);
-    svg += lane(timeline.ranks[rank], programs[rank], y, scale);
-    if (has_extras) svg += beside(extras.ranks[rank].beside, y, scale);
+    svg.text(8, y + kLane / 2 + 4, "", fmt::format("rank {}", rank));
+    for (const Span& span : timeline.ranks[rank].spans) {
+      picture.box(span, y, kLane, opacity_of(span.instruction, programs[rank]));
+    }
+    if (has_extras) picture.beside(extras.ranks[rank].beside, y);
     if (!has_memory) continue;
-    svg += memory(held[rank], y + lanes + 1, scale, most, end);
-    svg += fmt::format("<text x=\"{:.0f}\" y=\"{:.1f}\">peak {:.3g}{}</text>\n", kLeft + kWidth + 8,
-                       y + lanes + kMemory - 2, peaks[rank], has_extras ? " GB" : "");
+    picture.memory(held[rank], y + lanes + 1, most);
+    svg.text(kLeft + kWidth + 8, y + lanes + kMemory - 2, "",
+             fmt::format("peak {:.3g}{}", peaks[rank], has_extras ? " GB" : ""));
   }
-  if (has_extras) svg += step_mark(extras, bottom + 36, scale);
-  return svg + "</svg>\n";
+  if (has_extras) picture.step_mark(extras.step_from_ms, extras.step_to_ms, bottom + 36);
+  return svg.finish();
 }
 
 }  // namespace trireme

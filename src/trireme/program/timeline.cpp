@@ -8,6 +8,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/base/units.h"
+#include "trireme/program/schedules/play.h"
 
 namespace trireme {
 namespace {
@@ -42,7 +43,7 @@ class Player {
           post(instruction, now[rank]);
           if (!is_compute(instruction.op)) continue;
           const double start = std::max(now[rank], ready);
-          now[rank] = start + duration(instruction);
+          now[rank] = start + time_of(instruction, times_);
           timeline.ranks[rank].busy_ms += now[rank] - start;
           const double before = next[rank] == 0 ? 0 : held[rank][next[rank] - 1];
           timeline.ranks[rank].spans.push_back(
@@ -79,20 +80,6 @@ class Player {
     const PipelineMessage message = message_of(i);
     if (message.stage < 0 || message.stage >= num_stages_) return;
     cell(is_send(i.op) ? sent_ : posted_, message) = now;
-  }
-
-  double duration(const Instruction& i) const {
-    const size_t stage = at(std::max(i.stage, 0));
-    switch (i.op) {
-      case OpCode::kBackward:
-        return times_.backward[stage] + times_.weight[stage];
-      case OpCode::kBackwardInput:
-        return times_.backward[stage];
-      case OpCode::kWeightGrad:
-        return times_.weight[stage];
-      default:
-        return times_.forward[stage];
-    }
   }
 
   void summarise(Timeline& timeline) const {

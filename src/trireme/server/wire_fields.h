@@ -1,7 +1,9 @@
-// Fields of the frames of parameter servers, written and read: for wire.cpp and wire_state.cpp.
+// Fields of the frames of parameter servers, for wire.cpp and wire_state.cpp: each_field(io, value) lists those of a
+// value once. It writes them where `io` is a Writer, and reads and checks them where it is a Reader.
 #pragma once
 
 #include <bit>
+#include <type_traits>
 
 #include "trireme/server/wire.h"
 
@@ -12,168 +14,150 @@ using control::ProtocolError;
 
 class Writer {
  public:
-  Writer& u16(uint16_t value) { return integer(value); }
-  Writer& u32(uint32_t value) { return integer(value); }
-  Writer& u64(uint64_t value) { return integer(value); }
-  Writer& f64(double value) { return integer(std::bit_cast<uint64_t>(value)); }
-  Writer& flag(bool value) { return integer(static_cast<uint16_t>(value)); }
-  Writer& text(std::string_view text) {
-    u32(static_cast<uint32_t>(text.size()));
-    for (const char letter : text) bytes_.push_back(static_cast<std::byte>(letter));
+  template <typename... Values>
+  Writer& operator()(const Values&... values) {
+    (put(values), ...);
     return *this;
   }
+  void count(int value) { put(value); }
+  template <typename E>
+  void one_of(E value, E) {
+    put(static_cast<uint16_t>(value));
+  }
+  template <typename T, typename Each>
+  void list(const std::vector<T>& items, size_t, const Each& each) {
+    put(static_cast<uint32_t>(items.size()));
+    for (const T& item : items) each(item);
+  }
+  void demand(bool, const char*) {}
   std::span<const std::byte> bytes() const { return bytes_; }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
   template <typename T>
-  Writer& integer(T value) {
-    for (size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(std::byte(value >> (8 * i)));
-    return *this;
+  void put(T value) {
+    static_assert(std::is_integral_v<T>);
+    for (size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(std::byte(static_cast<uint64_t>(value) >> (8 * i)));
   }
+  void put(bool value) { put(static_cast<uint16_t>(value)); }
+  void put(double value) { put(std::bit_cast<uint64_t>(value)); }
+  void put(const std::string& text) {
+    put(static_cast<uint32_t>(text.size()));
+    for (const char letter : text) bytes_.push_back(static_cast<std::byte>(letter));
+  }
+
   std::vector<std::byte> bytes_;
 };
 
-inline double f64(PayloadReader& reader) { return std::bit_cast<double>(reader.u64()); }
-
-inline bool flag(PayloadReader& reader) {
-  const uint16_t value = reader.u16();
-  if (value > 1) throw ProtocolError("neither yes nor no");
-  return value == 1;
-}
-
-template <typename E>
-E enumerator(PayloadReader& reader, E last) {
-  const uint16_t value = reader.u16();
-  if (value > static_cast<uint16_t>(last)) throw ProtocolError("an enumerator that does not exist");
-  return static_cast<E>(value);
-}
-
-/// A count of things of which each takes at least `least` bytes of what is left: nothing is reserved for lies.
-inline size_t count_of(PayloadReader& reader, size_t least) {
-  const uint32_t count = reader.u32();
-  if (count > reader.left() / least) throw ProtocolError("a list is longer than its frame");
-  return count;
-}
-
-inline void write(Writer& w, LeafRange leaves) {
-  w.u32(static_cast<uint32_t>(leaves.first)).u32(static_cast<uint32_t>(leaves.last));
-}
-
-inline LeafRange leaf_range(PayloadReader& reader) {
-  const uint32_t first = reader.u32(), last = reader.u32();
-  if (first > last || last > (1u << 30)) throw ProtocolError("no range of leaves");
-  return {static_cast<int>(first), static_cast<int>(last)};
-}
-
-inline void write(Writer& w, const std::vector<uint32_t>& list) {
-  w.u32(static_cast<uint32_t>(list.size()));
-  for (const uint32_t value : list) w.u32(value);
-}
-
-inline std::vector<uint32_t> list_of_u32(PayloadReader& reader) {
-  std::vector<uint32_t> list(count_of(reader, 4));
-  for (uint32_t& value : list) value = reader.u32();
-  return list;
-}
-
-inline void write(Writer& w, const Event& event) {
-  w.u32(event.worker).u64(event.sequence).u32(event.piece).u64(event.clock).f64(event.lr).f64(event.factor);
-  w.u16(static_cast<uint16_t>(event.part)).flag(event.applies).flag(event.packed).u32(event.num_rows);
-  w.u32(event.slot).u32(event.slot_bytes).u32(static_cast<uint32_t>(event.partials.size()));
-  for (const PartialSum& partial : event.partials) {
-    write(w, partial.leaves);
-    w.u32(partial.num_bytes);
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : reader_(bytes) {}
+  template <typename... Values>
+  Reader& operator()(Values&... values) {
+    (get(values), ...);
+    return *this;
   }
-  if (event.type == Type::kInit) w.u64(event.num_updates);
-  if (event.type != Type::kJoin) return;
-  w.u64(event.incarnation);
-  write(w, event.leaves);
-  write(w.flag(event.uses_all), event.uses);
-  w.u32(event.pid).text(event.host);
+  /// A number that is not negative; whether it makes sense is for check() to say.
+  void count(int& value) {
+    get(value);
+    demand(value >= 0 && value <= 1 << 30, "a number is out of range");
+  }
+  template <typename E>
+  void one_of(E& value, E last) {
+    const uint16_t number = reader_.u16();
+    demand(number <= static_cast<uint16_t>(last), "an enumerator that does not exist");
+    value = static_cast<E>(number);
+  }
+  /// Each item takes at least `least` bytes of what is left: nothing is reserved for lies.
+  template <typename T, typename Each>
+  void list(std::vector<T>& items, size_t least, const Each& each) {
+    const uint32_t count = reader_.u32();
+    demand(count <= reader_.left() / least, "a list is longer than its frame");
+    items.resize(count);
+    for (T& item : items) each(item);
+  }
+  void demand(bool holds, const char* problem) const {
+    if (!holds) throw ProtocolError(problem);
+  }
+  void expect_end() const { reader_.expect_end(); }
+
+ private:
+  void get(uint16_t& value) { value = reader_.u16(); }
+  void get(uint32_t& value) { value = reader_.u32(); }
+  void get(uint64_t& value) { value = reader_.u64(); }
+  void get(int& value) { value = static_cast<int>(reader_.u32()); }
+  void get(int64_t& value) { value = static_cast<int64_t>(reader_.u64()); }
+  void get(double& value) { value = std::bit_cast<double>(reader_.u64()); }
+  void get(std::string& text) { text = reader_.text(); }
+  void get(bool& value) {
+    const uint16_t number = reader_.u16();
+    demand(number <= 1, "neither yes nor no");
+    value = number == 1;
+  }
+
+  PayloadReader reader_;
+};
+
+/// What is only read is written from a constant.
+template <typename Io, typename T>
+using Of = std::conditional_t<std::is_same_v<Io, Reader>, T, const T>;
+
+template <typename Io>
+void each_field(Io& io, Of<Io, LeafRange>& leaves) {
+  io(leaves.first, leaves.last);
+  io.demand(leaves.first >= 0 && leaves.first <= leaves.last && leaves.last <= 1 << 30, "no range of leaves");
 }
 
-inline Event event_of(Type type, PayloadReader& reader) {
-  Event event;
-  event.type = type;
-  event.worker = reader.u32();
-  event.sequence = reader.u64();
-  event.piece = reader.u32();
-  event.clock = reader.u64();
-  event.lr = f64(reader);
-  event.factor = f64(reader);
-  event.part = enumerator(reader, Part::kSecond);
-  event.applies = flag(reader);
-  event.packed = flag(reader);
-  event.num_rows = reader.u32();
-  event.slot = reader.u32();
-  event.slot_bytes = reader.u32();
-  event.partials.resize(count_of(reader, 12));
-  for (PartialSum& partial : event.partials) {
-    partial.leaves = leaf_range(reader);
-    partial.num_bytes = reader.u32();
-  }
-  if (type == Type::kInit) event.num_updates = reader.u64();
-  if (type != Type::kJoin) return event;
-  event.incarnation = reader.u64();
-  event.leaves = leaf_range(reader);
-  event.uses_all = flag(reader);
-  event.uses = list_of_u32(reader);
-  event.pid = reader.u32();
-  event.host = reader.text();
-  return event;
+/// Which type it has stands in the header of its frame, or follows from what it is a part of.
+template <typename Io>
+void each_field(Io& io, Of<Io, Event>& event, Type type) {
+  if constexpr (std::is_same_v<Io, Reader>) event.type = type;
+  io(event.worker, event.sequence, event.piece, event.clock, event.lr, event.factor);
+  io.one_of(event.part, Part::kSecond);
+  io(event.applies, event.packed, event.num_rows, event.slot, event.slot_bytes);
+  io.list(event.partials, 12, [&](auto& partial) {
+    each_field(io, partial.leaves);
+    io(partial.num_bytes);
+  });
+  if (type == Type::kInit) io(event.num_updates);
+  if (type != Type::kJoin) return;
+  io(event.incarnation);
+  each_field(io, event.leaves);
+  io(event.uses_all);
+  io.list(event.uses, 4, [&](auto& key) { io(key); });
+  io(event.pid, event.host);
 }
 
-inline void write(Writer& w, const Settings& s, int num_servers, const std::vector<Key>& keys) {
-  w.u16(static_cast<uint16_t>(s.mode)).u32(static_cast<uint32_t>(s.num_workers));
-  w.u32(static_cast<uint32_t>(s.num_leaves)).u64(static_cast<uint64_t>(s.staleness_bound));
-  w.flag(s.replicate).flag(s.commits);
-  w.u16(static_cast<uint16_t>(s.rule.kind)).f64(s.rule.momentum).flag(s.rule.nesterov);
-  w.f64(s.rule.beta1).f64(s.rule.beta2).f64(s.rule.eps).f64(s.rule.weight_decay);
-  w.u64(s.piece_elements).u32(s.codec).u32(static_cast<uint32_t>(num_servers));
-  w.u32(static_cast<uint32_t>(keys.size()));
-  for (const Key& key : keys) {
-    w.text(key.name).u64(key.count).u64(key.row_width).flag(key.decays);
-  }
+/// The settings of a job, of its servers and of its keys.
+template <typename Io>
+void each_field(Io& io, Of<Io, Settings>& s, Of<Io, int>& num_servers, Of<Io, std::vector<Key>>& keys) {
+  io.one_of(s.mode, Mode::kBounded);
+  io.count(s.num_workers);
+  io.count(s.num_leaves);
+  io(s.staleness_bound, s.replicate, s.commits);
+  io.one_of(s.rule.kind, OptimizerKind::kAdamW);
+  io(s.rule.momentum, s.rule.nesterov, s.rule.beta1, s.rule.beta2, s.rule.eps, s.rule.weight_decay);
+  io(s.piece_elements, s.codec);
+  io.count(num_servers);
+  io.list(keys, 22, [&](auto& key) {
+    io(key.name, key.count, key.row_width, key.decays);
+    io.demand(key.count <= uint64_t{1} << 40, "a key is larger than any memory");
+  });
 }
 
-inline void read(PayloadReader& reader, Settings& s, int& num_servers, std::vector<Key>& keys) {
-  const auto small = [&] {  // whether it makes sense is for check() to say
-    const uint32_t value = reader.u32();
-    if (value > (1u << 30)) throw ProtocolError("a number is out of range");
-    return static_cast<int>(value);
-  };
-  s.mode = enumerator(reader, Mode::kBounded);
-  s.num_workers = small();
-  s.num_leaves = small();
-  s.staleness_bound = static_cast<int64_t>(reader.u64());
-  s.replicate = flag(reader);
-  s.commits = flag(reader);
-  s.rule.kind = enumerator(reader, OptimizerKind::kAdamW);
-  s.rule.momentum = f64(reader);
-  s.rule.nesterov = flag(reader);
-  s.rule.beta1 = f64(reader);
-  s.rule.beta2 = f64(reader);
-  s.rule.eps = f64(reader);
-  s.rule.weight_decay = f64(reader);
-  s.piece_elements = reader.u64();
-  s.codec = reader.u32();
-  num_servers = small();
-  keys.resize(count_of(reader, 22));
-  for (Key& key : keys) {
-    key.name = reader.text();
-    key.count = reader.u64();
-    key.row_width = reader.u64();
-    key.decays = flag(reader);
-    if (key.count > (uint64_t{1} << 40)) throw ProtocolError("a key is larger than any memory");
-  }
+template <typename T, typename... More>
+std::vector<std::byte> written(const T& value, const More&... more) {
+  Writer w;
+  each_field(w, value, more...);
+  return w.take();
 }
 
 /// Reads a whole meta: nothing may be left.
-template <typename Body>
-auto whole(std::span<const std::byte> meta, const Body& body) {
-  PayloadReader reader(meta);
-  auto value = body(reader);
+template <typename T, typename... More>
+T read_whole(std::span<const std::byte> meta, const More&... more) {
+  Reader reader(meta);
+  T value;
+  each_field(reader, value, more...);
   reader.expect_end();
   return value;
 }

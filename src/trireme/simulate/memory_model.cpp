@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trireme/program/group_size.h"
+#include "trireme/program/zero.h"
 
 namespace trireme {
 

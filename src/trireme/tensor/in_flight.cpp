@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/dry_run.h"
 #include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {

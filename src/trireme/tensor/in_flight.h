@@ -55,4 +55,10 @@ struct StartedPart {
   std::shared_ptr<InFlight> flight;  ///< null: it is there
 };
 
+// For benchmarks.
+
+/// From now on redistributions of this process prepare and arrange what moves, but nothing moves: speeds are right,
+/// numbers are not. All ranks switch together. Also for sums inside operators.
+void leave_out_collectives(bool on);
+
 }  // namespace trireme

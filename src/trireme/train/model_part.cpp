@@ -12,7 +12,6 @@
 #include "trireme/parallel/tensor/recipes.h"
 #include "trireme/program/check/check.h"
 #include "trireme/program/data_parallel.h"
-#include "trireme/program/group_size.h"
 #include "trireme/program/zero.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"

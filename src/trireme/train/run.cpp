@@ -1,13 +1,13 @@
 #include "trireme/train/run.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <optional>
 
 #include "trireme/base/error.h"
+#include "trireme/base/signals.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/reader.h"
@@ -32,29 +32,6 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kMostSums = 200;
-
-std::atomic<int> asked_to_stop{0};
-
-/// While it lives, SIGINT and SIGTERM set a flag instead of ending the process.
-class StopSignals {
- public:
-  StopSignals() {
-    asked_to_stop = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int signal) { asked_to_stop = signal; };
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~StopSignals() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-
- private:
-  struct sigaction old_int_ {
-  }, old_term_{};
-};
 
 /// Mean seconds of each part of a step.
 class PartSums {
@@ -138,7 +115,7 @@ class Run {
     resume();
     result_.nothing_to_do = first_step_ >= config_.train.steps;
     introduce();
-    const StopSignals signals;
+    const HeldSignals signals({SIGINT, SIGTERM});
     const auto start = Clock::now();
     sent_before_ = bytes_sent();
     train();
@@ -156,6 +133,7 @@ class Run {
     const Communicator* const replicas = trainer_.groups().replicas();
     return replicas ? replicas->traffic().bytes_sent : 0;
   }
+  bool speaks() const { return leads_ && options_.says; }
   const char* unit() const { return is_language_ ? "tokens" : "samples"; }
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
@@ -166,14 +144,13 @@ class Run {
     try {
       log_->append(kind, step, values);
     } catch (const SystemError& error) {
-      if (!log_failed_.exchange(true)) fmt::print(stderr, "\nwarning: {}\n", error.what());
+      if (!log_failed_.exchange(true) && options_.warns) options_.warns(error.what());
     }
   }
   void warn(const std::string& text) {
-    if (leads_) {
-      fmt::print(stderr, "\nwarning: {}\n", text);
-      log(EventKind::kWarning, {{"message", text}});
-    }
+    if (!leads_) return;
+    if (options_.warns) options_.warns(text);
+    log(EventKind::kWarning, {{"message", text}});
   }
 
   void open_folder() {
@@ -247,9 +224,7 @@ class Run {
         const std::string change = held_out_change(CheckpointReader::open(*loaded).meta(), config_);
         if (!change.empty()) warn(change);
       }
-      if (leads_ && options_.speaks) {
-        fmt::print("Resumed from {} (step {})\n", loaded->string(), trainer_.steps_done());
-      }
+      if (speaks()) options_.says(fmt::format("Resumed from {} (step {})", loaded->string(), trainer_.steps_done()));
     } else if (continues_log_) {
       log(EventKind::kResume, {{"message", from == "never" ? "begins anew: checkpoint.resume = \"never\""
                                                            : "begins anew: there was no checkpoint to resume"}});
@@ -311,21 +286,20 @@ class Run {
   }
 
   void introduce() {
-    if (!leads_ || !options_.speaks) return;
-    fmt::print("{} of {} parameters · {}\n", name_of(config_.model.kind),
-               format_short_count(static_cast<double>(result_.num_parameters)), data_.description);
+    if (!speaks()) return;
     const std::string workers = world_.size() == 1
                                     ? "1 worker"
                                     : fmt::format("{} workers · {} ({}) over {}", world_.size(), kinds_of_parallelism(),
                                                   result_.layout, world_.transport());
-    fmt::print("{} · {} {} a step in {} micro-batches\n\n", workers, format_count(static_cast<int64_t>(units_a_step_)),
-               unit(), trainer_.plan().num_micro_batches);
-    std::fflush(stdout);
+    options_.says(
+        fmt::format("{} of {} parameters · {}\n{} · {} {} a step in {} micro-batches\n", name_of(config_.model.kind),
+                    format_short_count(static_cast<double>(result_.num_parameters)), data_.description, workers,
+                    format_count(static_cast<int64_t>(units_a_step_)), unit(), trainer_.plan().num_micro_batches));
   }
 
   void train() {
     std::optional<Progress> line;
-    if (leads_ && options_.speaks) {
+    if (speaks()) {
       ProgressOptions shown;
       shown.label = "step";
       shown.total = static_cast<uint64_t>(config_.train.steps);
@@ -341,7 +315,7 @@ class Run {
       const bool traced = is_traced();
       trainer_.set_tracing(traced);
       StepReport step;
-      const auto take_step = [&] { step = trainer_.step(asked_to_stop != 0 || enough); };
+      const auto take_step = [&] { step = trainer_.step(HeldSignals::received() != 0 || enough); };
       if (traced) {
         write_trace(trace_device(trainer_.device(), take_step));
       } else {
@@ -394,8 +368,9 @@ class Run {
       replace_file(paths_.traces() / fmt::format("step-{:06}-rank-{:05}.json", trace.step, trace.rank),
                    trace_to_json(trace));
     } catch (const std::exception& error) {
-      fmt::print(stderr, "\nwarning: rank {} cannot write its trace of step {}: {}\n", trace.rank, trace.step,
-                 error.what());
+      if (!options_.warns) return;
+      options_.warns(
+          fmt::format("rank {} cannot write its trace of step {}: {}", trace.rank, trace.step, error.what()));
     }
   }
 
@@ -442,7 +417,7 @@ class Run {
 
   void note_evaluation() {
     std::optional<Progress> line;  // of a large model on one core this takes longer than many steps
-    if (leads_ && options_.speaks) {
+    if (speaks()) {
       ProgressOptions shown;
       shown.label = "measuring on held-out samples:";
       shown.vanishes = true;
@@ -534,7 +509,7 @@ class Run {
     EventValues values = {
         {"workers", world_.size()}, {"step_ms", result_.step_ms}, {"memory_bytes", memory_of_worker(result_)}};
     if (result_.stopped) {
-      values.insert(values.begin(), {"reason", fmt::format("signal {}", asked_to_stop.load())});
+      values.insert(values.begin(), {"reason", fmt::format("signal {}", HeldSignals::received())});
     } else {
       values.insert(values.begin(), {"message", "all steps are done"});
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct PredictedStep {
 };
 
 struct RunOptions {
-  bool speaks = true;            ///< worker 0 prints progress and words
+  /// Show a text to people; it has no newline at its end. Worker 0 says what it trains, and draws its progress on
+  /// stderr meanwhile; every worker may warn, from any thread. Empty: silent.
+  std::function<void(const std::string&text)> says, warns;
   bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
   int64_t stop_after = 0;        ///< stops as if asked to after this many steps of this process; 0: never
   int64_t warmup_steps = 0;      ///< not counted in speed

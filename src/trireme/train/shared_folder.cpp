@@ -1,9 +1,7 @@
 #include "trireme/train/shared_folder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <chrono>
 #include <random>
 #include <system_error>
@@ -12,6 +10,7 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/file.h"
+#include "trireme/base/host.h"
 #include "trireme/train/share_result.h"
 
 namespace trireme {
@@ -32,11 +31,6 @@ bool appears(const fs::path& file) {
   return true;
 }
 
-std::string own_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& folder) {
@@ -54,7 +48,7 @@ std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& f
   std::error_code ignored;
   if (comm.rank() == 0) fs::remove(file, ignored);
   if (first[0] == none) return std::nullopt;
-  const std::string theirs = share_result(comm, own_host, first[0]), ours = share_result(comm, own_host);
+  const std::string theirs = share_result(comm, host_name, first[0]), ours = share_result(comm, host_name);
   return fmt::format("rank {} on {} does not see the run folder {} of rank 0 on {}", first[0], theirs, folder.string(),
                      ours);
 }

@@ -13,7 +13,6 @@
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/compression.h"
 #include "trireme/train/share_result.h"
-#include "trireme/train/step_values.h"
 
 namespace trireme {
 namespace {

@@ -34,6 +34,9 @@
 
 namespace trireme {
 
+/// What is summed over the micro-batches of a step beside gradients: these numbers, then the statistics.
+enum StepValue : int64_t { kLoss, kStop, kNumValues };
+
 struct StepReport {
   int64_t step = 0;  ///< steps done, this one among them
   double loss = 0;   ///< mean over the batch

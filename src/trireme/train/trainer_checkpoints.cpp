@@ -246,7 +246,7 @@ void TrainerCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<P
     };
   }
   try {
-    saver_.start(std::move(request), AsyncSaver::WhenBusy::kWait);
+    saver_.start(std::move(request));
   } catch (const std::exception& error) {
     problem(error.what());
   }

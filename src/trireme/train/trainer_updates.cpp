@@ -11,7 +11,6 @@
 #include "trireme/optimizer/kernels.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/share_result.h"
-#include "trireme/train/step_values.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {

@@ -155,7 +155,13 @@ int train(Options& options, const CLI::App& command) {
   World world = World::join();
   check(config, world.size());
   RunOptions run;
-  run.speaks = !options.json && !options.bench && options.record.empty();
+  if (!options.json && !options.bench && options.record.empty()) {
+    run.says = [](const std::string& text) {
+      fmt::print("{}\n", text);
+      std::fflush(stdout);
+    };
+  }
+  run.warns = [](const std::string& text) { fmt::print(stderr, "\nwarning: {}\n", text); };
   run.keeps_run_folder = !options.bench && options.record.empty();
   run.warmup_steps = options.warmup;
   run.measures_memory = options.bench;
@@ -166,7 +172,7 @@ int train(Options& options, const CLI::App& command) {
   const RunResult result = run_training(world, config, run);
   const bool speaks = world.rank() == 0 && options.record.empty();
   if (speaks && (options.json || options.bench)) print_json(result, config, world, run.predicted);
-  if (speaks && run.speaks) print_words(result, config, run.predicted);
+  if (speaks && run.says) print_words(result, config, run.predicted);
   world.leave();
   return result.reached_target || options.bench ? 0 : kMissedTarget;
 }

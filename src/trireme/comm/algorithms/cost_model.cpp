@@ -3,9 +3,30 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 
 namespace trireme {
 namespace {
+
+/// In words, in the order of the enumeration.
+struct CostWords {
+  std::string_view formula, complexity;
+};
+constexpr CostWords kCosts[] = {
+    {"", ""},
+    {"2(p−1)(α + nβ) + (p−1)nγ", "O(N) time, O(N) at the root"},
+    {"2(α + (p−1)nβ) + (p−1)nγ", "O(1) rounds, O(N) at the server"},
+    {"2(p−1)α + 2(p−1)/p·nβ + (p−1)/p·nγ", "O(N) time, O(1) bandwidth"},
+    {"α + (p−1)nβ + (p−1)nγ", "O(1) time, O(N²) in all"},
+    {"2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ", "O(log N) time, O(1) bandwidth"},
+    {"2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ", "O(log N) time, O(1) bandwidth"},
+    {"2⌈lg p⌉α + 2nβ + nγ", "O(log N) time, O(1) bandwidth"},
+    {"⌈lg p⌉(α + nβ + nγ)", "O(log N) time, O(log N) bandwidth"},
+    {"2α + 2(p−1)/p·nβ + (p−1)/p·nγ", "O(1) rounds, O(1) bandwidth"},
+    {"in place inside a host + ordered between hosts", "O(1) rounds, O(1) bandwidth"},
+    {"2 meetings + n/p·((p−1)γ + p·copy)", "2 meetings, nothing sent"},
+};
+static_assert(std::size(kCosts) == static_cast<size_t>(Algorithm::kInPlace) + 1);
 
 // Vectors that go one after another through the busiest link: lg p for powers of two. Otherwise the smaller right part
 // of a block serves all of the left one: see algorithms/butterfly.cpp.
@@ -58,62 +79,8 @@ double predict_us(Algorithm algorithm, int p, size_t num_bytes, const TransportC
   return 0;
 }
 
-std::string_view formula_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kAuto:
-      return "";
-    case Algorithm::kSequential:
-      return "2(p−1)(α + nβ) + (p−1)nγ";
-    case Algorithm::kServer:
-      return "2(α + (p−1)nβ) + (p−1)nγ";
-    case Algorithm::kRing:
-      return "2(p−1)α + 2(p−1)/p·nβ + (p−1)/p·nγ";
-    case Algorithm::kParallel:
-      return "α + (p−1)nβ + (p−1)nγ";
-    case Algorithm::kRecursiveHalving:
-    case Algorithm::kFarthestFirst:
-      return "2 lg p·α + 2(p−1)/p·nβ + (p−1)/p·nγ";
-    case Algorithm::kTree:
-      return "2⌈lg p⌉α + 2nβ + nγ";
-    case Algorithm::kButterfly:
-      return "⌈lg p⌉(α + nβ + nγ)";
-    case Algorithm::kOrdered:
-      return "2α + 2(p−1)/p·nβ + (p−1)/p·nγ";
-    case Algorithm::kTwoLevel:
-      return "in place inside a host + ordered between hosts";
-    case Algorithm::kInPlace:
-      return "2 meetings + n/p·((p−1)γ + p·copy)";
-  }
-  return "";
-}
+std::string_view formula_of(Algorithm algorithm) { return kCosts[static_cast<size_t>(algorithm)].formula; }
 
-std::string_view complexity_of(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kAuto:
-      return "";
-    case Algorithm::kSequential:
-      return "O(N) time, O(N) at the root";
-    case Algorithm::kServer:
-      return "O(1) rounds, O(N) at the server";
-    case Algorithm::kRing:
-      return "O(N) time, O(1) bandwidth";
-    case Algorithm::kParallel:
-      return "O(1) time, O(N²) in all";
-    case Algorithm::kRecursiveHalving:
-    case Algorithm::kFarthestFirst:
-      return "O(log N) time, O(1) bandwidth";
-    case Algorithm::kTree:
-      return "O(log N) time, O(1) bandwidth";
-    case Algorithm::kButterfly:
-      return "O(log N) time, O(log N) bandwidth";
-    case Algorithm::kOrdered:
-      return "O(1) rounds, O(1) bandwidth";
-    case Algorithm::kTwoLevel:
-      return "O(1) rounds, O(1) bandwidth";
-    case Algorithm::kInPlace:
-      return "2 meetings, nothing sent";
-  }
-  return "";
-}
+std::string_view complexity_of(Algorithm algorithm) { return kCosts[static_cast<size_t>(algorithm)].complexity; }
 
 }  // namespace trireme

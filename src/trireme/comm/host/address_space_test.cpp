@@ -14,7 +14,6 @@
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
 #include "trireme/comm/host/board.h"
-#include "trireme/comm/host/mailbox.h"
 
 namespace trireme {
 namespace {

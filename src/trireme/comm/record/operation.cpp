@@ -2,42 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
+
 namespace trireme {
 
 std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kNone:
-      return "nothing";
-    case OperationKind::kSend:
-      return "send";
-    case OperationKind::kRecv:
-      return "recv";
-    case OperationKind::kBarrier:
-      return "barrier";
-    case OperationKind::kBroadcast:
-      return "broadcast";
-    case OperationKind::kScatter:
-      return "scatter";
-    case OperationKind::kGather:
-      return "gather";
-    case OperationKind::kAllGather:
-      return "all-gather";
-    case OperationKind::kAllGatherV:
-      return "all-gather of unequal sizes";
-    case OperationKind::kReduce:
-      return "reduce";
-    case OperationKind::kReduceScatter:
-      return "reduce-scatter";
-    case OperationKind::kReduceScatterV:
-      return "reduce-scatter of unequal sizes";
-    case OperationKind::kAllReduce:
-      return "all-reduce";
-    case OperationKind::kAllToAll:
-      return "all-to-all";
-    case OperationKind::kAllToAllV:
-      return "all-to-all of unequal sizes";
-  }
-  return "unknown operation";
+  static constexpr std::string_view kNames[] = {"nothing",    "send",           "recv",
+                                                "barrier",    "broadcast",      "scatter",
+                                                "gather",     "all-gather",     "all-gather of unequal sizes",
+                                                "reduce",     "reduce-scatter", "reduce-scatter of unequal sizes",
+                                                "all-reduce", "all-to-all",     "all-to-all of unequal sizes"};
+  static_assert(std::size(kNames) == static_cast<size_t>(OperationKind::kAllToAllV) + 1);
+  const auto index = static_cast<size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "unknown operation";
 }
 
 std::string describe(const OperationDigest& digest) {

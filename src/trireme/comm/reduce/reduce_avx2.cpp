@@ -57,12 +57,4 @@ const Kernels* avx2() {
 
 }  // namespace trireme::kernels
 
-#else
-
-namespace trireme::kernels {
-
-const Kernels* avx2() { return nullptr; }
-
-}  // namespace trireme::kernels
-
 #endif

@@ -59,12 +59,4 @@ const Kernels* avx512() {
 
 }  // namespace trireme::kernels
 
-#else
-
-namespace trireme::kernels {
-
-const Kernels* avx512() { return nullptr; }
-
-}  // namespace trireme::kernels
-
 #endif

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "trireme/comm/host/address_space.h"
 #include "trireme/comm/host/board.h"
-#include "trireme/comm/host/mailbox.h"
 #include "trireme/comm/host/waiter.h"
 #include "trireme/comm/transport/frame.h"
 #include "trireme/comm/transport/link.h"

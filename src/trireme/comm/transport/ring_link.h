@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "trireme/comm/host/address_space.h"
-#include "trireme/comm/host/mailbox.h"
 #include "trireme/comm/transport/link.h"
 
 namespace trireme {

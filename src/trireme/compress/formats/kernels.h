@@ -50,8 +50,13 @@ struct VectorsOf {
 
 /// Null where this machine cannot run them.
 const Kernels* portable();
+#if defined(__x86_64__)
 const Kernels* avx2();
 const Kernels* avx512();
+#else
+inline const Kernels* avx2() { return nullptr; }
+inline const Kernels* avx512() { return nullptr; }
+#endif
 
 /// The tables that this machine can run, the fastest first.
 std::vector<const Kernels*> available();

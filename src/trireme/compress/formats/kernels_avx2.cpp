@@ -31,12 +31,4 @@ const Kernels* avx2() {
 
 }  // namespace trireme::compress_kernels
 
-#else
-
-namespace trireme::compress_kernels {
-
-const Kernels* avx2() { return nullptr; }
-
-}  // namespace trireme::compress_kernels
-
 #endif

@@ -39,12 +39,4 @@ const Kernels* avx512() {
 
 }  // namespace trireme::compress_kernels
 
-#else
-
-namespace trireme::compress_kernels {
-
-const Kernels* avx512() { return nullptr; }
-
-}  // namespace trireme::compress_kernels
-
 #endif

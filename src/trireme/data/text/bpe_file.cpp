@@ -1,4 +1,4 @@
-// Reads tokenizer.json, vocab.json and merges.txt. JSON comes as events, not as a tree: memory follows what is kept.
+// Reads tokenizer.json, vocab.json and merges.txt.
 #include <fmt/format.h>
 
 #include <array>
@@ -67,162 +67,113 @@ Bpe::Merge merge_of(std::string_view text, const std::string& name, std::string_
   return {bytes_of(text.substr(0, space), name, where), bytes_of(text.substr(space + 1), name, where)};
 }
 
-/// Takes from the events of a tokenizer.json (or, started inside the vocabulary, of a vocab.json) what a Bpe needs.
-class TokenizerEvents : public nlohmann::json_sax<nlohmann::json> {
+constexpr const char* kDamaged = "the file is damaged or cut short: fetch it again";
+
+/// Takes a tokenizer.json or a vocab.json apart. Every refusal names the file.
+class TokenizerReader {
  public:
-  enum class Where { kIgnored, kTop, kRoot, kModel, kVocab, kMerges, kMerge, kAdded, kAddedToken, kWords, kNormalizer };
+  explicit TokenizerReader(const std::string& name) : name_(name) {}
 
-  TokenizerEvents(std::string name, Where outermost) : name_(std::move(name)), outermost_(outermost) {}
-
-  std::vector<Bpe::Token> tokens;
-  std::vector<Bpe::Merge> merges;
-  std::vector<Bpe::Token> added;
-  std::string model_type, words_type;
-  bool saw_merges = false;
-
-  bool null() override { return true; }
-  bool boolean(bool value) override {
-    const Where where = stack_.empty() ? Where::kTop : stack_.back();
-    if (where == Where::kAddedToken) return true;
-    const bool unusual = (where == Where::kModel && value && (key_ == "byte_fallback" || key_ == "ignore_merges")) ||
-                         (where == Where::kWords && value && key_ == "add_prefix_space") ||
-                         (where == Where::kWords && !value && key_ == "use_regex");
-    if (unusual) refuse(value ? "true" : "false");
-    return true;
-  }
-  bool number_integer(int64_t value) override { return number(value); }
-  bool number_unsigned(uint64_t value) override {
-    constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
-    return number(static_cast<int64_t>(std::min(value, kMost)));
-  }
-  bool number_float(double, const std::string& text) override {
-    if (!stack_.empty() && stack_.back() == Where::kVocab)
-      fail(fmt::format("id {} of token \"{}\" is not whole", text, key_));
-    return true;
-  }
-  bool string(std::string& value) override {
-    switch (stack_.empty() ? Where::kTop : stack_.back()) {
-      case Where::kModel:
-        if (key_ == "type") model_type = value;
-        if (!value.empty() && (key_ == "continuing_subword_prefix" || key_ == "end_of_word_suffix")) refuse(value);
-        break;
-      case Where::kMerges:
-        merges.push_back(merge_of(value, name_, fmt::format("merge {}", merges.size())));
-        break;
-      case Where::kMerge:
-        if (pair_.size() == 2) fail(fmt::format("merge {} has more than two tokens", merges.size()));
-        pair_.push_back(bytes_of(value, name_, fmt::format("merge {}", merges.size())));
-        break;
-      case Where::kAddedToken:
-        if (key_ == "content") added.back().bytes = value;
-        break;
-      case Where::kWords:
-        if (key_ == "type") words_type = value;
-        break;
-      case Where::kNormalizer:
-        if (key_ == "type") refuse(value);
-        break;
-      case Where::kVocab:
-        fail(fmt::format("the id of token \"{}\" is a text, not a number", key_.substr(0, 40)));
-      default:
-        break;
+  nlohmann::json parse(std::string_view text) const {
+    try {
+      nlohmann::json json = parse_strict_json(text);
+      if (json.is_object()) return json;
+    } catch (const JsonError& error) {
+      const bool has_place = error.byte() > 0;
+      throw UsageError(has_place ? fmt::format("{} is not JSON, at byte {}: {}", name_, error.byte(), error.what())
+                                 : fmt::format("{}: {}", name_, error.what()),
+                       kDamaged);
     }
-    return true;
+    fail("the whole is not an object",
+         "data.tokenizer names a tokenizer.json of Hugging Face, or a folder with vocab.json and merges.txt");
   }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return start(true); }
-  bool start_array(size_t) override { return start(false); }
-  bool end_object() override { return end(); }
-  bool end_array() override { return end(); }
-  bool key(std::string& value) override {
-    key_ = value;
-    return true;
+
+  /// Refuses what would cut or join text in another way than GPT-2 does.
+  void check_kind(const nlohmann::json& json) const {
+    const nlohmann::json &model = part(json, "model"), &words = part(json, "pre_tokenizer");
+    if (text(model, "type") != "BPE")
+      fail(fmt::format("model.type is \"{}\", not \"BPE\"", text(model, "type")), kOnlyGpt2);
+    if (text(words, "type") != "ByteLevel") {
+      fail(fmt::format("pre_tokenizer.type is \"{}\", not \"ByteLevel\"", text(words, "type")), kOnlyGpt2);
+    }
+    const auto refuse = [&](const nlohmann::json& object, const char* where, const char* key, bool usual) {
+      const auto found = object.find(key);
+      if (found == object.end() || !found->is_boolean() || found->get<bool>() == usual) return;
+      fail(fmt::format("{}.{} = {} is not supported", where, key, !usual), kOnlyGpt2);
+    };
+    refuse(model, "model", "byte_fallback", false);
+    refuse(model, "model", "ignore_merges", false);
+    refuse(words, "pre_tokenizer", "add_prefix_space", false);
+    refuse(words, "pre_tokenizer", "use_regex", true);
+    const auto refuse_text = [&](const nlohmann::json& object, const char* where, const char* key) {
+      const std::string value = text(object, key);
+      if (!value.empty()) fail(fmt::format("{}.{} = {} is not supported", where, key, value), kOnlyGpt2);
+    };
+    refuse_text(model, "model", "continuing_subword_prefix");
+    refuse_text(model, "model", "end_of_word_suffix");
+    refuse_text(part(json, "normalizer"), "normalizer", "type");
   }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    const std::string_view text = error.what();  // "[json.exception.…] what happened"
-    const size_t close = text.find("] ");
-    throw UsageError(fmt::format("{} is not JSON, at byte {}: {}", name_, position,
-                                 close == text.npos ? text : text.substr(close + 2)),
-                     "the file is damaged or cut short: fetch it again");
+
+  std::vector<Bpe::Token> vocabulary(const nlohmann::json& json) const {
+    std::vector<Bpe::Token> tokens;
+    for (const auto& [token, id] : json.items()) {
+      tokens.push_back({bytes_of(token, name_, "token"), id_of(id, token), false});
+    }
+    return tokens;
+  }
+
+  std::vector<Bpe::Merge> merges(const nlohmann::json& json) const {
+    std::vector<Bpe::Merge> merges;
+    for (const nlohmann::json& merge : json) {
+      const std::string where = fmt::format("merge {}", merges.size());
+      if (merge.is_string()) {
+        merges.push_back(merge_of(merge.get_ref<const std::string&>(), name_, where));
+        continue;
+      }
+      if (!merge.is_array() || merge.size() != 2) fail(fmt::format("{} has {} tokens, not two", where, merge.size()));
+      if (!merge[0].is_string() || !merge[1].is_string()) fail(where + " has a token that is not a text");
+      merges.emplace_back(bytes_of(merge[0].get_ref<const std::string&>(), name_, where),
+                          bytes_of(merge[1].get_ref<const std::string&>(), name_, where));
+    }
+    return merges;
+  }
+
+  std::vector<Bpe::Token> added(const nlohmann::json& json) const {
+    std::vector<Bpe::Token> tokens;
+    for (const nlohmann::json& token : json) {
+      const bool is_whole = token.is_object() && token.contains("id") && !text(token, "content").empty();
+      if (!is_whole) fail(fmt::format("added_tokens[{}] lacks an id or a content", tokens.size()));
+      tokens.push_back({text(token, "content"), id_of(token["id"], text(token, "content")), true});
+    }
+    return tokens;
+  }
+
+  /// An object or a list of an object; an empty one where there is none.
+  static const nlohmann::json& part(const nlohmann::json& json, const char* key) {
+    static const nlohmann::json none = nlohmann::json::object();
+    const auto found = json.find(key);
+    return found == json.end() || !found->is_structured() ? none : *found;
+  }
+  [[noreturn]] void fail(const std::string& problem, const std::string& cure = {}) const {
+    throw UsageError(fmt::format("{}: {}", name_, problem), cure);
   }
 
  private:
-  static constexpr size_t kMaxDepth = 64;
-
-  [[noreturn]] void fail(const std::string& problem) const { throw UsageError(fmt::format("{}: {}", name_, problem)); }
-  [[noreturn]] void refuse(std::string_view value) const {
-    const Where where = stack_.back();
-    const char* const part = where == Where::kModel ? "model" : where == Where::kWords ? "pre_tokenizer" : "normalizer";
-    throw UsageError(fmt::format("{}: {}.{} = {} is not supported", name_, part, key_, value), kOnlyGpt2);
+  static std::string text(const nlohmann::json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  }
+  int32_t id_of(const nlohmann::json& json, const std::string& token) const {
+    const std::string shown = token.substr(0, 40);
+    if (json.is_string()) fail(fmt::format("the id of token \"{}\" is a text, not a number", shown));
+    if (!json.is_number()) fail(fmt::format("the id of token \"{}\" is not a number", shown));
+    const bool fits = json.is_number_unsigned() && json.get<uint64_t>() <= std::numeric_limits<int32_t>::max();
+    if (!fits) fail(fmt::format("id {} of token \"{}\" is not a whole number from 0 to 2^31 - 1", json.dump(), shown));
+    return json.get<int32_t>();
   }
 
-  bool number(int64_t value) {
-    const Where where = stack_.empty() ? Where::kTop : stack_.back();
-    const bool is_id = where == Where::kVocab || (where == Where::kAddedToken && key_ == "id");
-    if (!is_id) return true;
-    if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
-      fail(fmt::format("id {} of token \"{}\" is not from 0 to 2^31 - 1", value, key_.substr(0, 40)));
-    }
-    const auto id = static_cast<int32_t>(value);
-    if (where == Where::kAddedToken) {
-      added.back().id = id;
-    } else {
-      tokens.push_back({bytes_of(key_, name_, "token"), id, false});
-    }
-    return true;
-  }
-
-  Where inside(bool is_object) {
-    const Where where = stack_.empty() ? Where::kTop : stack_.back();
-    if (where == Where::kTop && is_object) return outermost_;
-    if (where == Where::kRoot && is_object && key_ == "model") return Where::kModel;
-    if (where == Where::kRoot && is_object && key_ == "pre_tokenizer") return Where::kWords;
-    if (where == Where::kRoot && is_object && key_ == "normalizer") return Where::kNormalizer;
-    if (where == Where::kRoot && !is_object && key_ == "added_tokens") return Where::kAdded;
-    if (where == Where::kModel && is_object && key_ == "vocab") return Where::kVocab;
-    if (where == Where::kModel && !is_object && key_ == "merges") return Where::kMerges;
-    if (where == Where::kMerges && !is_object) return Where::kMerge;
-    if (where == Where::kAdded && is_object) return Where::kAddedToken;
-    if (where == Where::kTop) {
-      throw UsageError(
-          fmt::format("{}: the whole is not an object", name_),
-          "data.tokenizer names a tokenizer.json of Hugging Face, or a folder with vocab.json and merges.txt");
-    }
-    if (where == Where::kVocab) fail(fmt::format("the id of token \"{}\" is not a number", key_.substr(0, 40)));
-    return Where::kIgnored;
-  }
-  bool start(bool is_object) {
-    if (stack_.size() >= kMaxDepth) fail(fmt::format("nested deeper than {} levels", kMaxDepth));
-    const Where where = inside(is_object);
-    if (where == Where::kMerges) saw_merges = true;
-    if (where == Where::kMerge) pair_.clear();
-    if (where == Where::kAddedToken) added.push_back({"", -1, true});
-    stack_.push_back(where);
-    return true;
-  }
-  bool end() {
-    const Where where = stack_.back();
-    stack_.pop_back();
-    if (where == Where::kMerge) {
-      if (pair_.size() != 2) fail(fmt::format("merge {} has {} tokens, not two", merges.size(), pair_.size()));
-      merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
-    }
-    if (where == Where::kAddedToken && (added.back().id < 0 || added.back().bytes.empty())) {
-      fail(fmt::format("added_tokens[{}] lacks an id or a content", added.size() - 1));
-    }
-    return true;
-  }
-
-  const std::string name_;
-  const Where outermost_;
-  std::vector<Where> stack_;
-  std::string key_;  ///< the last one read; only asked for where no other can have come between
-  std::vector<std::string> pair_;
+  const std::string& name_;
 };
-
-void parse(std::string_view text, TokenizerEvents& events) {
-  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
-}
 
 /// An added token that the vocabulary has as well becomes special there; others come on top.
 void merge_added(std::vector<Bpe::Token>& tokens, std::vector<Bpe::Token> added, const std::string& name) {
@@ -247,28 +198,22 @@ void merge_added(std::vector<Bpe::Token>& tokens, std::vector<Bpe::Token> added,
 }  // namespace
 
 Bpe Bpe::from_tokenizer_json(std::string_view text, const std::string& name) {
-  TokenizerEvents events(name, TokenizerEvents::Where::kRoot);
-  parse(text, events);
-  if (events.model_type != "BPE") {
-    throw UsageError(fmt::format("{}: model.type is \"{}\", not \"BPE\"", name, events.model_type), kOnlyGpt2);
-  }
-  if (events.words_type != "ByteLevel") {
-    throw UsageError(fmt::format("{}: pre_tokenizer.type is \"{}\", not \"ByteLevel\"", name, events.words_type),
-                     kOnlyGpt2);
-  }
-  if (!events.saw_merges) {
-    throw UsageError(fmt::format("{}: model.merges is missing", name), "the file is damaged: fetch it again");
-  }
-  merge_added(events.tokens, std::move(events.added), name);
-  return Bpe(std::move(events.tokens), events.merges, name);
+  const TokenizerReader reader(name);
+  const nlohmann::json json = reader.parse(text);
+  reader.check_kind(json);
+  const nlohmann::json& model = reader.part(json, "model");
+  if (!model.contains("merges")) reader.fail("model.merges is missing", kDamaged);
+  std::vector<Token> tokens = reader.vocabulary(reader.part(model, "vocab"));
+  merge_added(tokens, reader.added(reader.part(json, "added_tokens")), name);
+  return Bpe(std::move(tokens), reader.merges(reader.part(model, "merges")), name);
 }
 
 Bpe Bpe::from_vocab_and_merges(std::string_view vocab_json, const std::string& vocab_name, std::string_view merges,
                                const std::string& merges_name) {
-  TokenizerEvents events(vocab_name, TokenizerEvents::Where::kVocab);
-  parse(vocab_json, events);
+  const TokenizerReader reader(vocab_name);
+  std::vector<Token> tokens = reader.vocabulary(reader.parse(vocab_json));
   // GPT-2's files do not say which tokens are special; there is one.
-  for (Token& token : events.tokens) token.is_special = token.bytes == "<|endoftext|>";
+  for (Token& token : tokens) token.is_special = token.bytes == "<|endoftext|>";
   std::vector<Merge> pairs;
   int64_t line_number = 0;
   while (!merges.empty()) {
@@ -280,7 +225,7 @@ Bpe Bpe::from_vocab_and_merges(std::string_view vocab_json, const std::string& v
     if (line.empty() || (line_number == 1 && line.starts_with("#version"))) continue;
     pairs.push_back(merge_of(line, merges_name, fmt::format("line {}", line_number)));
   }
-  return Bpe(std::move(events.tokens), pairs, vocab_name + " with " + merges_name);
+  return Bpe(std::move(tokens), pairs, vocab_name + " with " + merges_name);
 }
 
 Bpe Bpe::load(const fs::path& path) {

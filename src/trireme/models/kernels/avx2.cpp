@@ -95,8 +95,4 @@ namespace trireme::model_kernels {
 const Kernels* avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &kTable : nullptr; }
 }  // namespace trireme::model_kernels
 
-#else
-namespace trireme::model_kernels {
-const Kernels* avx2() { return nullptr; }
-}  // namespace trireme::model_kernels
 #endif

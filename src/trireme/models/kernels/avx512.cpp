@@ -106,8 +106,4 @@ namespace trireme::model_kernels {
 const Kernels* avx512() { return __builtin_cpu_supports("avx512f") ? &kTable : nullptr; }
 }  // namespace trireme::model_kernels
 
-#else
-namespace trireme::model_kernels {
-const Kernels* avx512() { return nullptr; }
-}  // namespace trireme::model_kernels
 #endif

@@ -73,8 +73,13 @@ struct Kernels {
 };
 
 /// Null where this machine cannot run them.
+#if defined(__x86_64__)
 const Kernels* avx2();
 const Kernels* avx512();
+#else
+inline const Kernels* avx2() { return nullptr; }
+inline const Kernels* avx512() { return nullptr; }
+#endif
 /// The fastest that this machine can run, null for none.
 const Kernels* best();
 

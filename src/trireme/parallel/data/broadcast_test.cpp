@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "trireme/parallel/data/data_parallel_test_util.h"
 #include "trireme/parallel/data/same_on_all_ranks.h"
-#include "trireme/parallel/data/test_models.h"
 
 namespace trireme {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "trireme/parallel/data/test_models.h"
+#include "trireme/parallel/data/data_parallel_test_util.h"
 
 namespace trireme {
 namespace {

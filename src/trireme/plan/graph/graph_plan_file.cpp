@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/base/text.h"
-#include "trireme/plan/json_reader.h"
+#include "trireme/plan/plan_text.h"
 
 namespace trireme {
 namespace {
@@ -189,7 +189,7 @@ std::string graph_plan_to_json(const GraphPlan& plan, int64_t batch, const std::
 
 GraphPlanFile graph_plan_from_json(std::string_view text, const std::string& name) {
   const Json json = parse_plan(text, name);
-  JsonReader read(json, name, "");
+  JsonReader read = plan_reader(json, name);
   GraphPlanFile file;
   file.name = name;
   std::string format;
@@ -205,9 +205,9 @@ GraphPlanFile graph_plan_from_json(std::string_view text, const std::string& nam
   const Json &stages = read.part("stages"), &operators = read.part("operators");
   if (!stages.is_array() || !operators.is_array()) read.fail("its \"stages\" and \"operators\" are no lists");
   for (const Json& each : stages) {
-    JsonReader stage(each, name, fmt::format("stage {}", file.stages.size()));
+    JsonReader stage = plan_reader(each, name, fmt::format("stage {}", file.stages.size()));
     GraphPlanFile::Stage& made = file.stages.emplace_back();
-    std::tie(made.first, made.last) = stage.range("operators");
+    std::tie(made.first, made.last) = read_range(stage, "operators");
     stage("mesh", made.mesh);
     stage("recompute", made.recompute);
     stage("memory_bytes", made.memory_bytes);
@@ -217,7 +217,7 @@ GraphPlanFile graph_plan_from_json(std::string_view text, const std::string& nam
     if (!each.is_string()) read.fail(fmt::format("operator {} is no text", file.operators.size()));
     file.operators.push_back(each.get<std::string>());
   }
-  JsonReader predicted(read.part("predicted"), name, "predicted");
+  JsonReader predicted = read.inside("predicted");
   predicted("step_seconds", file.step_seconds);
   predicted("memory_bytes", file.memory_bytes);
   predicted.finish();

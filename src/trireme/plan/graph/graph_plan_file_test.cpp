@@ -76,7 +76,7 @@ TEST(GraphPlanFile, SaysWhatDiffers) {
   other.layers = 5;
   expect(refusal(text, other), "another module");
   expect(refusal("{"), "is no JSON");
-  expect(refusal(changed(text, "\"layout\"", "\"layuot\"")), "there is no \"layout\"");
+  expect(refusal(changed(text, "\"layout\"", "\"layuot\"")), "\"layout\" is missing");
   expect(refusal(changed(text, "\"cluster\"", "\"extra\": 1,\n\"cluster\"")), "\"extra\" is unknown");
   expect(refusal(changed(text, "\"mesh\": \"3\"", "\"mesh\": \"1x3\"")),
          "stage 1 has the mesh 1x3, and 3 in the layout");

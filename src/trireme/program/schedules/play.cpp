@@ -33,13 +33,6 @@ class Play {
     if (makes_input_gradient(i.op)) done(false, i.stage, i.micro_batch) = now;
   }
 
-  double time_of(const Instruction& i) const {
-    const size_t stage = at(i.stage);
-    if (i.op == OpCode::kForward) return times_.forward[stage];
-    return (makes_input_gradient(i.op) ? times_.backward[stage] : 0) +
-           (makes_weight_gradient(i.op) ? times_.weight[stage] : 0);
-  }
-
  private:
   double& done(bool forward, int stage, int micro_batch) {
     return done_[(2 * at(stage) + (forward ? 0 : 1)) * count_ + at(micro_batch)];
@@ -53,6 +46,13 @@ class Play {
 };
 
 }  // namespace
+
+double time_of(const Instruction& instruction, const StageTimes& times) {
+  const size_t stage = at(std::max(instruction.stage, 0));
+  if (instruction.op == OpCode::kForward || instruction.op == OpCode::kRecompute) return times.forward[stage];
+  return (makes_input_gradient(instruction.op) ? times.backward[stage] : 0) +
+         (makes_weight_gradient(instruction.op) ? times.weight[stage] : 0);
+}
 
 PlayedOrders play_orders(const std::vector<std::vector<Instruction>>& orders, const std::vector<int>& rank_of_stage,
                          int num_micro_batches, const StageTimes& times) {
@@ -69,7 +69,7 @@ PlayedOrders play_orders(const std::vector<std::vector<Instruction>>& orders, co
         const double start = std::max(now[rank], play.ready_at(instruction));
         if (start == kNever) break;
         if (next[rank] == 0) first[rank] = start;
-        played.end[rank][next[rank]] = now[rank] = start + play.time_of(instruction);
+        played.end[rank][next[rank]] = now[rank] = start + time_of(instruction, times);
         play.finish(instruction, now[rank]);
       }
     }

@@ -12,6 +12,9 @@ struct PlayedOrders {
   double cost = 0;                       ///< the longest that a rank takes from its start to its end
 };
 
+/// Of a computation; one that is repeated takes as long as a forward pass.
+double time_of(const Instruction& instruction, const StageTimes& times);
+
 /// Messages take `times.comm` and are sent at once; weight gradients wait for nothing.
 PlayedOrders play_orders(const std::vector<std::vector<Instruction>>& orders, const std::vector<int>& rank_of_stage,
                          int num_micro_batches, const StageTimes& times);

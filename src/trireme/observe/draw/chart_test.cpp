@@ -1,12 +1,12 @@
 // Ticks that people would choose, whole and escaped documents, and data that cannot be drawn.
-#include "trireme/observe/plot.h"
+#include "trireme/observe/draw/chart.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "trireme/observe/plot_ticks.h"
+#include "trireme/observe/draw/page.h"
 
 namespace trireme {
 namespace {
@@ -16,7 +16,7 @@ std::vector<std::string> labels(double low, double high, Scale scale, int wanted
   for (const Tick& tick : choose_ticks(low, high, scale, wanted)) {
     EXPECT_GE(tick.value, low - 1e-9 * std::fabs(low));
     EXPECT_LE(tick.value, high * (1 + 1e-9));
-    if (!tick.label.empty()) found.push_back(tick.label);
+    found.push_back(tick.label);
   }
   return found;
 }
@@ -69,8 +69,8 @@ TEST(Plot, SvgHoldsEverything) {
     EXPECT_NE(svg.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(times_in(svg, "<title>"), 16u);
-  EXPECT_EQ(times_in(svg, "class=\"tr-line tr-l0 tr-dash\""), 2u);  // the line and its legend
-  EXPECT_EQ(times_in(svg, "class=\"tr-dot tr-f0\""), 9u);           // 8 points and the legend
+  EXPECT_EQ(times_in(svg, "class=\"tr-line tr-c0 tr-dash\""), 2u);  // the line and its legend
+  EXPECT_EQ(times_in(svg, "class=\"tr-dot tr-c0\""), 9u);           // 8 points and the legend
   EXPECT_EQ(times_in(svg, "<g"), times_in(svg, "</g>"));
   EXPECT_EQ(times_in(svg, "<svg"), times_in(svg, "</svg>"));
   EXPECT_EQ(times_in(svg, "http"), 1u) << "nothing but the name space is outside";
@@ -127,7 +127,7 @@ TEST(Plot, FaintLinesAreUnderTheOthersAndSilent) {
   chart.series[1].faint = true;
   const std::string svg = to_svg(chart);
   EXPECT_EQ(times_in(svg, "<title>"), 8u);
-  EXPECT_LT(svg.find("class=\"tr-line tr-l0 tr-faint\""), svg.find("class=\"tr-line tr-l0\""));
+  EXPECT_LT(svg.find("class=\"tr-line tr-c0 tr-faint\""), svg.find("class=\"tr-line tr-c0\""));
 }
 
 TEST(Plot, PartsOfAPage) {

@@ -1,46 +1,15 @@
-// Line charts as SVG, and pages of charts and tables as HTML. Each is one file that needs nothing else.
-//
-// Charts follow the reader's light or dark setting and show exact values under the mouse. All text is escaped.
-// Points that cannot be drawn (not finite, or not above 0 on a logarithmic axis) leave a gap in their line.
+// Pages of charts and tables as HTML. Each is one file that needs nothing else; all text is escaped.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "trireme/observe/draw/chart.h"
 #include "trireme/observe/table.h"
 
 namespace trireme {
-
-enum class Scale { kLinear, kLog };
-
-struct PlotAxis {
-  std::string label;
-  Scale scale = Scale::kLinear;
-  std::optional<double> min, max;  ///< from the data where not given
-};
-
-struct Series {
-  std::string name;
-  std::vector<std::pair<double, double>> points;
-  bool dashed = false;  ///< a prediction: dashed, without markers
-  int color = -1;       ///< number in the palette, so that a prediction can look like its measurement; -1: the next
-  bool in_legend = true;
-  bool faint = false;  ///< background of a smoothed line of the same colour: thin, pale, silent under the mouse
-};
-
-struct Chart {
-  std::string title;
-  std::string subtitle;
-  PlotAxis x, y;
-  std::vector<Series> series;
-  int width = 880, height = 440;
-};
-
-/// An <svg> element, also good as a file of its own.
-std::string to_svg(const Chart& chart);
 
 /// How a verdict looks.
 enum class Tone { kGood, kBad, kNeutral };

@@ -1,4 +1,4 @@
-#include "trireme/base/json_fault.h"
+#include "trireme/base/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,20 +1,17 @@
-// HtmlPage of plot.h: the look of a page, and its parts as HTML.
+#include "trireme/observe/draw/page.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "trireme/observe/plot.h"
-
 namespace trireme {
 namespace {
 
-constexpr size_t kNumShareColors = 8;  // --c0 to --c7, those of the charts
-
 constexpr std::string_view kPageStyle = R"css(<style>
 :root{color-scheme:light dark;--bg:#fff;--fg:#24292f;--soft:#606a75;--line:#e1e5ea;--strong:#8c959f;--panel:#f4f6f8;
---good:#1a7f37;--bad:#b42318;--neutral:#57606a;--c0:#2463d4;--c1:#d9480f;--c2:#2b8a3e;--c3:#9c36b5;--c4:#0b7f95;--c5:#c2255c;--c6:#8a6500;--c7:#868e96}
+--good:#1a7f37;--bad:#b42318;--neutral:#57606a}
 @media (prefers-color-scheme:dark){:root{--bg:#0f1115;--fg:#e6e9ed;--soft:#9aa4af;--line:#2c3138;--strong:#6b747e;--panel:#1b1f25;
---good:#6bd57e;--bad:#ff8f80;--neutral:#b4bcc5;--c0:#7aadff;--c1:#ff9c5b;--c2:#6bd57e;--c3:#dc8bf2;--c4:#45cbdd;--c5:#ff8fb1;--c6:#dfb94f;--c7:#7d8792}}
+--good:#6bd57e;--bad:#ff8f80;--neutral:#b4bcc5}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:960px;padding:24px 20px 64px;background:var(--bg);color:var(--fg);font:15px/1.55 system-ui,"Segoe UI","DejaVu Sans",sans-serif;overflow-wrap:anywhere}
 h1{font-size:26px;line-height:1.25;margin:8px 0 20px}h2{font-size:19px;margin:36px 0 10px}
@@ -26,9 +23,9 @@ body>svg{width:100%;margin:18px 0}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:12px;margin:18px 0}
 .facts div{border:1px solid var(--line);border-radius:8px;padding:10px 14px}
 .facts dt{color:var(--soft);font-size:13px}.facts dd{margin:0;font-size:20px;font-weight:600;font-variant-numeric:tabular-nums}
-.shares{display:flex;height:26px;border-radius:6px;overflow:hidden;margin:14px 0 8px;gap:1px}.shares i{display:block;min-width:2px}
+.shares{display:flex;height:26px;border-radius:6px;overflow:hidden;margin:14px 0 8px;gap:1px}.shares i{display:block;min-width:2px;background:currentColor}
 .key{display:flex;flex-wrap:wrap;gap:4px 18px;margin:0 0 14px;padding:0;list-style:none;font-size:14px}
-.key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px}.key span{color:var(--soft);margin-left:6px;font-variant-numeric:tabular-nums}
+.key i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:7px;background:currentColor}.key span{color:var(--soft);margin-left:6px;font-variant-numeric:tabular-nums}
 .scroll{overflow-x:auto;margin:14px 0;overflow-wrap:normal}
 table{border-collapse:collapse;font-size:14px}th,td{padding:5px 18px 5px 0;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
 td:last-child:not(.number){white-space:normal;min-width:9em}
@@ -39,17 +36,7 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--soft)}
 </style>
 )css";
 
-std::string_view class_of(Tone tone) {
-  switch (tone) {
-    case Tone::kGood:
-      return " good";
-    case Tone::kBad:
-      return " bad";
-    case Tone::kNeutral:
-      break;
-  }
-  return "";
-}
+std::string_view class_of(Tone tone) { return tone == Tone::kGood ? " good" : tone == Tone::kBad ? " bad" : ""; }
 
 }  // namespace
 
@@ -94,9 +81,10 @@ void HtmlPage::add_shares(const std::vector<std::pair<std::string, double>>& par
     if (!(size > 0) || !std::isfinite(size)) continue;
     const double percent = size / sum * 100;
     const std::string text = escape_html(name), share = fmt::format("{:.{}f} %", percent, percent < 9.95 ? 1 : 0);
-    const std::string color = fmt::format("background:var(--c{})", i % kNumShareColors);
-    bar += fmt::format("<i style=\"width:{:.2f}%;{}\" title=\"{}: {}\"></i>", percent, color, text, share);
-    key += fmt::format("<li><i style=\"{}\"></i>{}<span>{}</span></li>\n", color, text, share);
+    const size_t colour = i % kNumColours;
+    bar +=
+        fmt::format("<i class=\"tr-c{}\" style=\"width:{:.2f}%\" title=\"{}: {}\"></i>", colour, percent, text, share);
+    key += fmt::format("<li><i class=\"tr-c{}\"></i>{}<span>{}</span></li>\n", colour, text, share);
   }
   if (!bar.empty()) body_ += fmt::format("<div class=\"shares\">{}</div>\n<ul class=\"key\">\n{}</ul>\n", bar, key);
 }
@@ -104,9 +92,9 @@ void HtmlPage::add_shares(const std::vector<std::pair<std::string, double>>& par
 std::string HtmlPage::to_html() const {
   return fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n{1}</head>\n"
-      "<body>\n<h1>{0}</h1>\n{2}</body>\n</html>\n",
-      escape_html(title_), kPageStyle, body_);
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{0}</title>\n{1}{2}</head>\n"
+      "<body>\n<h1>{0}</h1>\n{3}</body>\n</html>\n",
+      escape_html(title_), kPictureStyle, kPageStyle, body_);
 }
 
 }  // namespace trireme
