@@ -98,15 +98,6 @@ void put(Config& config, const std::vector<Setting>& settings) {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// What decides how well it can be learnt, beside the layout.
-bool is_same_task(const Config& a, const Config& b) {
-  DataConfig data = a.data;
-  data.cache = b.data.cache;  // does not change what is read
-  data.read_ahead = b.data.read_ahead;
-  return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
-         a.train.global_batch == b.train.global_batch;
-}
-
 /// What nobody set, or set to 0 for "derive it", follows from the rest. `preset`: what the preset alone says.
 void derive(Config& config, const Config& preset, const std::string& file) {
   ModelSection& model = config.model;
@@ -193,6 +184,14 @@ std::string Origins::phrase(std::string_view key) const {
   if (origin == kDerived) return origin;
   const bool needs_article = origin == kCommandLine || origin.starts_with("preset ");
   return fmt::format("from {}{}", needs_article ? "the " : "", origin);
+}
+
+bool is_same_task(const Config& a, const Config& b) {
+  DataConfig data = a.data;
+  data.cache = b.data.cache;  // does not change what is read
+  data.read_ahead = b.data.read_ahead;
+  return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
+         a.train.global_batch == b.train.global_batch;
 }
 
 Config resolve(const ConfigSources& sources) {
