@@ -113,7 +113,8 @@ TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
   }
 }
 
-// Losses are summed at every step, so that nobody gets further ahead than one: only a bound of 0 holds workers back more.
+// Losses are summed at every step, so that nobody gets further ahead than one: only a bound of 0 holds workers back
+// more.
 TEST(ServerTraining, NobodyIsFurtherAheadThanTheBound) {
   for (const uint64_t bound : {0u, 1u, 4u}) {
     const Config config = served("mlp", {fmt::format("--server.staleness={}", bound)}, 2, "bounded");

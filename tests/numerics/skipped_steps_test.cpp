@@ -1,8 +1,8 @@
 // Steps that are skipped because float16 overflowed: the optimizer does not count them, wherever it runs and however
 // often training is resumed.
-#include <gtest/gtest.h>
-
 #include "numerics/skipped_steps.h"
+
+#include <gtest/gtest.h>
 
 namespace trireme {
 namespace {
