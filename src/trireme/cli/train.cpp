@@ -21,6 +21,7 @@
 #include "trireme/config/presets.h"
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
+#include "trireme/config/task.h"
 #include "trireme/data/open_data.h"
 #include "trireme/launch/local_launch.h"
 #include "trireme/observe/run_folder.h"

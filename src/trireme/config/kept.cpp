@@ -34,12 +34,4 @@ Config resolve_kept(std::string_view toml, const std::string& name) {
   return resolve_text(toml, name, words_of_older_version(toml, name));
 }
 
-bool has_target_of_preset(const Config& kept) {
-  if (kept.model.preset.empty() || kept.train.target_loss == 0) return false;
-  ConfigSources alone;
-  alone.default_preset = kept.model.preset;
-  const Config preset = resolve(alone);
-  return kept.train.target_loss == preset.train.target_loss && is_same_task(kept, preset);
-}
-
 }  // namespace trireme

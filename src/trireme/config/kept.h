@@ -18,8 +18,4 @@ std::vector<std::string> words_of_older_version(std::string_view toml, const std
 /// As resolve_text(), with these words.
 Config resolve_kept(std::string_view toml, const std::string& name);
 
-/// Whether `kept` aims at the target of its preset, on the task that the preset chose it for. Whoever goes on with
-/// another number of steps, or other data, has not asked for that target.
-bool has_target_of_preset(const Config& kept);
-
 }  // namespace trireme

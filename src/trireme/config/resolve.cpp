@@ -12,6 +12,7 @@
 #include "trireme/config/key.h"
 #include "trireme/config/presets.h"
 #include "trireme/config/stages.h"
+#include "trireme/config/task.h"
 #include "trireme/config/toml/toml_text.h"
 #include "trireme/config/value.h"
 
@@ -184,14 +185,6 @@ std::string Origins::phrase(std::string_view key) const {
   if (origin == kDerived) return origin;
   const bool needs_article = origin == kCommandLine || origin.starts_with("preset ");
   return fmt::format("from {}{}", needs_article ? "the " : "", origin);
-}
-
-bool is_same_task(const Config& a, const Config& b) {
-  DataConfig data = a.data;
-  data.cache = b.data.cache;  // does not change what is read
-  data.read_ahead = b.data.read_ahead;
-  return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
-         a.train.global_batch == b.train.global_batch;
 }
 
 Config resolve(const ConfigSources& sources) {

@@ -22,9 +22,6 @@ struct ConfigSources {
 /// Throws UsageError that names key, value, origin and what would be right; SystemError if the file cannot be read.
 Config resolve(const ConfigSources& sources);
 
-/// Whether both learn the same from as much: model, data, steps and batch. Layout and optimizer may differ.
-bool is_same_task(const Config& a, const Config& b);
-
 /// As resolve() with a file of this text; `name` stands for it in origins and messages.
 Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments = {});
 
