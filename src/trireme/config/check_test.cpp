@@ -307,6 +307,10 @@ TEST(Check, Compression) {
   EXPECT_NE(error_of({"--compression.method=sign", "--precision.compute=float16"}, 2).find("use bfloat16"),
             std::string::npos);
   EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
+  const Arguments sgd = {"--compression.method=dgc", "--optimizer.kind=sgd", "--optimizer.momentum=0"};
+  EXPECT_EQ(error_of(sgd, 2), "no error");
+  EXPECT_NE(error_of({sgd[0], sgd[1], "--optimizer.momentum=0.9"}, 2).find("optimizer.momentum = 0"),
+            std::string::npos);
 }
 
 TEST(Check, Offload) {
