@@ -45,7 +45,7 @@ TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
 
 TEST(Compression, EveryMethodLearns) {
   constexpr int kSteps = 16;
-  const auto fall = [](const std::string& method, Words words) {
+  const auto fall = [&](const std::string& method, Words words) {
     words.insert(words.end(), {"--train.leaves=4", "--train.global_batch=4", fmt::format("--train.steps={}", kSteps)});
     return fall_of(train(compressed(method, words), 2, kSteps));
   };

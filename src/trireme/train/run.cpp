@@ -472,9 +472,7 @@ class Run {
     };
     add("loss", kept[0]);
     const auto& weights = trainer_.part().weights();
-    for (size_t i = weights.size(); i-- > 0;) {
-      add("gradient." + weights[i].name, trainer_.gradient(i).to(torch::kFloat32));  // exact, whatever has travelled
-    }
+    for (size_t i = weights.size(); i-- > 0;) add("gradient." + weights[i].name, trainer_.gradient(i));
     for (size_t i = 0; i < weights.size(); ++i) add("weight." + weights[i].name, trainer_.weight(i));
     if (!leads_) return;
     write_safetensors(options_.record / fmt::format("step-{:06}.safetensors", step.step), views);
