@@ -94,7 +94,7 @@ TEST(ServerCompression, EveryMethodLearnsLikeTheDenseOne) {
                                       {"qsgd", 0.9},
                                       {"terngrad", 0.5},
                                       {"sign", 0.5},
-                                      {"topk", 0.3}}) {
+                                      {"topk", 0.2}}) {
     const Outcome outcome =
         train(served("gpt2", words + Words{std::string("--compression.method=") + method}, 2), 2, kSteps);
     EXPECT_GT(fall_of(outcome), share * fall_of(dense)) << method;

@@ -13,7 +13,7 @@ namespace trireme {
 inline Config overflowing(const Words& more = {}, int servers = 0) {
   const Words words = {"--precision.compute=float16",
                        fmt::format("--precision.loss_scale_init={}", std::ldexp(1.0, 24)), "--optimizer.kind=adamw",
-                       "--optimizer.weight_decay=0"};
+                       "--optimizer.weight_decay=0", "--train.clip=0"};
   return served("gpt2", words + more, servers);
 }
 
