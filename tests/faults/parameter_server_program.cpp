@@ -2,7 +2,7 @@
 //
 //   role=server|worker   index=N          which one                    ports=P,P,…    of all servers, on 127.0.0.1
 //   workers=N            steps=N          mode=sync|async|bounded      replicate=0|1  shared=0|1
-//   pause_us=N           after each step of a worker
+//   pause_us=N           after each step of a worker                   grace_ms=N      before a dead one is left out
 //
 // A worker pushes gradients that are a function of worker, clock and element. It prints "step N" when all that it
 // pushed in step N was acknowledged, and at the end "done CHECKSUM" of the weights; "error MESSAGE" (exit code 1)
@@ -55,7 +55,7 @@ void serve(const Arguments& arguments) {
   options.credentials = {"the token", sha256("a job")};
   options.port = all[static_cast<size_t>(options.index)].port;
   options.replicate = number(arguments, "replicate") != 0;
-  options.worker_grace = 300ms;
+  options.worker_grace = std::chrono::milliseconds(number(arguments, "grace_ms", 300));
   Server server(options);
   server.start(all);
   say("serving");

@@ -13,7 +13,8 @@ TEST(ServerKillMany, NothingAcknowledgedIsLost) {
                                          .mode = modes[i % 3],
                                          .num_servers = 2 + static_cast<int>(i % 3),
                                          .num_kills = 2,
-                                         .kills_worker = i / 3 % 2 == 1}));
+                                         .kills_worker = i / 3 % 2 == 1,
+                                         .waits = modes[i % 3] == "sync"}));
   }
   std::sort(seconds.begin(), seconds.end());
   fmt::print("50 kills of servers, 12 of workers: replicated again within {:.2f} s (median {:.2f} s)\n", seconds.back(),

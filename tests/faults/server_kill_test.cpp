@@ -16,7 +16,11 @@ TEST_P(ServerKill, OfServersLosesNothing) {
 
 TEST_P(ServerKill, OfAWorkerLeavesTheOthersAtWork) {
   for (uint64_t i = 0; i < 2; ++i) {
-    server_kill_trial({.seed = test_seed() + 20 + i, .mode = GetParam(), .num_kills = 0, .kills_worker = true});
+    server_kill_trial({.seed = test_seed() + 20 + i,
+                       .mode = GetParam(),
+                       .num_kills = 0,
+                       .kills_worker = true,
+                       .waits = GetParam() == "sync" && i == 1});
   }
 }
 

@@ -1,6 +1,7 @@
 // Training on a GPU against training on the CPU: the same losses, with and without a captured graph, from config alone.
 #include <gtest/gtest.h>
 
+#include "numerics/skipped_steps.h"
 #include "numerics/training.h"
 #include "trireme/gpu/device.h"
 #include "trireme/train/trainer.h"
@@ -75,6 +76,12 @@ TEST_F(GpuTrainer, RecomputationChangesNoBit) {
         EXPECT_EQ(losses_of(model, again, 8), kept) << model << " " << more << " " << way;
       }
     }
+  }
+}
+
+TEST_F(GpuTrainer, StepsThatAreSkippedAreNoneOfAdams) {
+  for (const char* graph : {"--train.graph=false", "--train.graph=true"}) {
+    expect_first_update_is_adams(overflowing({"--train.device=cuda", graph}));
   }
 }
 

@@ -266,6 +266,16 @@ class Train(unittest.TestCase):
                     shards = {re.search(r"-(\d+)-of-(\d+)\.", file.name).groups() for file in files}
                     self.assertEqual(shards, {(f"{writer:05}", f"{writers:05}") for writer in range(writers)})
 
+    def test_a_resume_with_other_steps_leaves_the_presets_target(self):
+        place = Path(self.folder, "run")
+        place.mkdir()
+        (place / "config.toml").write_text(run("train", "--show-config").stdout)
+        for words, target in [([], "0.75"), (["--train.steps=150"], "0.0"), (["--optimizer.lr=1e-3"], "0.75"),
+                              (["--train.steps=150", "--train.target_loss=0.5"], "0.5")]:
+            shown = run("train", "--resume", str(place), *words, "--show-config")
+            self.assertEqual(shown.returncode, 0, shown.stderr)
+            self.assertRegex(shown.stdout, rf"(?m)^target_loss = {re.escape(target)}\s", words)
+
     def test_json(self):
         report = self.report("--train.steps=4")
         for field in ["tokens_per_second", "step_ms", "loss", "final_loss", "peak_memory_bytes"]:
@@ -378,6 +388,13 @@ class Verify(unittest.TestCase):
         report = self.verdict("--a", "dp=2", "--b", "dp=2,parallel.aggregation=sum")
         self.assertEqual(report["verdict"], "bug")
         self.assertIn("gradient.", report["first_difference"]["tensor"])
+
+    def test_bug_of_gradients_in_bfloat16(self):
+        # Adam makes the same step of gradients twice as large: only they tell.
+        report = self.verdict("--a", "dp=2", "--b", "dp=2,parallel.aggregation=sum", "--precision.compute=bfloat16",
+                              "--precision.gradients=compute", "--train.global_batch=8")
+        self.assertEqual(report["verdict"], "bug")
+        self.assertGreater(report["first_difference"]["relative"], 0.4)
 
     def test_wrong_words(self):
         for words, said in [(["--a", "dp"], '"dp" has no value'), (["--b", "dq=2"], "did you mean parallel.dp?"),

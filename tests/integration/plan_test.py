@@ -492,7 +492,7 @@ class InTraining(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         line = r"predicted   [0-9.]+ ms a step \([+-][0-9.]+ %\), [0-9.]+ .iB a worker \([+-][0-9.]+ %\)"
         self.assertRegex(done.stdout, line)
-        [report] = Path(self.folder).glob("runs/*-1/report.html")
+        [report] = Path(self.folder).glob("runs/[!.]*-1/report.html")
         self.assertIn("predicted", report.read_text())
         self.assertNotRegex(self.run_in_folder(*words).stdout, "predicted")
 
@@ -563,7 +563,7 @@ class InTraining(unittest.TestCase):
         for file in ("plan.json", "kept.json"):
             done = self.run_in_folder("train", *model, *self.SHORT, "--nproc", "4", "--parallel.plan", file)
             self.assertEqual(done.returncode, 0, done.stderr)
-            checkpoints = sorted(path for path in Path(self.folder).glob("runs/*-*/checkpoints/step-000003"))
+            checkpoints = sorted(path for path in Path(self.folder).glob("runs/[!.]*-*/checkpoints/step-000003"))
         self.assertEqual(len(checkpoints), 2)
         done = self.run_in_folder("checkpoint", "diff", *map(str, checkpoints))
         self.assertIn("bit for bit", done.stdout)

@@ -53,6 +53,7 @@ class Unshared(LayoutTest):
         self.assertEqual(codes, [0, 0], said)
         self.assertIn("does not see the run folder", said)
         self.assertEqual(run("checkpoint", "verify", "host0/run", cwd=self.folder).returncode, 0)
+        self.assertEqual(list(Path(self.folder, "host1").rglob("*.safetensors")), [], "worker 1 has written")
 
     def test_nothing_is_said_where_it_is_shared(self):
         codes, said = self.train("--observe.run_dir=run", together=True)

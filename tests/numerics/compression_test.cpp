@@ -43,6 +43,31 @@ TEST(Compression, RoundingLittleEndsNearTheDenseTraining) {
   }
 }
 
+TEST(Compression, EveryMethodLearns) {
+  constexpr int kSteps = 16;
+  const auto fall = [&](const std::string& method, Words words) {
+    words.insert(words.end(), {"--train.leaves=4", "--train.global_batch=4", fmt::format("--train.steps={}", kSteps)});
+    return fall_of(train(compressed(method, words), 2, kSteps));
+  };
+  const Words adam = {"--optimizer.lr=0.005"},
+              sgd = {"--optimizer.kind=sgd", "--optimizer.momentum=0", "--optimizer.lr=0.3"};
+  const double dense = fall("none", adam), dense_sgd = fall("none", sgd);
+  ASSERT_GT(dense, 0.15);
+  ASSERT_GT(dense_sgd, 0.05);
+  // The share of the dense fall that is reached at least.
+  for (const auto& [method, share] : {std::pair{"float16", 0.98},
+                                      {"bfloat16", 0.95},
+                                      {"int8", 0.9},
+                                      {"qsgd", 0.8},
+                                      {"powersgd", 0.5},
+                                      {"terngrad", 0.4},
+                                      {"sign", 0.4},
+                                      {"topk", 0.2}}) {
+    EXPECT_GT(fall(method, adam), share * dense) << method;
+  }
+  EXPECT_GT(fall("dgc", sgd), 0.2 * dense_sgd);
+}
+
 TEST(Compression, BytesAreThoseOfTheFormula) {
   const Words direct = {"--train.leaves=2"};  // one sum a rank
   const Outcome dense = train(compressed("none", direct), 2, 2);

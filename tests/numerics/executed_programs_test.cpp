@@ -53,6 +53,21 @@ TEST(ExecutedPrograms, ArePassedByTheChecker) {
   }
 }
 
+// The programs of all ranks are checked, not those of small jobs alone.
+TEST(ExecutedPrograms, AreCheckedHoweverManyThereAre) {
+  constexpr int kWorkers = 72;
+  const Words many = {"--train.leaves=72", "--train.global_batch=72", "--parallel.dp=72", "--parallel.zero=1"};
+  const Config config = config_of("mlp", many);
+  const OpenedData data = open_data(data_options_of(config));
+  run_as_threads(kWorkers, [&](World& world) {
+    const Trainer trainer(world, config, data);
+    if (world.rank() > 0) return;
+    CheckReport report;
+    EXPECT_EQ(trainer.part().program(trainer.plan(), &report), trainer.executor().program());
+    EXPECT_EQ(report.ranks.size(), static_cast<size_t>(kWorkers));
+  });
+}
+
 // What bucket_mb says is obeyed by both; 0 is derived by both alike.
 TEST(ExecutedPrograms, HaveTheGroupsThatTheSimulatorCounts) {
   Cluster cluster = find_cluster("a100-80gb");

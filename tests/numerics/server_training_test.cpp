@@ -2,6 +2,7 @@
 // good, and checkpoints that go from one to the other.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 
@@ -109,6 +110,24 @@ TEST(ServerTraining, WithoutRoundsItLearnsAsWell) {
       const Outcome outcome = train(served("mlp", all, 2, mode), 3, 30);  // all ranks see one state
       EXPECT_NEAR(end(outcome.losses), end(synchronous.losses), 0.3 * fall) << mode;
     }
+  }
+}
+
+// Losses are summed at every step, so that nobody gets further ahead than one: only a bound of 0 holds workers back
+// more.
+TEST(ServerTraining, NobodyIsFurtherAheadThanTheBound) {
+  for (const uint64_t bound : {0u, 1u, 4u}) {
+    const Config config = served("mlp", {fmt::format("--server.staleness={}", bound)}, 2, "bounded");
+    const OpenedData data = open_data(data_options_of(config));
+    run_as_threads(3, [&](World& world) {
+      Trainer trainer(world, config, data);
+      for (int i = 0; i < 30; ++i) EXPECT_TRUE(std::isfinite(trainer.step().loss));
+      for (const server::ServerStats& stats : trainer.servers()->stats()) {
+        const uint64_t most = std::min<uint64_t>(bound, 1);
+        EXPECT_LE(stats.shards.largest_lead, most) << "a bound of " << bound;
+        EXPECT_LE(stats.shards.largest_staleness, 2 * (2 * most + 1));  // two others, each by so many steps
+      }
+    });
   }
 }
 

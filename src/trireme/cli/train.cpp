@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 #include "trireme/config/presets.h"
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
+#include "trireme/config/task.h"
 #include "trireme/data/open_data.h"
 #include "trireme/launch/local_launch.h"
 #include "trireme/observe/run_folder.h"
@@ -32,6 +34,13 @@ struct TrainFlags {
   std::string resume;
   bool json = false, show_config = false, config_reference = false, presets = false;
 };
+
+/// A preset's target is for its own task: it does not come along where words of the user change the task.
+void drop_target_of_preset(const Config& kept, ConfigArguments& arguments) {
+  const auto is_target = [](const std::string& word) { return word.starts_with("--train.target_loss"); };
+  if (std::any_of(arguments.words.begin(), arguments.words.end(), is_target) || !has_target_of_preset(kept)) return;
+  if (!is_same_task(kept, resolve(arguments.sources()))) arguments.words.push_back("--train.target_loss=0");
+}
 
 /// `--resume FOLDER` goes on in a run folder with the config that it keeps; alone, or "auto", in the newest run.
 void apply_resume(TrainFlags& options) {
@@ -51,11 +60,12 @@ void apply_resume(TrainFlags& options) {
   // First, so that a word of the user's wins. The run may itself have been started with "never" or from a checkpoint.
   words.insert(words.begin(), "--checkpoint.resume=auto");
   // A run that is older than a key goes on as it was.
-  const std::string kept = (folder / "config.toml").string();
-  for (const std::string& word : words_of_older_version(read_config_file(kept), kept)) {
+  const std::string kept = (folder / "config.toml").string(), toml = read_config_file(kept);
+  for (const std::string& word : words_of_older_version(toml, kept)) {
     const std::string key = word.substr(2, word.find('=') - 2);
     if (resolve(options.config.sources()).origins.is_default(key)) words.push_back(word);
   }
+  if (options.config.file == kept) drop_target_of_preset(resolve_kept(toml, kept), options.config);
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 

@@ -73,7 +73,9 @@ TEST(Method, SizesFollowTheFormulas) {
   EXPECT_NEAR(bits_per_element({.method = Method::kTopK, .density = 0.01}), 0.48, 0.001);
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kPowerSgd, .rank = 4}, 1000, 500), 32 * 4 * 1500 / 5e5);
   EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kPowerSgd, .rank = 4}, 1, 500), 32);
-  EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kQsgd, .bits = 4}), 4.0625);
+  for (const int bits : {1, 2, 4, 8}) {
+    EXPECT_DOUBLE_EQ(bits_per_element({.method = Method::kQsgd, .bits = bits}), bits + 0.0625);
+  }
 }
 
 TEST(Method, DgcBecomesSparserStepByStep) {

@@ -1,5 +1,6 @@
 #include "trireme/config/check.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,8 +9,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
+#include "trireme/config/pipeline.h"
 #include "trireme/config/resolve.h"
 #include "trireme/program/reduction_tree.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {
@@ -304,6 +307,10 @@ TEST(Check, Compression) {
   EXPECT_NE(error_of({"--compression.method=sign", "--precision.compute=float16"}, 2).find("use bfloat16"),
             std::string::npos);
   EXPECT_NE(error_of({"--compression.method=dgc"}, 2).find("optimizer.momentum = 0"), std::string::npos);
+  const Arguments sgd = {"--compression.method=dgc", "--optimizer.kind=sgd", "--optimizer.momentum=0"};
+  EXPECT_EQ(error_of(sgd, 2), "no error");
+  EXPECT_NE(error_of({sgd[0], sgd[1], "--optimizer.momentum=0.9"}, 2).find("optimizer.momentum = 0"),
+            std::string::npos);
 }
 
 TEST(Check, Offload) {
@@ -378,6 +385,25 @@ TEST(Check, WhatTakesThePlaceOfAnAllReduce) {
   refuses(local, {"--checkpoint.every=6"}, "nearest checkpoint.every: 4 or 8");
   refuses(local, {"--checkpoint.every=8", "--local.after=5"}, "local.after = 5");
   EXPECT_EQ(error_of({local[0], local[1], "--checkpoint.every=8"}, 2), "no error");
+}
+
+// The names that `schedule`, `simulate` and docs/programs.md print are those that train takes.
+TEST(Check, EveryNameOfAScheduleTrains) {
+  const auto stages_of = [](const std::string& name, int64_t rounds) {
+    const Config config = config_of({"--parallel.pp=2", "--parallel.schedule=" + name, "--train.clip=0",
+                                     "--model.tied=false", fmt::format("--parallel.interleave={}", rounds)});
+    return pipeline_schedule(config, check(config, 2)).num_stages();
+  };
+  for (const char* name : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipedream", "pipedream-vertical-sync",
+                           "pipedream-2bw", "pipedream-flush"}) {
+    EXPECT_EQ(stages_of(name, 1), 2) << name;
+  }
+  for (const char* name : {"interleaved-1f1b", "interleaved"}) {
+    EXPECT_EQ(stages_of(name, 1), 4) << name;
+    EXPECT_EQ(stages_of(name, 3), 6) << name;
+  }
+  EXPECT_EQ(stages_of("zb-v", 1), 4);
+  EXPECT_EQ(schedule_names().size(), 12u) << "one of them is not tried here";
 }
 
 TEST(Check, WhatThisVersionCannotDo) {

@@ -12,6 +12,7 @@
 #include "trireme/config/key.h"
 #include "trireme/config/presets.h"
 #include "trireme/config/stages.h"
+#include "trireme/config/task.h"
 #include "trireme/config/toml/toml_text.h"
 #include "trireme/config/value.h"
 
@@ -97,15 +98,6 @@ void put(Config& config, const std::vector<Setting>& settings) {
 }
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
-
-/// What decides how well it can be learnt, beside the layout.
-bool is_same_task(const Config& a, const Config& b) {
-  DataConfig data = a.data;
-  data.cache = b.data.cache;  // does not change what is read
-  data.read_ahead = b.data.read_ahead;
-  return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
-         a.train.global_batch == b.train.global_batch;
-}
 
 /// What nobody set, or set to 0 for "derive it", follows from the rest. `preset`: what the preset alone says.
 void derive(Config& config, const Config& preset, const std::string& file) {

@@ -39,6 +39,15 @@ RunState state_of(const LastProcess& last, const RunPaths& run) {
   return is_in_use(run) ? RunState::kRunning : RunState::kEnded;
 }
 
+/// The last one that counts: a resume takes back what came after its checkpoint.
+int64_t step_of(const EventHistory& history) {
+  int64_t step = 0;
+  for (const Event& event : history.events) {
+    step = event.kind == EventKind::kResume ? event.step : std::max(step, event.step);
+  }
+  return step;
+}
+
 double median_of(const RunReport::Points& points) {
   std::vector<double> values;
   for (const auto& [step, value] : points) values.push_back(value);
@@ -145,7 +154,7 @@ RunStory story_of_run(const RunPaths& run) {
   drop_removed_checkpoints(report, run);
 
   story.state = state_of(last, run);
-  for (const Event& event : history.events) story.step = std::max(story.step, event.step);
+  story.step = step_of(history);
   if (!report.training_loss.empty()) story.training_loss = report.training_loss.back().second;
   if (!report.held_out_loss.empty()) story.held_out_loss = report.held_out_loss.back().second;
   story.seconds = history.seconds;

@@ -96,6 +96,22 @@ TEST_F(StoryTest, AResumedRunCountsTheTimeOfAllItsParts) {
   EXPECT_EQ(story.report.speed, (RunReport::Points{{100, 4000}}));
 }
 
+TEST_F(StoryTest, ARunThatWentBackIsWhereItIs) {
+  start(0);
+  step(1, 1, 10);
+  step(30, 60, 4000);
+  add(31, EventKind::kStop, 60, {{"reason", "signal 2"}});
+  start(1000, 50);
+  add(1000, EventKind::kResume, 50, {{"checkpoint", "checkpoints/step-000050"}});
+  step(1001, 51, 10);
+  EXPECT_EQ(story_of_run(run_).step, 51);
+  start(2000);
+  add(2000, EventKind::kResume, 0, {{"message", "begins anew"}});
+  step(2001, 3, 10);
+  add(2002, EventKind::kEnd, 3);
+  EXPECT_EQ(story_of_run(run_).step, 3);
+}
+
 TEST_F(StoryTest, ListsTheCheckpointsThatAreThere) {
   start(0);
   for (const int at : {10, 20, 30}) {

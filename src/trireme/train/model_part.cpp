@@ -303,7 +303,7 @@ void ModelPart::make_layer_weights() {
                            [at](size_t layer, const torch::Tensor& output) { at(layer)->after(layer, output); }});
 }
 
-Program ModelPart::program(const BatchPlan& plan) const {
+Program ModelPart::program(const BatchPlan& plan, CheckReport* report) const {
   // Of each stage: its groups, and how many of them replicas share.
   const size_t num_stages = partition_.size();
   std::vector<int32_t> groups(2 * num_stages, 0);
@@ -337,7 +337,7 @@ Program ModelPart::program(const BatchPlan& plan) const {
       program = share_over_replicas(std::move(program), zero);
     }
   }
-  return checked_program(std::move(programs), num_leaves, groups_.pipeline_rank, groups_.replica);
+  return checked_program(std::move(programs), num_leaves, groups_.pipeline_rank, groups_.replica, report);
 }
 
 int64_t ModelPart::num_parameters() const {

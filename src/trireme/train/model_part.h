@@ -30,6 +30,8 @@
 
 namespace trireme {
 
+struct CheckReport;
+
 /// Whether this rank along a pipeline computes the first stage, which has the inputs, or the last, which has the
 /// targets.
 bool needs_samples(const Config& config, const BatchPlan& plan, int pipeline_rank);
@@ -87,9 +89,9 @@ class ModelPart {
   bool has_last() const;
   int rank_of_last() const { return rank_of_layer_.back(); }  ///< along the pipeline
 
-  /// The program of this rank, checked together with those of all ranks; every stage has values beside its gradients.
-  /// Collective.
-  Program program(const BatchPlan& plan) const;
+  /// The program of this rank, checked together with those of all ranks, however many; every stage has values beside
+  /// its gradients. `report`: what the check says of them. Collective.
+  Program program(const BatchPlan& plan, CheckReport* report = nullptr) const;
 
   /// Where the sum of the gradients of a share of parameters() lies, flat.
   torch::Tensor gradient(size_t share) const;
