@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 
 #include "trireme/base/json.h"
 #include "trireme/base/units.h"
@@ -83,6 +84,29 @@ std::string gpu_title(const TrainRun& run) {
   std::string title = run.main_case().config.precision.compute;
   title += run.gpus.empty() ? " · GPU" : " · " + run.gpus.front().name;
   return run.main_case().num_workers == 1 ? title : fmt::format("{} · {}", title, transport_of(run.main_result()));
+}
+
+/// Speed of the main layout, by that of its workers if each were as fast as the base alone. The base is the first
+/// layout with fewer workers; nothing where there is none.
+struct Efficiency {
+  size_t base = 0;  ///< a case
+  double value = 0;
+  double times = 0;        ///< workers, by the base's
+  bool same_share = true;  ///< a worker had as many samples as in the base; else the batch was the same, or neither
+};
+std::optional<Efficiency> efficiency_of(const TrainRun& run) {
+  const TrainCase& main = run.main_case();
+  for (const size_t i : run.plan.layouts) {
+    const TrainCase& base = run.plan.cases[i];
+    if (base.num_workers >= main.num_workers) continue;
+    Efficiency efficiency;
+    efficiency.base = i;
+    efficiency.times = static_cast<double>(main.num_workers) / base.num_workers;
+    efficiency.value = run.main_result().units_per_second / (efficiency.times * run.results[i].units_per_second);
+    efficiency.same_share = base.samples_per_step * main.num_workers == main.samples_per_step * base.num_workers;
+    return efficiency;
+  }
+  return std::nullopt;
 }
 
 std::string efficiency_text(const TrainRun& run, const Efficiency& efficiency) {
@@ -199,21 +223,6 @@ Json result_json(const TrainRun& run, size_t i) {
 }  // namespace
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::optional<Efficiency> efficiency_of(const TrainRun& run) {
-  const TrainCase& main = run.main_case();
-  for (const size_t i : run.plan.layouts) {
-    const TrainCase& base = run.plan.cases[i];
-    if (base.num_workers >= main.num_workers) continue;
-    Efficiency efficiency;
-    efficiency.base = i;
-    efficiency.times = static_cast<double>(main.num_workers) / base.num_workers;
-    efficiency.value = run.main_result().units_per_second / (efficiency.times * run.results[i].units_per_second);
-    efficiency.same_share = base.samples_per_step * main.num_workers == main.samples_per_step * base.num_workers;
-    return efficiency;
-  }
-  return std::nullopt;
-}
 
 std::string bench_train_text(const TrainRun& run, bool colour) {
   const TrainCase& main = run.main_case();

@@ -9,7 +9,6 @@
 #include <net/if.h>
 #include <sched.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -148,7 +147,7 @@ bool check_gpu(Facts& facts, const std::vector<std::string>& folders, measure::Q
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) dlclose(driver);
   std::vector<GpuCard> cards;
-  if (driver != nullptr) cards = measure::parse_gpu_cards(smi.whole(Deadline::after(std::chrono::seconds(3))));
+  if (driver != nullptr) cards = measure::parse_gpu_cards(smi.answer(Deadline::after(std::chrono::seconds(3))));
   if (cards.empty()) cards = cards_of_kernel();
   std::string version = cards.empty() ? "" : cards.front().driver;
   if (version.empty()) version = read_text("/sys/module/nvidia/version");
@@ -193,7 +192,8 @@ void check_mpi(Facts& facts, const std::string& mpirun, measure::Question& versi
     facts.absent("mpirun", "not in PATH", "no mpirun, no comparison with MPI",
                  "apt install openmpi-bin libopenmpi-dev");
   } else {
-    const std::string answer = version.first_line(Deadline::after(std::chrono::milliseconds(300)));
+    std::string answer = version.answer(Deadline::after(std::chrono::milliseconds(300)));
+    answer = answer.substr(0, answer.find('\n'));
     facts.good("mpirun", fmt::format("{} in {}", answer.empty() ? "does not tell its version" : answer, mpirun));
   }
   const std::string plugin = find_library("libtrireme_mpi.so", {program_folder() + "/../lib", program_folder()});
@@ -245,14 +245,6 @@ void check_machine(Facts& facts) {
                  "large collectives between processes are somewhat slower",
                  mode.empty() ? "" : "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
   }
-
-  const std::string clock = read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-  if (clock == "tsc" || clock == "arch_sys_counter" || clock == "kvm-clock" || clock.empty()) {
-    facts.good("clock", clock.empty() ? "unknown source" : clock);
-  } else {
-    facts.absent("clock", clock, "reading the time costs about 1 µs instead of 20 ns, so small measurements are off",
-                 "boot with clocksource=tsc");
-  }
 }
 
 void check_shared_memory(Facts& facts) {
@@ -267,11 +259,6 @@ void check_shared_memory(Facts& facts) {
     facts.absent("peers", fmt::format("a process cannot map another's memory file: {}", strerror(error)),
                  "ranks of this machine must talk over TCP, several times slower",
                  "export TRIREME_TRANSPORT=tcp, or allow /proc/PID/fd (hidepid, seccomp, AppArmor)");
-  }
-  struct statvfs disk;
-  if (statvfs("/dev/shm", &disk) == 0) {
-    facts.good("/dev/shm", fmt::format("{}; not used, so its size does not limit a job",
-                                       format_bytes(uint64_t{disk.f_blocks} * disk.f_frsize)));
   }
   rlimit space;
   getrlimit(RLIMIT_AS, &space);
@@ -297,16 +284,6 @@ void check_limits(Facts& facts) {
     facts.absent("open files", files, "larger jobs cannot start", "ulimit -n 65536");
   } else {
     facts.good("open files", files);
-  }
-  getrlimit(RLIMIT_NPROC, &limit);
-  facts.good("processes",
-             limit.rlim_cur == RLIM_INFINITY ? "unlimited" : format_count(static_cast<int64_t>(limit.rlim_cur)));
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) {
-    facts.good("locked memory", "unlimited");
-  } else {
-    facts.absent("locked memory", "at most " + format_bytes(limit.rlim_cur), "only matters with GPUs and InfiniBand",
-                 "ulimit -l unlimited (as root, or in /etc/security/limits.conf)");
   }
 }
 

@@ -175,27 +175,18 @@ Question::~Question() {
   if (fd_ >= 0) close(fd_);
 }
 
-void Question::read_until(Deadline deadline, bool first_line_is_enough) {
+std::string Question::answer(Deadline deadline) {
   constexpr size_t kMost = 1 << 20;
   char bytes[512];
   pollfd ready{fd_, POLLIN, 0};
-  while (fd_ >= 0 && text_.size() < kMost && !(first_line_is_enough && text_.find('\n') != text_.npos)) {
+  while (fd_ >= 0 && text_.size() < kMost) {
     const int count_ready = poll(&ready, 1, deadline.left_ms(1000));
-    if (count_ready < 0 || (count_ready == 0 && deadline.expired())) return;
+    if (count_ready < 0 || (count_ready == 0 && deadline.expired())) break;
     if (count_ready == 0) continue;
     const ssize_t count = read(fd_, bytes, sizeof bytes);
-    if (count <= 0) return;
+    if (count <= 0) break;
     text_.append(bytes, static_cast<size_t>(count));
   }
-}
-
-std::string Question::first_line(Deadline deadline) {
-  read_until(deadline, /*first_line_is_enough=*/true);
-  return text_.substr(0, text_.find('\n'));
-}
-
-std::string Question::whole(Deadline deadline) {
-  read_until(deadline, /*first_line_is_enough=*/false);
   return text_;
 }
 
@@ -220,7 +211,7 @@ std::vector<GpuCard> parse_gpu_cards(std::string_view text) {
 
 std::vector<GpuCard> ask_for_gpus(Deadline deadline) {
   Question question(find_in_path("nvidia-smi"), gpu_card_arguments());
-  return parse_gpu_cards(question.whole(deadline));
+  return parse_gpu_cards(question.answer(deadline));
 }
 
 }  // namespace trireme::measure

@@ -39,15 +39,10 @@ class Question {
   Question(const Question&) = delete;
   ~Question();
 
-  /// The first line of the answer; empty when it took too long.
-  std::string first_line(Deadline deadline);
   /// What it has said until it ended, or until the deadline.
-  std::string whole(Deadline deadline);
+  std::string answer(Deadline deadline);
 
  private:
-  /// Reads on until `enough`, the end or the deadline.
-  void read_until(Deadline deadline, bool first_line_is_enough);
-
   int fd_ = -1;
   pid_t pid_ = -1;
   std::string text_;
