@@ -1,6 +1,5 @@
 #include "trireme/measure/probe.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -81,42 +80,15 @@ std::string find_library(const std::string& name, std::vector<std::string> folde
 }
 
 std::vector<std::string> library_folders(const std::string& program) {
-  std::ifstream file(program, std::ios::binary);
-  const auto read_at = [&file](uint64_t offset, auto& value) {
-    file.seekg(static_cast<std::streamoff>(offset));
-    return static_cast<bool>(file.read(reinterpret_cast<char*>(&value), sizeof value));
-  };
-  Elf64_Ehdr header;
-  if (!read_at(0, header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return {};
-  std::vector<Elf64_Phdr> segments(header.e_phnum);
-  for (size_t i = 0; i < segments.size(); ++i) {
-    if (!read_at(header.e_phoff + i * sizeof(Elf64_Phdr), segments[i])) return {};
+  const std::string bytes = read_text(program);
+  const size_t at = bytes.find("$ORIGIN/");  // programs of this project begin DT_RUNPATH with it
+  std::vector<std::string> folders;
+  if (at == bytes.npos) return folders;
+  for (const std::string_view part : split(bytes.c_str() + at, ':')) {
+    folders.emplace_back(part);
+    if (part.starts_with("$ORIGIN")) folders.back().replace(0, 7, fs::path(program).parent_path());
   }
-  uint64_t strings = 0, runpath = 0;
-  for (const Elf64_Phdr& segment : segments) {
-    if (segment.p_type != PT_DYNAMIC) continue;
-    Elf64_Dyn entry;
-    for (uint64_t at = 0; at + sizeof entry <= segment.p_filesz; at += sizeof entry) {
-      if (!read_at(segment.p_offset + at, entry) || entry.d_tag == DT_NULL) break;
-      if (entry.d_tag == DT_STRTAB) strings = entry.d_un.d_ptr;
-      if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH) runpath = entry.d_un.d_val;
-    }
-  }
-  for (const Elf64_Phdr& segment : segments) {
-    if (segment.p_type != PT_LOAD || strings < segment.p_vaddr || strings >= segment.p_vaddr + segment.p_filesz)
-      continue;
-    file.seekg(static_cast<std::streamoff>(strings - segment.p_vaddr + segment.p_offset + runpath));
-    std::string text;
-    if (runpath == 0 || !std::getline(file, text, '\0')) return {};
-    std::vector<std::string> folders;
-    for (const std::string_view part : split(text, ':')) {
-      std::string folder(part);
-      if (folder.starts_with("$ORIGIN")) folder.replace(0, 7, fs::path(program).parent_path());
-      folders.push_back(folder);
-    }
-    return folders;
-  }
-  return {};
+  return folders;
 }
 
 int try_peer_memory() {

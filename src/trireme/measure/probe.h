@@ -25,7 +25,7 @@ std::optional<std::string> cgroup_value(const std::string& v2_file, const std::s
 std::string find_in_path(const std::string& name);
 /// The path of a library in `folders`, LD_LIBRARY_PATH or where systems keep them; empty where there is none.
 std::string find_library(const std::string& name, std::vector<std::string> folders);
-/// Where a program looks for its libraries: DT_RUNPATH of an ELF file, with $ORIGIN filled in.
+/// Where a program of ours looks for its libraries: DT_RUNPATH of the ELF file, with $ORIGIN filled in.
 std::vector<std::string> library_folders(const std::string& program);
 
 /// Whether two processes that know each other only by pid, as ranks do, can share memory: 0, or the errno why not.

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "trireme/observe/test_folder.h"
+
 namespace trireme::measure {
 namespace {
 
@@ -38,6 +42,18 @@ TEST(Question, ReadsTheAnswerInTime) {
   EXPECT_EQ(nobody.answer(soon()), "");
   Question missing("/no/such/program", {});
   EXPECT_EQ(missing.answer(soon()), "");
+}
+
+TEST(LibraryFolders, AreThoseOfTheRunpath) {
+  const TestFolder folder;
+  std::ofstream(folder / "program") << std::string(
+      "\x7f"
+      "ELF\0text\0$ORIGIN/../lib:/opt/torch/lib\0$ORIGIN/no",
+      51);
+  const std::string here = folder.path().string();
+  EXPECT_EQ(library_folders((folder / "program").string()),
+            (std::vector<std::string>{here + "/../lib", "/opt/torch/lib"}));
+  EXPECT_TRUE(library_folders((folder / "missing").string()).empty());
 }
 
 }  // namespace
