@@ -25,7 +25,7 @@ nlohmann::ordered_json machine_json();
 /// Where --write-cluster [FILE] writes: FILE, or where it is empty the file that every command reads. Throws UsageError
 /// where there is none, or it cannot be written.
 std::filesystem::path cluster_path(const std::string& file);
-/// What the file holds; nothing where there is no file. Throws as ClusterFile::load().
+/// Loads the file; an empty one where it does not exist. Throws as ClusterFile::load().
 ClusterFile load_cluster_file(const std::filesystem::path& path);
 /// Adds to the file what was measured on this machine today; all else that it holds stays. Throws as load() and save().
 void keep_in_cluster_file(const std::filesystem::path& path, ClusterFile measured);

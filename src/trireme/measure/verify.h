@@ -56,7 +56,7 @@ Verdict judge(const std::vector<Difference>& differences);
 /// "equal", "noise", "grown", "bug".
 std::string name_of(Judgement judgement);
 
-/// For people: what differs, where and by how much. `steps` and `tensors`: how many were compared.
+/// Says for people what differs, where and by how much. `steps` and `tensors`: how many were compared.
 std::string words_of(const Verdict& verdict, int64_t steps, int64_t tensors);
 
 }  // namespace trireme::measure

@@ -35,7 +35,7 @@ std::vector<std::string> under_mpirun(int ranks, bool bind, const std::vector<st
   return argv;
 }
 
-/// The first inherits the socket, which is listening already: there is no port to lose to another program.
+/// Rank 0 inherits the socket, which is listening already, so that no other program can take the port.
 std::vector<Crew::Member> one_per_rank(const std::string& name, const std::vector<std::string>& argv,
                                        const Crew::Variables& shared, int ranks,
                                        std::initializer_list<const char*> rank_variables, const char* socket_variable,

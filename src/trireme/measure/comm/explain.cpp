@@ -22,7 +22,7 @@ Tuner::Situation situation_of(int ranks, const std::string& transport, bool orde
   return {ranks, one_host, one_host ? ranks : 1, true, ordered};
 }
 
-/// In place is no rival where memory is shared, and two levels need more than one.
+/// Leaves out in-place, which sends nothing, and two-level, which needs several hosts.
 bool goes_by_messages(Algorithm algorithm) {
   return algorithm != Algorithm::kInPlace && algorithm != Algorithm::kTwoLevel && algorithm != Algorithm::kAuto;
 }

@@ -9,7 +9,7 @@
 
 namespace trireme::measure {
 
-/// What one rank sent in one all-reduce, counted.
+/// Counts of what one rank sent in one all-reduce.
 struct Sent {
   int64_t messages = 0, bytes = 0, rounds = 0;
 };
@@ -21,7 +21,7 @@ struct ExplainedAlgorithm {
   CommResult result;
 };
 
-/// From this size on, to that of the next one, this algorithm has the lowest predicted time.
+/// The algorithm with the lowest predicted time from this size on, up to that of the next crossing.
 struct Crossing {
   uint64_t from_bytes = 0;
   Algorithm algorithm = Algorithm::kAuto;

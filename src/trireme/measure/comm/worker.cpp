@@ -249,7 +249,7 @@ class Worker {
   std::ostream& answers_;
 };
 
-/// As mpirun does. Left to the scheduler, two ranks that wake each other may share a core for a while, and then every
+/// Binds as mpirun does. Left to the scheduler, two ranks that wake each other may share a core, and then every
 /// meeting takes the time of a spin.
 void bind_to_core(const World& world) {
   cpu_set_t all, one;

@@ -24,7 +24,7 @@ bool names_model(const ConfigArguments& arguments) {
          std::any_of(arguments.words.begin(), arguments.words.end(), is_preset);
 }
 
-/// Of the largest layout.
+/// Counts the workers of the largest layout.
 int most_workers(const TrainOptions& options, const ConfigArguments& arguments) {
   int most = arguments.num_workers(resolve(arguments.sources()));
   for (const std::string_view layout : split(options.layouts, ';')) {
