@@ -4,11 +4,17 @@ add_custom_target(commands)
 add_custom_target(programs)
 add_dependencies(programs commands)
 
+# What the program measures with, apart from libtrireme, whose users need none of it.
+trireme_sources(trireme_measure_sources src/trireme/measure/*.cpp)
+add_library(trireme_measure STATIC ${trireme_measure_sources})
+target_link_libraries(trireme_measure PUBLIC trireme trireme_inside)
+trireme_compile_in_batches(trireme_measure 16)
+
 trireme_sources(trireme_cli_sources src/trireme/cli/*.cpp)
 list(FILTER trireme_cli_sources EXCLUDE REGEX "/cli/(tensor/|main\\.cpp$)")
 if(CLI11_FOUND)
   add_library(trireme_cli OBJECT ${trireme_cli_sources})  # for the program and for its unit tests
-  target_link_libraries(trireme_cli PUBLIC trireme trireme_inside CLI11::CLI11)
+  target_link_libraries(trireme_cli PUBLIC trireme_measure CLI11::CLI11)
   trireme_compile_in_batches(trireme_cli 16)
   add_executable(trireme-program src/trireme/cli/main.cpp)
   set_target_properties(trireme-program PROPERTIES OUTPUT_NAME trireme)
@@ -50,7 +56,7 @@ if(LibTorch_FOUND)
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)
   if(CLI11_FOUND)
-    add_executable(trireme-tensor ${trireme_tensor_sources} src/trireme/cli/config_arguments.cpp)
+    add_executable(trireme-tensor ${trireme_tensor_sources})
     target_link_libraries(trireme-tensor PRIVATE trireme trireme_inside trireme_gpu CLI11::CLI11
       $<TARGET_NAME_IF_EXISTS:trireme_torch>)
     trireme_link_torch(trireme-tensor)

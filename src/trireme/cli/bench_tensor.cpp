@@ -1,5 +1,4 @@
-#include "trireme/cli/bench_tensor.h"
-
+// `trireme bench tensor`: `trireme-tensor` does the work.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,16 +10,17 @@
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/device_probe.h"
-#include "trireme/cli/written_files.h"
+#include "trireme/cli/fit_report.h"
+#include "trireme/measure/machine.h"
+#include "trireme/measure/programs.h"
 #include "trireme/observe/style.h"
 
 namespace trireme::cli {
 namespace {
 
-void write_cluster(const std::string& file, const std::string& device, bool json) {
-  const std::filesystem::path path = cluster_path(file);
-  const DeviceProbe probe = probe_device(path, device == "cuda");
+void write_device(const std::string& file, const std::string& device, bool json) {
+  const std::filesystem::path path = measure::cluster_path(file);
+  const measure::DeviceProbe probe = measure::probe_device(path, device == "cuda");
   keep_device(path, probe, probe.cluster);
   if (json) {
     Json said = {{"file", path.string()}};
@@ -68,9 +68,9 @@ void add_bench_tensor(CLI::App& bench) {
       if (!flags->only.empty()) {
         throw UsageError("--write-cluster measures plain operators of its own", "leave out --only");
       }
-      return write_cluster(flags->cluster_file, flags->device, flags->json);
+      return write_device(flags->cluster_file, flags->device, flags->json);
     }
-    std::vector<std::string> words = {tensor_program(), "bench-tensor"};
+    std::vector<std::string> words = {measure::tensor_program(), "bench-tensor"};
     if (flags->json) words.push_back("--json");
     if (!flags->only.empty()) words.insert(words.end(), {"--only", flags->only});
     replace_process(words);

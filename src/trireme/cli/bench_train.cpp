@@ -1,32 +1,37 @@
-#include "trireme/cli/bench_train.h"
-
+// `trireme bench train`: see docs/bench.md for what it shows and how it measures.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
-#include "trireme/cli/bench_comm_crew.h"
-#include "trireme/cli/bench_train_calibrate.h"
-#include "trireme/cli/bench_train_defaults.h"
+#include "trireme/base/units.h"
 #include "trireme/cli/bench_train_report.h"
-#include "trireme/cli/probe.h"
-#include "trireme/cli/written_files.h"
+#include "trireme/cli/commands.h"
+#include "trireme/cli/config_flags.h"
+#include "trireme/cli/fit_report.h"
 #include "trireme/config/check.h"
-#include "trireme/config/resolve.h"
 #include "trireme/config/stages.h"
+#include "trireme/measure/estimate.h"
+#include "trireme/measure/machine.h"
+#include "trireme/measure/programs.h"
 #include "trireme/observe/style.h"
 #include "trireme/simulate/cluster.h"
 
 namespace trireme::cli {
 namespace {
 
-void check_flags(const BenchTrainFlags& flags) {
+struct TrainBenchFlags {
+  measure::TrainOptions options;
+  std::string device, compare, cluster_file;  ///< device empty: as train.device says
+  bool write_cluster = false, json = false;
+};
+
+void check_flags(const TrainBenchFlags& flags) {
   if (!flags.device.empty() && flags.device != "cpu" && flags.device != "cuda") {
     throw UsageError(fmt::format("--device {}: no such device", flags.device), "known: cpu, cuda");
   }
@@ -36,13 +41,13 @@ void check_flags(const BenchTrainFlags& flags) {
 }
 
 /// What is measured where, once the config is known.
-void check_device(const BenchTrainFlags& flags, const Config& config) {
-  const bool on_gpu = config.train.device == "cuda";
-  if (on_gpu && flags.compare == "ddp") {
+void check_device(const TrainBenchFlags& flags, const Config& config) {
+  if (config.train.device != "cuda") return;
+  if (!flags.compare.empty()) {
     throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"",
                      "leave it out; bench/gpu_training.py compares on a GPU");
   }
-  if (on_gpu && gpu_library().empty()) throw UsageError(kNoGpuCode, kGetGpuCode);
+  measure::check_gpu_code();
 }
 
 /// What --write-cluster has measured, of all workers' GPUs together; 0 where it has not.
@@ -58,61 +63,67 @@ double measured_peak_tflops(const Config& config) {
   return cluster->device.peak(type) / 1e12 * static_cast<double>(gpus);
 }
 
-void write_cluster(const BenchTrainFlags& flags) {
-  if (!flags.layouts.empty() || !flags.compare.empty()) {
+void write_cluster(const TrainBenchFlags& flags, const measure::TrainOptions& asked) {
+  if (!asked.layouts.empty() || !flags.compare.empty()) {
     throw UsageError("--write-cluster measures trainings of its own", "leave out --layouts and --compare");
   }
-  const Calibration calibration = calibrate(flags, cluster_path(*flags.write_cluster));
-  if (flags.json) {
-    fmt::print("{}\n", calibration_json(calibration).dump(2));
-  } else {
-    fmt::print("{}", calibration_text(calibration, has_colour(STDOUT_FILENO)));
-  }
+  const measure::Calibration calibration = measure::calibrate(asked, measure::cluster_path(flags.cluster_file));
+  fmt::print("{}", flags.json ? calibration_json(calibration).dump(2) + "\n"
+                              : calibration_text(calibration, has_colour(STDOUT_FILENO)));
 }
 
-void run(BenchTrainFlags& flags, const CLI::App& command) {
+void run(TrainBenchFlags& flags, const CLI::App& command) {
   check_flags(flags);
-  flags.config.take(command);
-  if (!flags.device.empty()) flags.config.words.insert(flags.config.words.begin(), "--train.device=" + flags.device);
-  const BenchTrainFlags asked = flags;
-  flags.config = with_bench_defaults(flags);
-  const Config config = resolve(flags.config.sources());
+  measure::TrainOptions& options = flags.options;
+  take_config_words(command, options.config);
+  std::vector<std::string>& words = options.config.words;
+  if (!flags.device.empty()) words.insert(words.begin(), "--train.device=" + flags.device);
+  options.compare_ddp = !flags.compare.empty();
+  const measure::TrainOptions asked = options;
+  options.config = with_bench_defaults(options);
+  const Config config = resolve(options.config.sources());
   check_device(flags, config);
-  if (flags.write_cluster) return write_cluster(asked);
-  const auto tokens = add_random_tokens(flags);
-  if (flags.peak_tflops == 0 && config.train.device == "cuda") flags.peak_tflops = measured_peak_tflops(config);
-  const BenchTrainRun measured = measure_bench_train(flags, plan_bench_train(flags));
-  if (flags.json) {
-    fmt::print("{}\n", bench_train_json(measured).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    return;
-  }
-  fmt::print("{}", bench_train_text(measured, has_colour(STDOUT_FILENO)));
+  if (flags.write_cluster) return write_cluster(flags, asked);
+  const auto tokens = add_random_tokens(options);
+  if (options.peak_tflops == 0 && config.train.device == "cuda") options.peak_tflops = measured_peak_tflops(config);
+  const auto announce = [&options](const measure::TrainPlan& plan, size_t num_peers) {
+    const auto peers = static_cast<int64_t>(num_peers);
+    const double seconds = measure::estimate_train_seconds(plan, options, num_peers);
+    fmt::print(stderr, "bench train: {} of {}{}{} (less: --repeats 1, fewer --steps)\n",
+               counted((static_cast<int64_t>(plan.cases.size()) + peers) * options.repeats, "training"),
+               counted(options.warmup + options.steps, "step"),
+               peers == 0 ? "" : fmt::format(", {} of them PyTorch's", peers * options.repeats),
+               seconds > 0 ? ", " + measure::rough_duration(seconds) : "");
+  };
+  const measure::TrainRun measured = measure_trainings(options, plan_trainings(options), announce);
+  fmt::print("{}", flags.json ? bench_train_json(measured).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                              : bench_train_text(measured, has_colour(STDOUT_FILENO)));
 }
 
 }  // namespace
 
 void add_bench_train(CLI::App& bench, int& exit_code) {
-  auto flags = std::make_shared<BenchTrainFlags>();
+  auto flags = std::make_shared<TrainBenchFlags>();
   CLI::App* command = bench.add_subcommand(
-      "train", "training, beside PyTorch: trireme bench train [FILE.toml] [--section.key=value …]");
-  flags->config.add_to(*command);
+      "train", "training, next to PyTorch: trireme bench train [FILE.toml] [--section.key=value …]");
+  measure::TrainOptions& options = flags->options;
+  add_config_flags(*command, options.config);
   const auto add = [command](const char* name, auto& value, const char* type, const char* help) {
     return command->add_option(name, value, help)->type_name(type)->take_last();
   };
-  add("--steps", flags->steps, "N", "steps that count")->check(CLI::Range(1, 1'000'000))->capture_default_str();
-  add("--warmup", flags->warmup, "N", "steps before them")->check(CLI::Range(0, 1'000'000))->capture_default_str();
-  add("--repeats", flags->repeats, "N", "times each layout is measured, in turn")
+  add("--steps", options.steps, "N", "steps that count")->check(CLI::Range(1, 1'000'000))->capture_default_str();
+  add("--warmup", options.warmup, "N", "steps before them")->check(CLI::Range(0, 1'000'000))->capture_default_str();
+  add("--repeats", options.repeats, "N", "times each layout is measured, in turn")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  add("--layouts", flags->layouts, "LAYOUTS", "such as \"dp=1;dp=2\", or \"dp=2;dp=2,overlap=false\"")
+  add("--layouts", options.layouts, "LAYOUTS", "such as \"dp=1;dp=2\", or \"dp=2;dp=2,overlap=false\"")
       ->default_str("one worker with its share of the batch, then all");
   add("--device", flags->device, "DEVICE", "cuda or cpu: short for --train.device");
   add("--compare", flags->compare, "PEER", "PyTorch, in alternation with ours: ddp, on CPUs");
-  add("--peak-tflops", flags->peak_tflops, "X",
+  add("--peak-tflops", options.peak_tflops, "X",
       "of the GPUs used, in a matrix product: then also the share of it (what --write-cluster measured)")
       ->check(CLI::PositiveNumber);
-  const auto cluster_file = std::make_shared<std::string>();
-  CLI::Option* cluster = add("--write-cluster", *cluster_file, "[FILE]",
+  CLI::Option* cluster = add("--write-cluster", flags->cluster_file, "[FILE]",
                              "fits the simulator's constants to trainings of its own on this device, and keeps them")
                              ->expected(0, 1);
   command->add_flag("--json", flags->json, "one object on stdout: the main layout, and all in results");
@@ -128,14 +139,9 @@ void add_bench_train(CLI::App& bench, int& exit_code) {
       "  trireme bench train --write-cluster\n"
       "\n"
       "Peers need a Python with PyTorch: TRIREME_PYTHON=/path/to/python. More: docs/bench.md");
-  command->callback([flags, command, cluster, cluster_file, &exit_code] {
-    if (cluster->count() > 0) flags->write_cluster = *cluster_file;
-    try {
-      run(*flags, *command);
-    } catch (const Interrupted& interrupted) {
-      fmt::print(stderr, "\nerror: stopped by SIG{}\n", sigabbrev_np(interrupted.signal));
-      exit_code = 128 + interrupted.signal;
-    }
+  command->callback([flags, command, cluster, &exit_code] {
+    flags->write_cluster = cluster->count() > 0;
+    exit_code = until_interrupted([&] { run(*flags, *command); });
   });
 }
 

@@ -1,31 +1,18 @@
-// What `trireme bench train` shows of its measurements: tables and JSON.
+// What `trireme bench train` shows of its measurements: tables and JSON. On a GPU speed by the model's arithmetic, and
+// memory.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 
-#include "trireme/cli/bench_train_measure.h"
+#include "trireme/measure/train/trainings.h"
 
 namespace trireme::cli {
 
-/// "9.87", "104.4"; "4,980", "31.2".
-std::string ms_text(double ms);
-std::string per_second_text(double rate);
 /// "3.1 %".
 std::string percent(double share);
 
-/// Speed of the main layout, by that of its workers if each were as fast as the base alone. The base is the first
-/// layout with fewer workers; nothing where there is none.
-struct Efficiency {
-  size_t base = 0;  ///< a case
-  double value = 0;
-  double times = 0;        ///< workers, by the base's
-  bool same_share = true;  ///< a worker had as many samples as in the base; else the batch was the same, or neither
-};
-std::optional<Efficiency> efficiency_of(const BenchTrainRun& run);
-
-std::string bench_train_text(const BenchTrainRun& run, bool colour);
-nlohmann::ordered_json bench_train_json(const BenchTrainRun& run);
+std::string bench_train_text(const measure::TrainRun& run, bool colour);
+nlohmann::ordered_json bench_train_json(const measure::TrainRun& run);
 
 }  // namespace trireme::cli

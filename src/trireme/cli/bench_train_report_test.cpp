@@ -3,28 +3,29 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/json.h"
-#include "trireme/cli/bench_train_defaults.h"
-#include "trireme/cli/bench_train_flops.h"
+#include "trireme/config/model_flops.h"
 
 namespace trireme::cli {
 namespace {
 
+using measure::TrainOptions, measure::TrainResult, measure::TrainRun;
+
 /// Two modes with round numbers.
-BenchTrainRun made_up_run() {
-  BenchTrainFlags flags;
-  flags.config.words = {"--train.device=cuda"};
-  flags.config = with_bench_defaults(flags);
-  BenchTrainRun run;
-  run.plan = plan_bench_train(flags);
+TrainRun made_up_run() {
+  TrainOptions options;
+  options.config.words = {"--train.device=cuda"};
+  options.config = with_bench_defaults(options);
+  TrainRun run;
+  run.plan = plan_trainings(options);
   run.results.resize(2);
   for (size_t i = 0; i < 2; ++i) {
-    BenchTrainResult& r = run.results[i];
+    TrainResult& r = run.results[i];
     r.step_ms = i == 0 ? 125 : 100;
     r.units_per_second = 65'536 / r.step_ms * 1000;
     r.each_step_ms = {r.step_ms, r.step_ms};
     r.loss = 10.5;
     r.loss_repeats = i == 0;
-    r.num_parameters = 124'475'904;
+    r.said = {{"parameters", 124'475'904}};
     r.device_memory_bytes = uint64_t{22} << 30;
     r.kernels_us = {{"nvjet_sm90", 60'000}, {"cudnn_sdpa", 20'000}, {"other", 10'000}};
   }
@@ -50,7 +51,7 @@ TEST(BenchTrainGpuReport, TextHasSpeedMemoryAndLosses) {
 }
 
 TEST(BenchTrainGpuReport, ThePeakIsShownWhereItIsKnown) {
-  BenchTrainRun run = made_up_run();
+  TrainRun run = made_up_run();
   run.peak_tflops = model_flops(run.main_case().config.model, 64) * 1e-12 / 0.05;  // twice the speed of the fastest
   const std::string text = bench_train_text(run, false);
   expect_parts(text, {"of the peak", "50.0 %", "40.0 %"});
@@ -58,16 +59,16 @@ TEST(BenchTrainGpuReport, ThePeakIsShownWhereItIsKnown) {
 }
 
 TEST(BenchTrainGpuReport, ABusyShareAboveOneIsShownAsAll) {
-  BenchTrainRun run = made_up_run();
+  TrainRun run = made_up_run();
   run.results[1].kernels_us = {{"nvjet_sm90", 104'000}};
   EXPECT_EQ(bench_train_text(run, false).find("104 %"), std::string::npos);
   EXPECT_DOUBLE_EQ(bench_train_json(run)["results"][1]["gpu_busy"], 1.04);
 }
 
 TEST(BenchTrainGpuReport, WithoutKernelsAndNamesItIsShorter) {
-  BenchTrainRun run = made_up_run();
+  TrainRun run = made_up_run();
   run.gpus.clear();
-  for (BenchTrainResult& result : run.results) result.kernels_us.clear();
+  for (TrainResult& result : run.results) result.kernels_us.clear();
   const std::string text = bench_train_text(run, false);
   expect_parts(text, {"bfloat16 · GPU\n", "–"});
   EXPECT_EQ(text.find("PyTorch"), std::string::npos);
@@ -91,16 +92,16 @@ TEST(BenchTrainGpuReport, JsonHasTheSame) {
 }
 
 TEST(BenchTrainReport, OnACpuHasTheOldTable) {
-  BenchTrainFlags flags;
-  flags.config.num_processes = 2;
-  flags.config = with_bench_defaults(flags);
-  BenchTrainRun run;
-  run.plan = plan_bench_train(flags);
+  TrainOptions options;
+  options.config.num_processes = 2;
+  options.config = with_bench_defaults(options);
+  TrainRun run;
+  run.plan = plan_trainings(options);
   run.results.resize(run.plan.cases.size());
-  for (BenchTrainResult& r : run.results) {
+  for (TrainResult& r : run.results) {
     r.step_ms = 100;
     r.units_per_second = 1000;
-    r.transport = "shared memory";
+    r.said = {{"transport", "shared memory"}};
   }
   const std::string text = bench_train_text(run, false);
   expect_parts(text, {"shared memory\n", "exposed", "reduced a step", "efficiency 50 % of twice one worker"});

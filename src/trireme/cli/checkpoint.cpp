@@ -30,12 +30,8 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
 
-/// "1 tensor", "2 tensors"
-std::string counted(uint64_t n, std::string_view thing) {
-  return fmt::format("{} {}{}", format_count(static_cast<int64_t>(n)), thing, n == 1 ? "" : "s");
-}
+void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
 
 /// The folder that holds checkpoints: the one given, or `checkpoints` in it where that is a run.
 fs::path folder_of_checkpoints(const fs::path& given) {
@@ -160,7 +156,7 @@ int inspect(const fs::path& given, bool json) {
   }
   fmt::print("{} · step {} · {} · {} · {} · {} numbers in weights\n\n", reader.path().string(),
              format_count(static_cast<int64_t>(reader.step())), format_bytes(num_bytes_of(reader)),
-             counted(static_cast<uint64_t>(reader.num_shards()), "shard"), counted(reader.tensors().size(), "tensor"),
+             counted(reader.num_shards(), "shard"), counted(static_cast<int64_t>(reader.tensors().size()), "tensor"),
              format_short_count(static_cast<double>(num_elements)));
   Table table({"tensor", "type", "shape", Column("size", Align::kRight), "group"});
   for (const TensorInfo& tensor : sorted) {
@@ -224,7 +220,7 @@ int diff(const fs::path& given_a, const fs::path& given_b, bool json) {
     return difference.equal() ? 0 : 1;
   }
   if (difference.equal()) {
-    fmt::print("equal: {}, bit for bit\n", counted(difference.num_equal, "tensor"));
+    fmt::print("equal: {}, bit for bit\n", counted(static_cast<int64_t>(difference.num_equal), "tensor"));
     return 0;
   }
   for (const std::string& name : difference.only_a) fmt::print("only in {}: {}\n", given_a.string(), printable(name));
@@ -245,7 +241,7 @@ int diff(const fs::path& given_a, const fs::path& given_b, bool json) {
                    entry.num_one_nan == 0 ? "" : fmt::format("{} NaN in one only", entry.num_one_nan)});
   }
   fmt::print("{}{}{} differ, {} equal\n", table.empty() ? "" : table.to_text(), table.empty() ? "" : "\n",
-             counted(difference.different.size(), "tensor"), difference.num_equal);
+             counted(static_cast<int64_t>(difference.different.size()), "tensor"), difference.num_equal);
   return 1;
 }
 
@@ -295,8 +291,8 @@ int export_weights(const fs::path& given, const fs::path& to, bool own_names, bo
                 {"names", translated ? "hugging face" : "trireme"},
                 {"beside", beside}});
   } else {
-    fmt::print("{}: {}, {}, names {}\n", to.string(), counted(weights.size(), "tensor"), format_bytes(num_bytes),
-               translated ? "of Hugging Face" : "as in the checkpoint");
+    fmt::print("{}: {}, {}, names {}\n", to.string(), counted(static_cast<int64_t>(weights.size()), "tensor"),
+               format_bytes(num_bytes), translated ? "of Hugging Face" : "as in the checkpoint");
     for (const FolderFile& file : folder.files) {
       fmt::print("{}: for transformers, which loads the folder{}\n", file.path.string(),
                  file.old.empty() ? "" : fmt::format("; what was there is now {}", file.old.string()));

@@ -4,6 +4,7 @@
 // main() prints it as `error: …`. Nothing here loads libtorch: commands on tensors run `trireme-tensor` instead.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,11 @@ namespace trireme::cli {
 /// The exit code of a `trireme-tensor train` that went well, but learnt less than it should; it has said so itself.
 constexpr int kMissedTarget = 3;
 
+/// `trireme bench` with its commands, which the next three register.
 void add_bench(CLI::App& app, int& exit_code);
+void add_bench_comm(CLI::App& bench, int& exit_code);
+void add_bench_tensor(CLI::App& bench);
+void add_bench_train(CLI::App& bench, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_doctor(CLI::App& app, int& exit_code);
 /// `program`: what came after "--".
@@ -31,11 +36,9 @@ void add_verify(CLI::App& app, int& exit_code);
 
 /// "1.2.3", or "1.2.3 (abc1234)" with the revision where the build knows it.
 std::string version_text();
-/// The folder of this program; the companion programs and plug-ins lie beside it.
-std::string program_folder();
-/// `trireme-tensor` beside this program. Throws Error with the cure where the build had no libtorch.
-std::string tensor_program();
 /// Becomes another program; returns only by throwing.
 [[noreturn]] void replace_process(const std::vector<std::string>& argv);
+/// The exit code of a measurement: 0, or 128 + the signal that stopped it, which has been said on stderr.
+int until_interrupted(const std::function<void()>& measuring);
 
 }  // namespace trireme::cli

@@ -3,13 +3,12 @@
 // It must be quick and safe to run anywhere: it reads files, opens libraries only to see whether they are there, and
 // asks other programs only under a deadline. It never loads libtorch.
 #include <arpa/inet.h>
-#include <dirent.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -30,14 +29,48 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/doctor_facts.h"
 #include "trireme/comm/transport/socket.h"
+#include "trireme/measure/probe.h"
+#include "trireme/measure/programs.h"
 #include "trireme/observe/style.h"
 
 namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using measure::find_library, measure::GpuCard, measure::program_folder, measure::read_text;
+
+enum class State { kGood, kAbsent, kBroken };  // shown as ✓ – ✗
+
+struct Fact {
+  std::string group, name;
+  State state;
+  std::string text;
+  std::string cost, cure;  // of what is absent or broken
+};
+
+class Facts {
+ public:
+  void good(const std::string& name, const std::string& text) { add(name, State::kGood, text); }
+  void absent(const std::string& name, const std::string& text, const std::string& cost, const std::string& cure) {
+    add(name, State::kAbsent, text, cost, cure);
+  }
+  /// Something that no job can do without.
+  void broken(const std::string& name, const std::string& text, const std::string& cost, const std::string& cure) {
+    add(name, State::kBroken, text, cost, cure);
+  }
+  void begin_group(const std::string& name) { group_ = name; }
+  const std::vector<Fact>& all() const { return facts_; }
+
+ private:
+  void add(const std::string& name, State state, const std::string& text, const std::string& cost = {},
+           const std::string& cure = {}) {
+    facts_.push_back({group_, name, state, text, cost, cure});
+  }
+
+  std::string group_;
+  std::vector<Fact> facts_;
+};
 
 void check_build(Facts& facts) {
   facts.begin_group("build");
@@ -53,7 +86,7 @@ void check_libtorch(Facts& facts, std::vector<std::string>& folders) {
                  bring);
     return;
   }
-  folders = library_folders(program);
+  folders = measure::library_folders(program);
   const std::string library = find_library("libtorch_cpu.so", folders);
   if (library.empty()) {
     facts.broken("libtorch", "built with it, but libtorch_cpu.so is gone from " + join(folders, ", "),
@@ -71,13 +104,96 @@ void check_libtorch(Facts& facts, std::vector<std::string>& folders) {
   facts.good("libtorch", fmt::format("{} in {}", version.empty() ? "unknown version" : version, torch.string()));
 }
 
-void check_mpi(Facts& facts, const std::string& mpirun, Question& version) {
+/// What the kernel's driver tells of the cards, where nvidia-smi does not.
+std::vector<GpuCard> cards_of_kernel() {
+  std::vector<GpuCard> cards;
+  std::error_code missing;
+  for (const auto& card : fs::directory_iterator("/proc/driver/nvidia/gpus", missing)) {
+    std::ifstream file(card.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Model:")) cards.push_back({std::string(trim(line.substr(6))), 0, "", ""});
+    }
+  }
+  return cards;
+}
+
+void list_cards(Facts& facts, const std::vector<GpuCard>& cards) {
+  for (size_t i = 0; i < cards.size(); ++i) {
+    std::string text = cards[i].name;
+    if (cards[i].memory_bytes > 0) text += " · " + format_bytes(cards[i].memory_bytes);
+    if (!cards[i].compute_capability.empty()) text += " · compute capability " + cards[i].compute_capability;
+    facts.good(fmt::format("GPU {}", i), text);
+  }
+}
+
+/// Where libtorch's CUDA libraries are next to its wheel; they come in wheels of their own.
+std::vector<std::string> nvidia_folders(const std::vector<std::string>& folders) {
+  std::vector<std::string> all = folders;
+  for (const std::string& folder : folders) {
+    std::error_code missing;
+    const fs::path parts = fs::path(folder).parent_path().parent_path();
+    for (const fs::path& root : {parts, parts / "nvidia"}) {
+      for (const auto& part : fs::directory_iterator(root, missing)) all.push_back(part.path() / "lib");
+    }
+  }
+  return all;
+}
+
+/// Driver, cards, the build's GPU code, the CUDA libraries. `folders`: where trireme-tensor looks for libraries. `smi`
+/// was asked with gpu_card_arguments(). True where training on a GPU can start; else only the first thing that is
+/// missing says what to do: nothing else would help.
+bool check_gpu(Facts& facts, const std::vector<std::string>& folders, measure::Question& smi) {
+  facts.begin_group("GPU");
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver != nullptr) dlclose(driver);
+  std::vector<GpuCard> cards;
+  if (driver != nullptr) cards = measure::parse_gpu_cards(smi.answer(Deadline::after(std::chrono::seconds(3))));
+  if (cards.empty()) cards = cards_of_kernel();
+  std::string version = cards.empty() ? "" : cards.front().driver;
+  if (version.empty()) version = read_text("/sys/module/nvidia/version");
+  const bool has_card = driver != nullptr && !cards.empty();
+  if (has_card) {
+    facts.good("CUDA driver", version.empty() ? "unknown version" : version);
+  } else if (driver != nullptr || !cards.empty()) {
+    facts.absent("CUDA driver",
+                 driver != nullptr ? "a driver library, but no card that it can see" : "a card, but no libcuda.so.1",
+                 "CPU only", "check: nvidia-smi (in a container: docker run --gpus all)");
+  } else {
+    facts.absent("CUDA driver", "no NVIDIA driver", "CPU only", "where there is a card: apt install nvidia-driver");
+  }
+  list_cards(facts, cards);
+
+  const std::string code = measure::gpu_library();
+  if (!code.empty()) {
+    facts.good("GPU code", code);
+  } else {
+    facts.absent("GPU code", measure::kNoGpuCode, has_card ? "training uses the CPU only" : "only matters with GPUs",
+                 has_card ? "cmake --preset cuda && cmake --build --preset cuda (needs nvcc 13)" : "");
+  }
+  std::vector<std::string> missing;
+  const std::vector<std::string> places = nvidia_folders(folders);
+  for (const char* name : {"libcudart.so.13", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2"}) {
+    if (find_library(name, places).empty()) missing.emplace_back(name);
+  }
+  const bool wants_libraries = has_card && !code.empty();
+  if (missing.empty()) {
+    facts.good("CUDA libraries", "runtime, cuBLASLt, cuDNN and NCCL are here");
+  } else {
+    facts.absent("CUDA libraries", "no " + join(missing, ", "),
+                 wants_libraries ? "training on the GPU cannot start" : "only matters with GPUs",
+                 wants_libraries ? "tools/gpu_check --print-library-path finds those of a Python with torch" : "");
+  }
+  return wants_libraries && missing.empty();
+}
+
+void check_mpi(Facts& facts, const std::string& mpirun, measure::Question& version) {
   facts.begin_group("MPI");
   if (mpirun.empty()) {
     facts.absent("mpirun", "not in PATH", "no mpirun, no comparison with MPI",
                  "apt install openmpi-bin libopenmpi-dev");
   } else {
-    const std::string answer = version.first_line(Deadline::after(std::chrono::milliseconds(300)));
+    std::string answer = version.answer(Deadline::after(std::chrono::milliseconds(300)));
+    answer = answer.substr(0, answer.find('\n'));
     facts.good("mpirun", fmt::format("{} in {}", answer.empty() ? "does not tell its version" : answer, mpirun));
   }
   const std::string plugin = find_library("libtrireme_mpi.so", {program_folder() + "/../lib", program_folder()});
@@ -96,7 +212,7 @@ void check_machine(Facts& facts) {
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
   const long usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : online;
   double quota = INFINITY;
-  if (const auto value = cgroup_value("cpu.max", "cpu", "cpu.cfs_quota_us")) {
+  if (const auto value = measure::cgroup_value("cpu.max", "cpu", "cpu.cfs_quota_us")) {
     double amount = 0, period = 100'000;
     std::istringstream(*value) >> amount >> period;
     if (amount > 0) quota = amount / period;
@@ -110,10 +226,10 @@ void check_machine(Facts& facts) {
     facts.good("cores", cores);
   }
 
-  const uint64_t total = read_field("/proc/meminfo", "MemTotal").value_or(0) * 1024;
-  const uint64_t available = read_field("/proc/meminfo", "MemAvailable").value_or(0) * 1024;
+  const uint64_t total = measure::read_field("/proc/meminfo", "MemTotal").value_or(0) * 1024;
+  const uint64_t available = measure::read_field("/proc/meminfo", "MemAvailable").value_or(0) * 1024;
   std::string memory = fmt::format("{} available of {}", format_bytes(available), format_bytes(total));
-  if (const auto value = cgroup_value("memory.max", "memory", "memory.limit_in_bytes")) {
+  if (const auto value = measure::cgroup_value("memory.max", "memory", "memory.limit_in_bytes")) {
     const uint64_t limit = std::strtoull(value->c_str(), nullptr, 10);
     if (limit < total) memory += fmt::format(", the cgroup allows {}", format_bytes(limit));
   }
@@ -129,19 +245,11 @@ void check_machine(Facts& facts) {
                  "large collectives between processes are somewhat slower",
                  mode.empty() ? "" : "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
   }
-
-  const std::string clock = read_text("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-  if (clock == "tsc" || clock == "arch_sys_counter" || clock == "kvm-clock" || clock.empty()) {
-    facts.good("clock", clock.empty() ? "unknown source" : clock);
-  } else {
-    facts.absent("clock", clock, "reading the time costs about 1 µs instead of 20 ns, so small measurements are off",
-                 "boot with clocksource=tsc");
-  }
 }
 
 void check_shared_memory(Facts& facts) {
   facts.begin_group("shared memory");
-  const int error = try_peer_memory();
+  const int error = measure::try_peer_memory();
   if (error == 0) {
     facts.good("peers", "a process can map another's memory file");
   } else if (error == ENOSYS || error == ENOMEM) {
@@ -151,11 +259,6 @@ void check_shared_memory(Facts& facts) {
     facts.absent("peers", fmt::format("a process cannot map another's memory file: {}", strerror(error)),
                  "ranks of this machine must talk over TCP, several times slower",
                  "export TRIREME_TRANSPORT=tcp, or allow /proc/PID/fd (hidepid, seccomp, AppArmor)");
-  }
-  struct statvfs disk;
-  if (statvfs("/dev/shm", &disk) == 0) {
-    facts.good("/dev/shm", fmt::format("{}; not used, so its size does not limit a job",
-                                       format_bytes(uint64_t{disk.f_blocks} * disk.f_frsize)));
   }
   rlimit space;
   getrlimit(RLIMIT_AS, &space);
@@ -181,16 +284,6 @@ void check_limits(Facts& facts) {
     facts.absent("open files", files, "larger jobs cannot start", "ulimit -n 65536");
   } else {
     facts.good("open files", files);
-  }
-  getrlimit(RLIMIT_NPROC, &limit);
-  facts.good("processes",
-             limit.rlim_cur == RLIM_INFINITY ? "unlimited" : format_count(static_cast<int64_t>(limit.rlim_cur)));
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) {
-    facts.good("locked memory", "unlimited");
-  } else {
-    facts.absent("locked memory", "at most " + format_bytes(limit.rlim_cur), "only matters with GPUs and InfiniBand",
-                 "ulimit -l unlimited (as root, or in /etc/security/limits.conf)");
   }
 }
 
@@ -245,9 +338,9 @@ void print_table(const std::vector<Fact>& facts) {
 }
 
 int run(bool json) {
-  const std::string mpirun = find_in_path("mpirun");
-  Question mpi_version(mpirun, {"--version"});
-  Question smi(find_in_path("nvidia-smi"), gpu_card_arguments());
+  const std::string mpirun = measure::find_in_path("mpirun");
+  measure::Question mpi_version(mpirun, {"--version"});
+  measure::Question smi(measure::find_in_path("nvidia-smi"), measure::gpu_card_arguments());
   Facts facts;
   std::vector<std::string> folders;
   check_build(facts);

@@ -1,21 +1,16 @@
 // The program `trireme`: parses the command line, runs one command, and turns whatever goes wrong into one message.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "trireme/base/build_info.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
-#include "trireme/base/version.h"
 #include "trireme/cli/commands.h"
 
 namespace trireme::cli {
@@ -165,32 +160,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-
-std::string version_text() {
-  const bool known = kGitDescription != "unknown";
-  return known ? fmt::format("{} ({})", kVersion, kGitDescription) : std::string(kVersion);
-}
-
-std::string program_folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
-
-std::string tensor_program() {
-  const std::string path = program_folder() + "/trireme-tensor";
-  if (access(path.c_str(), X_OK) != 0) {
-    throw Error(
-        "this trireme was built without libtorch: there is no " + path,
-        "./trireme in the source tree brings libtorch and builds it; trireme doctor shows what else is missing");
-  }
-  return path;
-}
-
-void replace_process(const std::vector<std::string>& argv) {
-  std::vector<char*> pointers;
-  for (const std::string& argument : argv) pointers.push_back(const_cast<char*>(argument.c_str()));
-  pointers.push_back(nullptr);
-  std::fflush(nullptr);
-  execv(pointers[0], pointers.data());
-  throw SystemError("run " + argv[0], errno);
-}
 
 }  // namespace trireme::cli
 

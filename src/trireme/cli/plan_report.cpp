@@ -37,7 +37,7 @@ std::string bar_of(const PlanStage& stage, int64_t columns, int64_t devices) {
   return bar;
 }
 
-/// A row a stage.
+/// A row for each stage.
 std::string drawing(const PlanReport& report) {
   const Plan& plan = report.plan;
   const Simulation& s = report.simulation;
@@ -141,7 +141,7 @@ std::string plan_text(const PlanReport& report) {
   return text;
 }
 
-std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>& trials) {
+std::string plan_json(const PlanReport& report, const std::optional<measure::PlanTrials>& trials) {
   Json json = Json::parse(simulation_json(report.simulation, {.note = report.note}));
   const Plan& plan = report.plan;
   json["keys"] = keys_json(plan);
@@ -160,7 +160,7 @@ std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>&
   json["uneven_step_seconds"] = report.uneven ? Json(report.uneven->step_seconds) : Json(nullptr);
   if (trials) {
     json["tried"] = Json::array();
-    for (const PlanTrial& trial : trials->trials) {
+    for (const measure::PlanTrial& trial : trials->trials) {
       json["tried"].push_back({{"layout", trial.layout},
                                {"predicted_seconds", trial.predicted_seconds},
                                {"measured_seconds", trial.measured_seconds}});
@@ -169,6 +169,19 @@ std::string plan_json(const PlanReport& report, const std::optional<PlanTrials>&
   json["candidates"] = report.num_candidates;
   json["simulated"] = report.num_simulated;
   return json.dump(2);
+}
+
+std::string trials_text(const measure::PlanTrials& tried) {
+  Table table({{fmt::format("tried in {}", format_duration(tried.seconds)), Align::kLeft},
+               "predicted",
+               "measured",
+               {"", Align::kLeft}});
+  for (size_t i = 0; i < tried.trials.size(); ++i) {
+    const measure::PlanTrial& trial = tried.trials[i];
+    table.add_row({trial.layout, format_duration(trial.predicted_seconds), format_duration(trial.measured_seconds),
+                   i == tried.best ? "taken" : ""});
+  }
+  return table.to_text({.bold_header = has_colour(STDERR_FILENO), .indent = 2});
 }
 
 }  // namespace trireme::cli

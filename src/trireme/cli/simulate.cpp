@@ -1,23 +1,172 @@
 // `trireme simulate`: predicts step time, memory and bubble of a layout on a cluster, without the cluster.
+#include "trireme/simulate/simulate.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/simulate_job.h"
+#include "trireme/cli/config_flags.h"
+#include "trireme/cli/fit_report.h"
 #include "trireme/cli/simulate_report.h"
-#include "trireme/cli/simulate_runs.h"
-#include "trireme/mesh/cluster_file.h"
+#include "trireme/config/check.h"
+#include "trireme/config/stages.h"
+#include "trireme/config/value.h"
+#include "trireme/measure/machine.h"
 #include "trireme/observe/append_file.h"
+#include "trireme/plan/candidates.h"
+#include "trireme/plan/config_job.h"
+#include "trireme/plan/plan_check.h"
 
 namespace trireme::cli {
 namespace {
+
+constexpr const char* kUsualCluster = "h100-80gb";
+
+struct SimulateFlags {
+  ConfigArguments config;
+  std::optional<std::string> cluster;  ///< where one was named
+  std::string attention = "auto";      ///< auto, flash, unfused
+  std::string svg, trace;
+  std::vector<std::string> runs;             ///< folders of runs to compare with
+  std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
+  int64_t gpus = 0;                          ///< 0: the product of the degrees
+  int64_t experts = 1, active_experts = 1;
+  double tokens = 0;
+  bool json = false, memory = false;
+};
+
+struct Played {
+  Simulation simulation;
+  std::string note;  ///< what the trainer would not do of it; empty: nothing
+};
+
+/// Takes --parallel.schedule out of the words, since the simulator plays schedules that the trainer does not. Returns
+/// the last that was named; empty: none.
+std::string take_schedule(std::vector<std::string>& words) {
+  constexpr std::string_view kKey = "--parallel.schedule";
+  std::string schedule;
+  for (size_t i = 0; i < words.size();) {
+    const bool has_value = words[i].starts_with(std::string(kKey) + "=");
+    if (!has_value && (words[i] != kKey || i + 1 == words.size())) {
+      ++i;
+      continue;
+    }
+    schedule = has_value ? words[i].substr(kKey.size() + 1) : words[i + 1];
+    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
+    words.erase(at, at + (has_value ? 1 : 2));
+  }
+  return schedule;
+}
+
+/// Replicas: as set, or what the other degrees leave of the devices.
+int64_t replicas_of(const Config& config, int64_t gpus) {
+  const ParallelConfig& p = config.parallel;
+  const int64_t others = workers_of_replica(config);
+  if (!p.stages.empty()) {
+    const std::vector<StageDegrees> stages = stage_degrees(config);
+    if (gpus > 0 && gpus != num_workers(stages)) {
+      throw UsageError(
+          fmt::format("stages {} are {}, but --gpus is {}", p.stages, counted(num_workers(stages), "device"), gpus),
+          fmt::format("give --gpus {}", num_workers(stages)));
+    }
+    return num_lanes(stages);
+  }
+  if (p.dp == 0) throw UsageError("parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
+  if (p.dp > 0) {
+    if (gpus > 0 && gpus != others * p.dp) {
+      throw UsageError(fmt::format("dp {} x tp {} x pp {} x cp {} are {}, but --gpus is {}", p.dp, p.tp, p.pp, p.cp,
+                                   counted(others * p.dp, "device"), gpus),
+                       fmt::format("leave parallel.dp at -1, or give --gpus {}", others * p.dp));
+    }
+    return p.dp;
+  }
+  if (gpus == 0) return 1;
+  if (gpus % others != 0) {
+    throw UsageError(
+        fmt::format("--gpus {} cannot be split by tp {} x pp {} x cp {} = {}", gpus, p.tp, p.pp, p.cp, others),
+        fmt::format("nearest: {} or {}", std::max(gpus / others, int64_t{1}) * others, (gpus / others + 1) * others));
+  }
+  return gpus / others;
+}
+
+/// Batches that nobody has given, and that do not go with the devices: says that they are defaults.
+void check_batch(const Config& config, const JobLayout& l) {
+  const bool is_ours = !is_given(config, "train.global_batch") || !is_given(config, "train.micro_batch");
+  if (!is_ours || !l.shares.empty() || l.micro_batch < 1 || l.global_batch % (l.micro_batch * l.dp) == 0) return;
+  std::string cure = fmt::format("give --train.global_batch {}, or another multiple", l.micro_batch * l.dp);
+  if (l.global_batch % l.dp == 0) cure += fmt::format("; or --train.micro_batch {}", l.global_batch / l.dp);
+  throw UsageError(fmt::format("{} cannot be split over dp = {} with {}", with_origin(config, "train.global_batch"),
+                               l.dp, with_origin(config, "train.micro_batch")),
+                   cure);
+}
+
+/// A plan file says model, batch and layout; types and the rest come from the other keys.
+Config with_plan_file(const Config& config, const SimulateFlags& flags, const Plan& plan) {
+  const std::string& file = config.parallel.plan;
+  if (flags.gpus > 0 && flags.gpus != plan.world_size) {
+    throw UsageError(
+        fmt::format("{} is a plan for {}, but --gpus is {}", file, counted(plan.world_size, "device"), flags.gpus),
+        "leave --gpus out, or plan anew: trireme plan");
+  }
+  check_given(plan, config, file);
+  Config planned = config;
+  apply_plan(plan, planned);
+  const std::vector<Key>& all = keys();
+  const bool names_model = std::any_of(all.begin(), all.end(), [&](const Key& key) {
+    return key.section == "model" && is_given(config, key.full_name());
+  });
+  if (names_model) check_plan(plan, planned, plan.world_size);
+  check_placements(plan);
+  static_cast<ModelConfig&>(planned.model) = plan.model;
+  return planned;
+}
+
+Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
+  Config known = config;
+  if (!schedule.empty()) {
+    known.parallel.schedule = schedule;
+    known.origins.set("parallel.schedule", "command line");
+  }
+  Job job = trireme::job_of(known);
+  job.model.experts = flags.experts;
+  job.model.active_experts = flags.active_experts;
+  job.layout.dp = replicas_of(config, flags.gpus);
+  return job;
+}
+
+/// The keys, or the plan that they name, on the cluster that is named: the plan's own where none is. Throws UsageError
+/// that names the key.
+Played play(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
+  const std::string& plan_file = config.parallel.plan;
+  if (plan_file == "auto" || plan_file == "try") {
+    throw UsageError(fmt::format("parallel.plan = \"{}\": there is no plan yet", plan_file),
+                     "trireme plan finds one; --out keeps it in a file");
+  }
+  const std::optional<bool> flash =
+      flags.attention == "auto" ? std::nullopt : std::optional(flags.attention == "flash");
+  if (!plan_file.empty()) {
+    const Plan plan = read_plan(plan_file);
+    const Config planned = with_plan_file(config, flags, plan);
+    const std::vector<Cluster> kinds = flags.cluster ? find_clusters(*flags.cluster) : clusters_of(plan);
+    return {simulate_plan(planned, kinds, flash), why_not_compressed(planned)};
+  }
+  const std::vector<Cluster> kinds = find_clusters(flags.cluster.value_or(kUsualCluster));
+  Job job = job_of(config, flags, schedule);
+  check_batch(config, job.layout);
+  job.layout.flash = flash;
+  for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
+  return {simulate_mix(job, kinds), why_not_compressed(config)};
+}
 
 /// The file that measurements of this machine are in. Throws UsageError where there is none.
 std::string home_cluster() {
@@ -37,8 +186,10 @@ std::string wrong_tokens(const std::string& text) {
 }
 
 int compare(const SimulateFlags& flags) {
-  const RunComparison comparison =
-      compare_runs(flags.runs, flags.cluster ? *flags.cluster : home_cluster(), flags.write_cluster);
+  std::optional<std::filesystem::path> written;
+  if (flags.write_cluster) written = measure::cluster_path(*flags.write_cluster);
+  const measure::RunComparison comparison =
+      measure::compare_runs(flags.runs, flags.cluster ? *flags.cluster : home_cluster(), written);
   fmt::print("{}{}", flags.json ? comparison_json(comparison) : comparison_text(comparison), flags.json ? "\n" : "");
   return 0;
 }
@@ -49,8 +200,7 @@ int run(SimulateFlags flags) {
     throw UsageError("--write-cluster corrects constants by runs, and there is none",
                      "give --run FOLDER; or measure: trireme bench train --write-cluster");
   }
-  std::string schedule;
-  flags.config.words = translate_words(std::move(flags.config.words), schedule);
+  const std::string schedule = take_schedule(flags.config.words);
   if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
   const Config config = resolve(flags.config.sources_of_shape());
   const Played played = play(config, flags, schedule);
@@ -68,7 +218,7 @@ int run(SimulateFlags flags) {
 void add_simulate(CLI::App& app, int& exit_code) {
   const auto flags = std::make_shared<SimulateFlags>();
   CLI::App* command = app.add_subcommand("simulate", "predicts time and memory of a layout, without the hardware");
-  flags->config.add_to(*command);
+  add_config_flags(*command, flags->config);
   const auto named = std::make_shared<std::string>(kUsualCluster);
   CLI::Option* cluster =
       command->add_option("--cluster", *named, "a known cluster, a cluster file, or several: a100-80gb+v100-16gb")
@@ -93,7 +243,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 100'000));
   command
       ->add_option("--run", flags->runs,
-                   "what a finished run measured, beside what the cluster predicts for it; may be repeated")
+                   "what a finished run measured, next to what the cluster predicts for it; may be repeated")
       ->type_name("FOLDER")
       ->expected(1);
   const auto cluster_file = std::make_shared<std::string>();
@@ -125,7 +275,7 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->callback([command, flags, cluster, named, file, cluster_file, &exit_code] {
     if (file->count() > 0) flags->write_cluster = *cluster_file;
     if (cluster->count() > 0) flags->cluster = *named;
-    flags->config.take(*command);
+    take_config_words(*command, flags->config);
     exit_code = run(*flags);
   });
 }

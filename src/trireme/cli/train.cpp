@@ -11,9 +11,10 @@
 #include <vector>
 
 #include "trireme/base/error.h"
+#include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/config_arguments.h"
-#include "trireme/cli/plan_words.h"
+#include "trireme/cli/config_flags.h"
+#include "trireme/cli/plan_report.h"
 #include "trireme/comm/control/launch_environment.h"
 #include "trireme/config/check.h"
 #include "trireme/config/config_file.h"
@@ -24,7 +25,10 @@
 #include "trireme/config/task.h"
 #include "trireme/data/open_data.h"
 #include "trireme/launch/local_launch.h"
+#include "trireme/measure/programs.h"
 #include "trireme/observe/run_folder.h"
+#include "trireme/plan/graph/graph_plan.h"
+#include "trireme/plan/plan_check.h"
 
 namespace trireme::cli {
 namespace {
@@ -69,6 +73,67 @@ void apply_resume(TrainFlags& options) {
   words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
 }
 
+/// What parallel.plan decides of a training.
+struct PlannedTraining {
+  std::vector<std::string> words;  ///< "--parallel.dp=2", …
+  std::string told;                ///< what to say about it
+  PlanPrediction predicted;        ///< zeros where nothing can be predicted here
+};
+
+Config without_plan(Config config) {
+  config.parallel.plan.clear();
+  return config;
+}
+
+std::string told_of(const Plan& plan, const std::string& how) {
+  return fmt::format("{} for {}: {} · predicted {} a step, {} a worker", how, spoken_name(plan.cluster),
+                     plan.layout_text(), format_duration(plan.predicted.step_seconds),
+                     format_bytes(static_cast<uint64_t>(plan.predicted.memory_bytes_per_gpu)));
+}
+
+/// With what is predicted of the keys now: the file's own numbers are of those it was made for.
+PlannedTraining planned_by_file(Plan plan, const Config& config, int num_workers) {
+  const Config planned = check_plan_keys(plan, without_plan(config), num_workers, config.parallel.plan);
+  PlannedTraining training{words_of_plan(plan, config), "", {}};
+  try {
+    plan.predicted = prediction_of(simulate_plan(planned, clusters_of(plan)));
+  } catch (const UsageError& error) {  // a cluster file that is elsewhere, or types that those devices do not have
+    const std::string_view why = error.what();
+    training.told = fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(),
+                                why.substr(0, why.find('\n')));
+    return training;
+  }
+  training.predicted = plan.predicted;
+  training.told = told_of(plan, "planned");
+  if (!plan.predicted.fits) {
+    training.told += fmt::format(", more than the {} of a device there",
+                                 format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
+  }
+  return training;
+}
+
+/// `config` is what `arguments` come to. "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset
+/// or a file; by default this machine, or H100s for train.device = "cuda"); "try" does so, and trains the best few
+/// for some steps; everything else is the path of a plan, which is predicted anew. Throws UsageError for a plan that is
+/// not for this, as check_plan_keys() does, and for one that no key says; Error where nothing fits.
+PlannedTraining plan_words(const ConfigArguments& arguments, const Config& config, int num_workers) {
+  if (config.parallel.plan != "auto" && config.parallel.plan != "try") {
+    return planned_by_file(read_plan(config.parallel.plan), config, num_workers);
+  }
+  PlanOptions options;
+  options.explain = false;
+  options.num_finalists = config.parallel.plan == "try" ? measure::kUsualTrials : 0;
+  const PlanReport report =
+      explain_plan(without_plan(config), cluster_at_hand(config.train.device == "cuda" ? "h100-80gb" : "laptop"),
+                   num_workers, options);
+  if (config.parallel.plan == "auto") {
+    return {words_of_plan(report.plan, config), told_of(report.plan, "planned"), report.plan.predicted};
+  }
+  const measure::PlanTrials trials = measure::try_plans(arguments, config, report.finalists);
+  const Plan& best = report.finalists[trials.best];
+  return {words_of_plan(best, config), told_of(best, "planned and tried") + "\n" + trials_text(trials), best.predicted};
+}
+
 /// What the user gave stays: the planner has kept it. `predicted`: words for the workers, what the plan says of a step.
 Config resolve_with_plan(TrainFlags& options, std::vector<std::string>& predicted) {
   const Config config = resolve(options.config.sources());
@@ -100,7 +165,7 @@ int run(TrainFlags& options, CLI::App& command) {
     for (const Preset& preset : list_presets()) fmt::print("{:<14} {}\n", preset.name, preset.description);
     return 0;
   }
-  options.config.take(command);
+  take_config_words(command, options.config);
   apply_resume(options);
   std::vector<std::string> predicted;
   const Config config = resolve_with_plan(options, predicted);
@@ -110,7 +175,7 @@ int run(TrainFlags& options, CLI::App& command) {
     fmt::print("{}", to_toml(with_plan(config, check(config, workers))));
     return 0;
   }
-  std::vector<std::string> argv = {tensor_program(), "train"};
+  std::vector<std::string> argv = {measure::tensor_program(), "train"};
   if (options.json) argv.push_back("--json");
   const std::vector<std::string> rest = options.config.to_words();
   argv.insert(argv.end(), predicted.begin(), predicted.end());
@@ -138,7 +203,7 @@ void add_train(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TrainFlags>();
   CLI::App* command = app.add_subcommand(
       "train", "trains a model on the workers at hand: trireme train [FILE.toml] [--section.key=value …]");
-  options->config.add_to(*command);
+  add_config_flags(*command, options->config);
   command->add_option("--resume", options->resume, "goes on with a run: its folder, or auto for the newest")
       ->type_name("RUN")
       ->expected(0, 1)

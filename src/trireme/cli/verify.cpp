@@ -1,10 +1,10 @@
 // `trireme verify`: trains the same job in two layouts and answers: equal, float noise, or a bug, and where it starts.
+#include "trireme/measure/verify.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,18 +13,17 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
-#include "trireme/checkpoint/diff.h"
-#include "trireme/checkpoint/safetensors.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/config_arguments.h"
-#include "trireme/cli/verify_judge.h"
+#include "trireme/cli/config_flags.h"
 #include "trireme/config/check.h"
 #include "trireme/launch/local_launch.h"
+#include "trireme/measure/programs.h"
 
 namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using measure::Comparison, measure::Difference, measure::Judgement, measure::Verdict;
 
 struct VerifyFlags {
   ConfigArguments config;
@@ -34,35 +33,26 @@ struct VerifyFlags {
   std::string keep;
 };
 
-struct Comparison {
-  std::vector<Difference> differences;
-  int64_t steps = 0, tensors = 0;
-};
-
-/// A folder of its own in the system's place for such, removed at the end unless it is to be kept.
-class TemporaryFolder {
+/// The folder `keep`, or one that is removed at the end.
+class RecordFolder {
  public:
-  explicit TemporaryFolder(const std::string& keep) : keeps_(!keep.empty()) {
-    if (keeps_) {
-      path_ = keep;
-      fs::create_directories(path_);
-      return;
-    }
+  explicit RecordFolder(const std::string& keep) : path_(keep), keeps_(!keep.empty()) {
+    if (keeps_) return;
     std::string name = (fs::temp_directory_path() / "trireme-verify-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw SystemError("make a folder in " + fs::temp_directory_path().string(), errno);
+    if (mkdtemp(name.data()) == nullptr) throw SystemError("make the folder " + name, errno);
     path_ = name;
   }
-  ~TemporaryFolder() {
+  ~RecordFolder() {
     std::error_code ignored;
     if (!keeps_) fs::remove_all(path_, ignored);
   }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
+  RecordFolder(const RecordFolder&) = delete;
+
+  fs::path operator/(const char* name) const { return path_ / name; }
 
  private:
-  bool keeps_;
   fs::path path_;
+  bool keeps_;
 };
 
 LocalLaunch plan(const VerifyFlags& options, const std::string& layout, const fs::path& folder) {
@@ -73,8 +63,8 @@ LocalLaunch plan(const VerifyFlags& options, const std::string& layout, const fs
   LocalLaunch launch;
   launch.num_processes = arguments.num_workers(config);
   check(config, launch.num_processes);
-  launch.argv = {tensor_program(),       "train",        "--record",
-                 folder.string(),        "--stop-after", std::to_string(options.steps),
+  launch.argv = {measure::tensor_program(), "train",        "--record",
+                 folder.string(),           "--stop-after", std::to_string(options.steps),
                  "--train.target_loss=0"};
   const std::vector<std::string> rest = arguments.to_words();
   launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
@@ -86,67 +76,6 @@ void train(const LocalLaunch& launch, const std::string& layout, const fs::path&
   fs::create_directories(folder);
   const LaunchReport report = launch_locally(launch);
   if (report.exit_code != 0) throw Error(fmt::format("layout {}: {}", layout, report.text()));
-}
-
-double largest_of(const TensorView& view) {
-  double largest = 0;
-  const auto scan = [&](auto zero) {
-    using Number = decltype(zero);
-    for (size_t at = 0; at + sizeof(Number) <= view.bytes.size(); at += sizeof(Number)) {
-      Number value;
-      std::memcpy(&value, view.bytes.data() + at, sizeof value);
-      if (std::isfinite(value)) largest = std::max(largest, std::abs(static_cast<double>(value)));
-    }
-  };
-  if (view.info.type == DataType::kDouble) {
-    scan(0.0);
-  } else if (view.info.type == DataType::kFloat) {
-    scan(0.0f);
-  }
-  return largest;
-}
-
-/// b = ratio · a for every element, as a missing or repeated reduction gives.
-std::optional<double> common_ratio(const TensorView& a, const TensorView& b) {
-  if (a.info.type != DataType::kFloat) return std::nullopt;
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t at = 0; at < a.bytes.size(); at += sizeof(float)) {
-    float x, y;
-    std::memcpy(&x, a.bytes.data() + at, sizeof x);
-    std::memcpy(&y, b.bytes.data() + at, sizeof y);
-    ab += static_cast<double>(x) * y;
-    aa += static_cast<double>(x) * x;
-    bb += static_cast<double>(y) * y;
-  }
-  if (aa == 0 || bb == 0) return std::nullopt;
-  const double ratio = ab / aa;
-  const double rest = bb - ratio * ab;  // Σ (b − ratio·a)²
-  if (rest > 1e-6 * bb || std::abs(ratio - 1) < 0.01) return std::nullopt;
-  return ratio;
-}
-
-Comparison compare(const VerifyFlags& options, const fs::path& a, const fs::path& b) {
-  Comparison comparison;
-  for (int64_t step = 1; step <= options.steps; ++step) {
-    const std::string name = fmt::format("step-{:06}.safetensors", step);
-    const SafetensorsFile file_a(a / name), file_b(b / name);
-    for (const StoredTensor& stored : file_a.tensors()) {
-      const TensorView view_a = file_a.view(stored);
-      const TensorView view_b = file_b.tensor(view_a.info.name);
-      const TensorDifference found = diff_tensors(view_a, view_b);
-      ++comparison.tensors;
-      if (found.num_different == 0) continue;
-      const double largest = std::max(largest_of(view_a), largest_of(view_b));
-      comparison.differences.push_back({.tensor = view_a.info.name,
-                                        .step = step,
-                                        .num_elements = found.num_different,
-                                        .relative = largest > 0 ? found.largest / largest : 0,
-                                        .finite_in_one = found.num_one_nan + found.num_one_infinite > 0,
-                                        .ratio = common_ratio(view_a, view_b)});
-    }
-    comparison.steps = step;
-  }
-  return comparison;
 }
 
 Json json_of(const std::optional<Difference>& difference) {
@@ -168,10 +97,10 @@ void print_json(const Verdict& verdict, const Comparison& comparison) {
 }
 
 int run(VerifyFlags& options, const CLI::App& command) {
-  options.config.take(command);
+  take_config_words(command, options.config);
   options.steps = std::min(options.steps, resolve(options.config.sources()).train.steps);
-  const TemporaryFolder folder(options.keep);
-  const fs::path folder_a = folder.path() / "a", folder_b = folder.path() / "b";
+  const RecordFolder folder(options.keep);
+  const fs::path folder_a = folder / "a", folder_b = folder / "b";
   const LocalLaunch launch_a = plan(options, options.a, folder_a), launch_b = plan(options, options.b, folder_b);
   const auto run_one = [&](const LocalLaunch& launch, const std::string& layout, const fs::path& place) {
     if (!options.json) fmt::print(stderr, "training {} steps with {} …\n", options.steps, layout);
@@ -179,7 +108,7 @@ int run(VerifyFlags& options, const CLI::App& command) {
   };
   run_one(launch_a, options.a, folder_a);
   run_one(launch_b, options.b, folder_b);
-  const Comparison comparison = compare(options, folder_a, folder_b);
+  const Comparison comparison = measure::compare_recorded(folder_a, folder_b, options.steps);
   const Verdict verdict = judge(comparison.differences);
   if (options.json) {
     print_json(verdict, comparison);
@@ -194,7 +123,7 @@ int run(VerifyFlags& options, const CLI::App& command) {
 void add_verify(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<VerifyFlags>();
   CLI::App* command = app.add_subcommand("verify", "trains in two layouts and compares every number");
-  options->config.add_to(*command);
+  add_config_flags(*command, options->config);
   command->add_option("--a", options->a, "a layout")->type_name("LAYOUT")->capture_default_str();
   command->add_option("--b", options->b, "another one")->type_name("LAYOUT")->capture_default_str();
   command->add_option("--steps", options->steps, "steps to train")

@@ -35,7 +35,7 @@ constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize =
 std::vector<Key> make_keys() {
   return {
       {KEY(model, preset), kAny, "start from this preset's values; the list is below"},
-      {KEY(model, kind), one_of({"mlp", "resnet", "gpt2", "llama"}), "what is built"},
+      {KEY(model, kind), {0, 0, {"mlp", "resnet", "gpt2", "llama"}, {}, {}, {{"gpt", "gpt2"}}}, "what is built"},
       {KEY(model, layers), range(1, 1e4), "transformer blocks; mlp: hidden layers"},
       {KEY(model, hidden), range(1, kMaxSize), "width of a layer"},
       {KEY(model, heads), range(1, 1e5), "attention heads; must divide model.hidden"},

@@ -81,6 +81,7 @@ TEST(Resolve, LayersGoOverOneAnother) {
 
 TEST(Resolve, NumberTypesHaveTheirShortNamesToo) {
   EXPECT_EQ(from_arguments({"--precision.compute=bf16"}).precision.compute, "bfloat16");
+  EXPECT_EQ(from_arguments({"--model.kind=gpt"}).model.kind, ModelKind::kGpt2);
   EXPECT_EQ(from_arguments({"--precision.compute=fp16"}).precision.compute, "float16");
   EXPECT_EQ(resolve_text("[precision]\ncompute = \"fp32\"\n", "job.toml").precision.compute, "float32");
   EXPECT_EQ(from_arguments({"--precision.gradients=fp32"}).precision.gradients, "float32");

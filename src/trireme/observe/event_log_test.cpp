@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 
 namespace trireme {
 namespace {

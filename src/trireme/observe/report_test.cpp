@@ -8,7 +8,7 @@
 #include <random>
 
 #include "trireme/base/error.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 
 namespace trireme {
 namespace {

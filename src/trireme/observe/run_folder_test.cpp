@@ -13,7 +13,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/fault.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 
 namespace trireme {
 namespace {

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "trireme/base/error.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 
 namespace trireme {
 namespace {

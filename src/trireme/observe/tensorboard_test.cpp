@@ -11,7 +11,7 @@
 
 #include "trireme/base/crc32c.h"
 #include "trireme/base/error.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 
 namespace trireme {
 namespace {

@@ -127,4 +127,17 @@ Simulation simulate_plan(const Config& planned, const std::vector<Cluster>& kind
   return simulate_mix(job, kinds);
 }
 
+std::vector<std::string> words_of_plan(const Plan& plan, const Config& config) {
+  Config planned = config;
+  apply_plan(plan, planned);
+  std::vector<std::string> words;
+  for (const Key& key : keys()) {
+    const Value value = get_value(planned, key);
+    if (value == get_value(config, key)) continue;
+    const auto* text = std::get_if<std::string>(&value);
+    words.push_back(fmt::format("--{}={}", key.full_name(), text ? *text : format_value(value)));
+  }
+  return words;
+}
+
 }  // namespace trireme

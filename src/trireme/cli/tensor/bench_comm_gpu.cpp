@@ -1,5 +1,4 @@
-#include "trireme/cli/tensor/bench_comm_gpu.h"
-
+// `trireme-tensor bench-comm`: one rank of `trireme bench comm --device cuda`.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -12,6 +11,7 @@
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/cli/tensor/commands.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/shared_tensor.h"

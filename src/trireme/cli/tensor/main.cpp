@@ -15,10 +15,8 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/config_arguments.h"
-#include "trireme/cli/tensor/bench_comm_gpu.h"
-#include "trireme/cli/tensor/bench_tensor.h"
-#include "trireme/cli/tensor/probe_device.h"
+#include "trireme/cli/config_flags.h"
+#include "trireme/cli/tensor/commands.h"
 #include "trireme/comm/world.h"
 #include "trireme/config/check.h"
 #include "trireme/train/run.h"
@@ -150,7 +148,7 @@ void print_json(const RunResult& result, const Config& config, const World& worl
 }
 
 int train(Options& options, const CLI::App& command) {
-  options.config.take(command);
+  take_config_words(command, options.config);
   const Config config = resolve(options.config.sources());
   World world = World::join();
   check(config, world.size());
@@ -207,7 +205,7 @@ int run(int argc, char** argv) {
   Options options;
   int exit_code = 0;
   CLI::App* command = app.add_subcommand("train", "one worker of trireme train");
-  options.config.add_to(*command);
+  add_config_flags(*command, options.config);
   command->add_flag("--json", options.json, "one object on stdout");
   command->add_flag("--bench", options.bench, "measures: no run folder, and JSON");
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");

@@ -1,5 +1,4 @@
-#include "trireme/cli/tensor/probe_device.h"
-
+// `trireme-tensor probe-device`: matrix products, a copy and the start of an operator on a worker's device.
 #include <fmt/format.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/json.h"
+#include "trireme/cli/tensor/commands.h"
 #include "trireme/gpu/device.h"
 #include "trireme/tensor/device.h"
 

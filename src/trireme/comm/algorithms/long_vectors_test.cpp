@@ -15,14 +15,16 @@ TEST(LongVectors, AreSummedBlockByBlock) {
       for (const Algorithm algorithm : all_algorithms()) {
         if (algorithm == Algorithm::kTwoLevel) continue;  // needs two hosts
         std::vector<float> data(count);
-        for (size_t i = 0; i < count; ++i) data[i] = static_cast<float>((i % 1001) * (1u + static_cast<size_t>(world.rank())));
+        for (size_t i = 0; i < count; ++i)
+          data[i] = static_cast<float>((i % 1001) * (1u + static_cast<size_t>(world.rank())));
         CallOptions options;
         options.algorithm = algorithm;
         options.ordered = false;
         world.comm().all_reduce(data, ReduceOp::kSum, options);
         const size_t factor = static_cast<size_t>(p * (p + 1) / 2);
         for (size_t i = 0; i < count; ++i) {
-          ASSERT_EQ(data[i], static_cast<float>((i % 1001) * factor)) << name_of(algorithm) << ", " << p << " ranks, " << i;
+          ASSERT_EQ(data[i], static_cast<float>((i % 1001) * factor))
+              << name_of(algorithm) << ", " << p << " ranks, " << i;
         }
       }
     });

@@ -5,7 +5,7 @@
 #include "trireme/base/file.h"
 #include "trireme/comm/world.h"
 #include "trireme/observe/append_file.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 #include "trireme/parallel/automatic/automatic_test_util.h"
 #include "trireme/parallel/automatic/parallelize.h"
 

@@ -5,7 +5,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
-#include "trireme/observe/test_folder.h"
+#include "trireme/observe/folder_test_util.h"
 #include "trireme/parallel/automatic/automatic_test_util.h"
 #include "trireme/tensor/mesh_tensor.h"
 
