@@ -87,7 +87,9 @@ class Reference {
     }
   }
 
-  void step(int number) {
+  /// Returns the mean loss of its micro-batches.
+  double step(int number) {
+    loss_sum_ = 0;
     const SampleStream stream(data_.train, static_cast<uint64_t>(config_.train.seed));
     const int count = static_cast<int>(config_.train.global_batch / config_.train.micro_batch);
     const int in_update = rule_.every * rule_.dp, num_updates = count / in_update;
@@ -106,6 +108,7 @@ class Reference {
                         number * num_updates + update);
       versions.push_back(newest());
     }
+    return loss_sum_ / count;
   }
   const ParameterStore& store() const { return store_; }
 
@@ -148,6 +151,7 @@ class Reference {
     at::autocast::set_autocast_cache_enabled(!mixed);
     const torch::Tensor loss = model_->forward_loss(inputs.input, inputs.target);
     at::autocast::set_autocast_enabled(torch::kCPU, false);
+    loss_sum_ += loss.item<double>();
     std::vector<torch::Tensor> gradients = torch::autograd::grad({loss}, parameters);
     for (torch::Tensor& gradient : gradients) gradient = gradient.to(torch::kFloat32);
     return gradients;
@@ -161,6 +165,7 @@ class Reference {
   ParameterStore store_;
   Optimizer optimizer_;
   std::vector<int> stage_of_;
+  double loss_sum_ = 0;
 };
 
 class PipeDream : public testing::TestWithParam<Rule> {};
@@ -172,8 +177,10 @@ TEST_P(PipeDream, FollowsItsRuleToTheBit) {
     const Config config = config_for(rule, optimizer);
     SCOPED_TRACE(fmt::format("{} of {}, {}, {}", rule.schedule, rule.model, rule.compute, optimizer[0]));
     Reference reference(config, rule);
-    for (int step = 0; step < kPipeDreamSteps; ++step) reference.step(step);
+    std::vector<double> losses;
+    for (int step = 0; step < kPipeDreamSteps; ++step) losses.push_back(reference.step(step));
     const Outcome outcome = train(config, rule.pp * rule.dp, kPipeDreamSteps);
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(outcome.losses[i], losses[i], 1e-5 * losses[i]);
     for (const auto& [name, tensor] : outcome.state) {
       const int entry = reference.store().find(name);
       if (entry < 0) continue;  // of the optimizer

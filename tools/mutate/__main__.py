@@ -31,10 +31,12 @@ NOTICE = {
     "compress": ["unit.compress", "numerics.compression"],
     "server": ["unit.server", "numerics.server_steps"],
     "layout": ["unit.layout", "unit.tensor", "unit.plan", "numerics.mesh_rules"],
-    "runtime": ["unit.runtime", "unit.parallel", "unit.train", "numerics.(zero|stages|recompute|composition)"],
+    "runtime": ["unit.runtime", "unit.parallel", "unit.train",
+                "numerics.(zero|stages|recompute|composition|executed_programs|zero_memory)"],
     "parallel": ["unit.parallel", "unit.train", "numerics.(parallelize|pipeline|stages)"],
     "tensor": ["unit.tensor", "unit.parallel", "numerics.mesh_rules", "numerics.tensor_parallel"],
-    "train": ["unit.train", "numerics.(trainer_restore|local_training|composition|zero|stages)"],
+    "train": ["unit.train", "numerics.(trainer_restore|local_training|composition|zero|stages|pipedream)",
+              "integration.(cli|bench_train)"],
 }
 ON_TORCH = {"runtime", "parallel", "tensor", "train"}
 LIKELY = {"negated": 2, "skipped statement": 2, "factor": 2, "sign": 2, "bound": 2, "skipped wait": 2}  # others: 1

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <chrono>
+#include <thread>
 
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
@@ -38,6 +40,22 @@ std::vector<torch::Tensor> partials_of(int num_leaves, int num_ranks, int rank) 
 struct Split {
   int num_leaves, num_ranks;
 };
+
+TEST(GroupReducer, WaitsForCompressedSumsOfSlowRanks) {
+  run_as_threads(2, [](World& world) {
+    const Program program = lower_data_parallel({2, 2, 2, 1}, world.rank());
+    GroupReducer reducer(&world.comm(), program.across, torch::kFloat32);
+    const auto count = static_cast<size_t>(kCount);
+    reducer.set_compressor(std::make_unique<CompressedReducer>(
+        world.comm(), CompressionOptions{.method = Method::kInt8}, std::vector<GroupLayout>{{"group", count, {}}}));
+    torch::Tensor values = torch::full({kCount}, 1.f + static_cast<float>(world.rank()));
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    reducer.start(0, {values});
+    EXPECT_TRUE(reducer.finish_first());
+    EXPECT_TRUE(torch::allclose(values, torch::full({kCount}, 3.f), 0.02)) << values[0].item<float>();
+    EXPECT_FALSE(reducer.finish_first());
+  });
+}
 
 TEST(GroupReducer, SumsAlongTheTreeForEverySplit) {
   for (const auto [num_leaves, num_ranks] :

@@ -174,6 +174,15 @@ TEST(MeshTensor, RefusesWhatItCannotDo) {
     EXPECT_THROW(placements_of(torch::ones({1})), UsageError);
     auto sum = redistribute(distribute(torch::ones({4}), mesh, {kReplicate}), {kPartial});
     EXPECT_THROW(sum.add_(1), Error);
+    const auto resized = [&] {
+      try {
+        torch::Tensor(tensor).resize_({2, 4});
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    EXPECT_NE(resized().find("would change the sizes"), std::string::npos) << resized();
     auto other = DeviceMesh::make(mesh->axis(0), Mesh::parse("tp=2"));
     EXPECT_THROW(tensor + distribute(torch::ones({4, 4}), other, {kReplicate}), Error);
   });

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/observe/folder_test_util.h"
@@ -66,6 +68,24 @@ TEST(Parallelize, TrainsAsOneWorkerInEveryLayout) {
       EXPECT_NE(training->describe().find(training->plan().layout.to_string()), std::string::npos);
     });
   }
+}
+
+struct DropNetImpl : torch::nn::Module {
+  DropNetImpl() { register_module("linear", linear); }
+  torch::Tensor forward(const torch::Tensor& x) { return torch::dropout(linear(x), 0.5, is_training()); }
+  torch::nn::Linear linear{6, 4};
+};
+TORCH_MODULE(DropNet);
+
+TEST(Parallelize, EveryStepDropsOtherElements) {
+  run_as_threads(2, [](World& world) {
+    DropNet net;
+    torch::optim::SGD optimizer(net->parameters(), 0.0);
+    const auto training = parallelize(world.comm(), net, net_loss, optimizer, {.plan = "mesh 2"});
+    std::set<double> losses;
+    for (int step = 0; step < 4; ++step) losses.insert(training->step(input_of(0), target_of(0)));
+    EXPECT_EQ(losses.size(), 4u);
+  });
 }
 
 TEST(Parallelize, StagesRunEverySynchronousSchedule) {
