@@ -12,7 +12,9 @@ std::atomic<int> g_received_signal{0};
 HeldSignals::HeldSignals(const std::vector<int>& signals) {
   g_received_signal = 0;
   struct sigaction action {};
-  action.sa_handler = [](int signal) { g_received_signal = signal; };
+  action.sa_handler = [](int signal) {
+    if (signal != SIGPIPE) g_received_signal = signal;
+  };
   for (const int signal : signals) {
     before_.emplace_back().first = signal;
     sigaction(signal, &action, &before_.back().second);

@@ -8,8 +8,9 @@
 
 namespace trireme {
 
-/// While it lives, the signals set a flag instead of ending the process, and system calls that wait return EINTR. One
-/// at a time in a process; the destructor puts back what was there.
+/// While it lives, the signals set a flag instead of ending the process, and system calls that wait return EINTR. With
+/// SIGPIPE among them, a write to a process that has ended fails, and received() does not tell of it. One at a time in
+/// a process; the destructor puts back what was there.
 class HeldSignals {
  public:
   explicit HeldSignals(const std::vector<int>& signals);

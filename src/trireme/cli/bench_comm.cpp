@@ -11,6 +11,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/base/signals.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/bench_comm_report.h"
@@ -204,7 +205,7 @@ void run(const CommFlags& flags) {
   if (options.transport == "mpi") measure::check_mpi_transport();
   if (options.compare_mpi) measure::check_mpi_peer();
   if (is_on_gpu(flags)) return run_on_gpu(flags, options, written);
-  const measure::Interrupts interrupts;
+  const HeldSignals signals({SIGINT, SIGTERM, SIGPIPE});
   Guardian guardian(kMostProcesses);
   const bool colour = has_colour(STDOUT_FILENO);
 

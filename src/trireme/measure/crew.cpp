@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "trireme/base/deadline.h"
+#include "trireme/base/signals.h"
 #include "trireme/base/text.h"
 
 namespace trireme::measure {
@@ -25,13 +26,6 @@ using namespace std::chrono_literals;
 
 constexpr int kTickMs = 100;
 constexpr auto kLongestAnswer = std::chrono::seconds(1800);
-
-volatile sig_atomic_t pending_signal = 0;
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGPIPE};
-
-void note_signal(int signal) {
-  if (signal != SIGPIPE) pending_signal = signal;
-}
 
 /// What belongs to a job that this process may be a rank of; the crew is a job of its own.
 bool is_of_a_job(std::string_view name) {
@@ -77,19 +71,8 @@ bool has_ended(pid_t pid, siginfo_t& info) {
 
 }  // namespace
 
-Interrupts::Interrupts() {
-  pending_signal = 0;
-  struct sigaction action {};
-  action.sa_handler = note_signal;  // without SA_RESTART: poll() returns at once
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &before_[i]);
-}
-
-Interrupts::~Interrupts() {
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
-}
-
-void Interrupts::check() {
-  if (pending_signal != 0) throw Interrupted{pending_signal};
+void check_interrupted() {
+  if (const int signal = HeldSignals::received(); signal != 0) throw Interrupted{signal};
 }
 
 Crew::Crew(std::string name, const std::vector<Member>& members, Guardian& guardian)
@@ -201,7 +184,7 @@ std::string Crew::read_line(std::chrono::seconds time) {
       unread_.erase(0, end + 1);
       return line;
     }
-    Interrupts::check();
+    check_interrupted();
     pollfd fd{answers_.get(), POLLIN, 0};
     if (poll(&fd, 1, kTickMs) > 0) {
       char bytes[1 << 16];

@@ -21,18 +21,8 @@ struct Interrupted {
   int signal;
 };
 
-/// While it lives, SIGINT and SIGTERM become Interrupted, thrown by check() and by whatever waits for a crew; a write
-/// to a process that has ended becomes an error. One at a time in a process.
-class Interrupts {
- public:
-  Interrupts();
-  ~Interrupts();
-  Interrupts(const Interrupts&) = delete;
-  static void check();
-
- private:
-  struct sigaction before_[3];
-};
+/// Throws Interrupted once HeldSignals has received one; whatever waits for a crew calls it.
+void check_interrupted();
 
 /// A crew answered that it cannot do what it was asked for. It is still there.
 class Refused : public Error {

@@ -29,7 +29,7 @@ std::vector<double> time_floor(uint64_t bytes, int rounds) {
   std::vector<float> a(count), b(count), out(count);
   std::vector<double> us;
   for (int i = 0; i < rounds + kWarmUps; ++i) {
-    Interrupts::check();
+    check_interrupted();
     std::fill(a.begin(), a.end(), 1.f);
     std::fill(b.begin(), b.end(), 1.f);
     const Clock::time_point start = Clock::now();
