@@ -330,8 +330,8 @@ class Train(unittest.TestCase):
         Path(self.folder, "my.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 500)
         report = self.report("--data.path=my.txt", "--train.steps=30")
         self.assertLess(report["final_loss"], 5)
-        images = json.loads(run("train", "--model", "mlp", "--train.steps=3", "--train.global_batch=48", "--json",
-                                cwd=self.folder).stdout)
+        images = json.loads(run("train", "--model", "mlp", "--train.steps=3", "--train.global_batch=48",
+                                "--train.micro_batch=12", "--json", cwd=self.folder).stdout)
         self.assertAlmostEqual(images["samples_per_second"] * images["step_ms"] / 1000, 48, delta=0.5)
 
     def test_a_file_that_is_not_there(self):
