@@ -34,6 +34,16 @@ TEST(GradientStore, FillsSlotsAndTakesGradientsAway) {
   EXPECT_TRUE(torch::equal(store.gradient(0, 0), torch::zeros({3}))) << "another group";
 }
 
+TEST(GradientStore, ClosesGroupsAtTheirBytes) {
+  std::vector<GradientSource> sources;
+  for (int i = 0; i < 9; ++i) sources.push_back({fmt::format("w{}", i), leaf({256})});
+  const auto groups_of = [&](torch::ScalarType type) {
+    return GradientStore(nullptr, sources, {.group_bytes = 2048, .first_group_bytes = 1024, .type = type}).num_groups();
+  };
+  EXPECT_EQ(groups_of(torch::kFloat32), 5);   // one tensor of 1,024 bytes, then two at a time
+  EXPECT_EQ(groups_of(torch::kBFloat16), 3);  // two of 512, then four at a time
+}
+
 TEST(GradientStore, SetsOrAdds) {
   Fixture f;
   GradientStore store(nullptr, f.sources, f.options);
