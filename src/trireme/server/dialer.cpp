@@ -4,6 +4,8 @@
 
 namespace trireme::server {
 
+namespace {
+
 WireFrame receive_small_frame(const Socket& socket, Deadline deadline) {
   std::array<std::byte, kHeaderBytes> bytes;
   recv_all(socket, bytes, deadline);
@@ -13,6 +15,15 @@ WireFrame receive_small_frame(const Socket& socket, Deadline deadline) {
   recv_all(socket, frame.meta, deadline);
   verify(bytes, header, frame.meta);
   return frame;
+}
+
+}  // namespace
+
+WireFrame receive_answer(const Socket& socket, Deadline deadline) {
+  while (true) {
+    WireFrame frame = receive_small_frame(socket, deadline);
+    if (frame.type != Type::kPulse) return frame;
+  }
 }
 
 void send_small_frame(const Socket& socket, Type type, std::span<const std::byte> meta, Deadline deadline) {
@@ -58,7 +69,7 @@ CallResult Dialer::dial(const Call& call) const {
     Socket socket = connect_once(call.address, deadline);
     control::shake_hands(socket, credentials_, call.hello, deadline);
     send_small_frame(socket, call.type, call.meta, deadline);
-    result.answer = receive_small_frame(socket, deadline);
+    result.answer = receive_answer(socket, deadline);
     result.socket = std::move(socket);
   } catch (const control::Refused& refused) {
     result.refusal = refused.refusal();

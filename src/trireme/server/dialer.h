@@ -33,8 +33,9 @@ struct CallResult {
   std::optional<control::Refusal> refusal;  ///< where it said no at the door
 };
 
-/// Reads one frame without data. Throws SystemError or ProtocolError.
-WireFrame receive_small_frame(const Socket& socket, Deadline deadline);
+/// Reads the first answer, which has no data; a server that was busy may have sent signs of life before it. Throws
+/// SystemError or ProtocolError.
+WireFrame receive_answer(const Socket& socket, Deadline deadline);
 void send_small_frame(const Socket& socket, Type type, std::span<const std::byte> meta, Deadline deadline);
 
 /// start() and take() are called by the thread that waits on `poller`, whose bell rings when a result is there. The
