@@ -45,13 +45,15 @@ TEST(Alternate, TakesTurnsInBlocksAndSortsWhatItGets) {
 }
 
 TEST(Alternate, FillsTheTimeThatIsGiven) {
-  int most = 0;
-  const Contestant quick = [&](int rounds) {
-    most = std::max(most, rounds);
+  int last = 0;
+  const Contestant contestant = [&](int rounds) {
+    last = rounds;
     return std::vector<double>(static_cast<size_t>(rounds), 1.0);
   };
-  alternate({quick}, 4096, 1e-3, [] {});
-  EXPECT_GT(most, usual_rounds(4096)) << "nothing takes next to no time";
+  alternate({contestant}, 4096, 1000, [] {});
+  EXPECT_EQ(last, 200'000) << "the most, for what takes next to no time";
+  alternate({contestant}, 4096, 0, [] {});
+  EXPECT_EQ(last, 1) << "the least";
 }
 
 TEST(CommResult, SummariesAreMedianMinimumAndNineTenths) {
