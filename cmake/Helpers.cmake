@@ -50,6 +50,9 @@ function(trireme_link_torch target)
   # One precompiled torch/torch.h for all: libraries and programs must then be compiled alike.
   set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
   target_compile_options(${target} PRIVATE -fPIC)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+    target_compile_options(${target} PRIVATE -fclang-abi-compat=17)  # libtorch has the names that GCC gives to templates
+  endif()
   if(target STREQUAL "trireme_torch")
     target_precompile_headers(${target} PRIVATE <torch/torch.h>)
   else()

@@ -52,6 +52,10 @@ if(LibTorch_FOUND)
     set_source_files_properties(src/trireme/train/optimizer.cpp src/trireme/train/trainer_updates.cpp PROPERTIES
       COMPILE_OPTIONS -fopenmp SKIP_PRECOMPILE_HEADERS ON)
     target_link_libraries(trireme_torch PRIVATE gomp)
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # which does not read GCC's pragmas for instruction sets
+      set_source_files_properties(src/trireme/models/kernels/avx2.cpp PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma" SKIP_PRECOMPILE_HEADERS ON)
+      set_source_files_properties(src/trireme/models/kernels/avx512.cpp PROPERTIES COMPILE_OPTIONS "-mavx512f;-mfma" SKIP_PRECOMPILE_HEADERS ON)
+    endif()
   endif()
 
   trireme_sources(trireme_tensor_sources src/trireme/cli/tensor/*.cpp)
