@@ -40,7 +40,7 @@ bool takes_part(const published::Row& row) {
   using published::Quantity;
   const bool is_step = row.quantity == Quantity::kStep || row.quantity == Quantity::kBlockForward ||
                        row.quantity == Quantity::kBlockBackward;
-  return is_step && row.fitted && row.job.layout.pp * row.job.layout.num_micro_batches() <= kMostTurns;
+  return is_step && row.fitted && row.job.layout.pp * row.job.layout.accumulation() <= kMostTurns;
 }
 
 class Fit {

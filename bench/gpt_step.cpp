@@ -15,8 +15,8 @@
 #include <functional>
 #include <vector>
 
+#include "trireme/models/built_in.h"
 #include "trireme/models/functions.h"
-#include "trireme/models/model.h"
 
 namespace trireme {
 namespace {
@@ -85,7 +85,7 @@ void run(int repeats) {
       "step", repeats, [&] { return model->loss(model->forward(tokens), target); },
       [&] {
         model->zero_grad();
-        for (const auto& use : model->shared_uses()) use.use->mutable_grad().reset();
+        for (const auto& use : model->tied_uses()) use.use->mutable_grad().reset();
       });
 
   const auto leaf = [](std::vector<int64_t> shape) { return torch::randn(shape).requires_grad_(true); };

@@ -20,6 +20,7 @@
 #include "trireme/base/error.h"
 #include "trireme/comm/world.h"
 #include "trireme/config/resolve.h"
+#include "trireme/models/built_in.h"
 #include "trireme/tensor/in_flight.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/run.h"
@@ -97,7 +98,7 @@ void run(int steps, const std::vector<std::string>& words) {
   Communicator& comm = world.comm();
   const Config config = config_for(world.size(), words);
   const OpenedData data = open_data(data_options_of(config));
-  Trainer trainer(world, config, data), idle(world, config, data);
+  Trainer trainer(world, build_model(config), config, data), idle(world, build_model(config), config, data);
   const std::shared_ptr<DeviceMesh>& mesh = trainer.groups().tensor_mesh();
   if (!mesh) throw UsageError("one worker has no sums to measure", "start it with trireme launch --nproc-per-node 2");
   const auto compute = [&] {

@@ -1,7 +1,7 @@
 # Short functions that the other files share.
 
 # Folders whose sources make libtrireme: no libtorch in them (tools/layers.txt, checked by tools/check_layers).
-set(TRIREME_PURE_FOLDERS base mesh config data observe layout program simulate plan comm compress checkpoint launch optimizer server)
+set(TRIREME_PURE_FOLDERS base mesh config data observe layout program shape simulate plan comm compress checkpoint launch optimizer server)
 
 # Sources under the given patterns, without tests, helper programs and code for optional parts.
 function(trireme_sources result)

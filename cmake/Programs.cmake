@@ -49,7 +49,7 @@ if(LibTorch_FOUND)
     trireme_link_torch(trireme_torch)
     trireme_compile_in_batches(trireme_torch 10)
     # Without OpenMP at::parallel_for is a plain call. libtorch brings the same library for its own operators.
-    set_source_files_properties(src/trireme/train/optimizer.cpp src/trireme/train/trainer_updates.cpp PROPERTIES
+    set_source_files_properties(src/trireme/train/optimizer.cpp src/trireme/train/weight_update.cpp PROPERTIES
       COMPILE_OPTIONS -fopenmp SKIP_PRECOMPILE_HEADERS ON)
     target_link_libraries(trireme_torch PRIVATE gomp)
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # which does not read GCC's pragmas for instruction sets

@@ -219,6 +219,7 @@ endforeach()
 # The tree itself, and the same tests under the sanitizers. Each sanitizer builds a folder of its own, alone.
 if(NOT TRIREME_SANITIZE)
   trireme_add_test(tree.layers tree 60 "${TRIREME_PYTHON}" "${PROJECT_SOURCE_DIR}/tools/check_layers")
+  trireme_add_test(tree.words tree 60 "${TRIREME_PYTHON}" "${PROJECT_SOURCE_DIR}/tools/check_words")
   trireme_add_test(tree.headers tree 300 "${TRIREME_PYTHON}" "${PROJECT_SOURCE_DIR}/tools/check_headers" --compile pure)
   trireme_add_test(tree.every_header "tree;slow" 1800
     "${TRIREME_PYTHON}" "${PROJECT_SOURCE_DIR}/tools/check_headers" --compile all)

@@ -56,11 +56,11 @@ void train(trireme::World& world) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor points = torch::rand({4096, 2}) * 2 - 1;
   const torch::Tensor right = (network->forward(points) > 0).to(torch::kFloat32) == inside_ring(points);
-  const double share = right.to(torch::kFloat64).mean().item<double>();
+  const double fraction = right.to(torch::kFloat64).mean().item<double>();
   if (world.rank() == 0) {
-    printf("%d rank%s: %.1f %% of 4096 new points right\n", world.size(), world.size() == 1 ? "" : "s", share * 100);
+    printf("%d rank%s: %.1f %% of 4096 new points right\n", world.size(), world.size() == 1 ? "" : "s", fraction * 100);
   }
-  if (share < 0.9) throw trireme::Error("the network has not learnt the ring");
+  if (fraction < 0.9) throw trireme::Error("the network has not learnt the ring");
 }
 
 }  // namespace

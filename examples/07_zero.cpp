@@ -47,7 +47,7 @@ Result train(int stage) {
   const OpenedData data = open_data(data_options_of(config));
   std::vector<Result> results(kWorkers);
   run_as_threads(kWorkers, [&](World& world) {
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, build_model(config), config, data);
     Result& own = results[static_cast<size_t>(world.rank())];
     for (int step = 0; step < kSteps; ++step) own.loss = trainer.step().loss;
     own.bytes = trainer.state_bytes();

@@ -35,7 +35,7 @@ int main() {
       std::cout << "  instead: " << other.layout << ": " << other.step_seconds << " s\n";
     }
 
-    Job guess = job_of(config);
+    Job guess = job_of(config, Software::kTrireme);
     guess.layout.dp = 4;
     guess.layout.pp = 4;
     guess.layout.micro_batch = 4;

@@ -1,6 +1,9 @@
 // What is built on libtorch: wrappers of modules, mesh tensors, and the trainer. Link Trireme::torch.
 #pragma once
 
+#include "trireme/config/resolve.h"                  // IWYU pragma: export
+#include "trireme/models/built_in.h"                 // IWYU pragma: export
+#include "trireme/models/model_library.h"            // IWYU pragma: export
 #include "trireme/parallel/automatic/parallelize.h"  // IWYU pragma: export
 #include "trireme/parallel/data/broadcast.h"         // IWYU pragma: export
 #include "trireme/parallel/data/data_parallel.h"     // IWYU pragma: export

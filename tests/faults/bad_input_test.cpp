@@ -273,6 +273,7 @@ TEST(BadInput, ClosingAGroupWithWorkUnderWayEndsIt) {
         ADD_FAILURE() << "the others had gone";
       } catch (const CommError& error) {
         EXPECT_EQ(error.culprit(), 0) << error.what();
+        EXPECT_EQ(error.where(), (Where{.rank = 1, .peer = 0}));
         EXPECT_TRUE(contains(error.what(), "closed group")) << error.what();
       }
     }

@@ -42,10 +42,10 @@ void work(Communicator& comm, uint64_t step) {
       check(data.front() == sum && data.back() == sum, "all-reduce");
       break;
     case 2: {
-      auto shared = comm.allocate<float>(count);
-      for (float& x : shared) x = static_cast<float>(me + 1);
-      comm.start_all_reduce(shared).wait();
-      check(shared[count - 1] == sum, "all-reduce in the background");
+      auto host_shared = comm.allocate<float>(count);
+      for (float& x : host_shared) x = static_cast<float>(me + 1);
+      comm.start_all_reduce(host_shared).wait();
+      check(host_shared[count - 1] == sum, "all-reduce in the background");
       break;
     }
     case 3:

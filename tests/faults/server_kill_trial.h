@@ -29,7 +29,7 @@ struct ServerKillTrial {
 /// The processes of the job, by name: "server 1", "worker 0".
 class ServerJob {
  public:
-  explicit ServerJob(const ServerKillTrial& trial, bool shared) : trial_(trial), shared_(shared) {
+  explicit ServerJob(const ServerKillTrial& trial, bool host_shared) : trial_(trial), host_shared_(host_shared) {
     std::vector<Socket> listeners;  // all at once, so that all ports differ; servers bind them anew
     for (int i = 0; i < trial.num_servers; ++i) {
       listeners.push_back(listen_on("127.0.0.1", 0, 1));
@@ -87,7 +87,7 @@ class ServerJob {
                                      fmt::format("steps={}", trial_.num_steps),
                                      "mode=" + trial_.mode,
                                      "replicate=1",
-                                     fmt::format("shared={}", shared_ ? 1 : 0),
+                                     fmt::format("shared={}", host_shared_ ? 1 : 0),
                                      "pause_us=5000",
                                      fmt::format("grace_ms={}", trial_.waits ? 60'000 : 300)};
     children_[name] =
@@ -96,7 +96,7 @@ class ServerJob {
 
   ScratchFolder folder_;
   ServerKillTrial trial_;
-  bool shared_;
+  bool host_shared_;
   std::string ports_;
   int num_started_ = 0;
   std::map<std::string, std::unique_ptr<ChildProcess>> children_;

@@ -11,11 +11,11 @@ namespace trireme {
 
 /// Three steps of two groups, so that what a step keeps shows in the next one, and a fourth from what the other side
 /// has saved. With `shares`, ranks need parts of the sums only.
-inline void compare_compressed(Communicator& comm, const CompressionOptions& options, bool shares) {
+inline void compare_compressed(Communicator& comm, const CompressionOptions& options, bool shards) {
   std::vector<GroupLayout> groups = {
       {"first", 70001, {{"a", 0, 240, 200}, {"b", 48000, 60, 200}, {"c", 60000, 1, 10001}}}, {"second", 1537, {}}};
   for (GroupLayout& group : groups) {
-    if (shares) group.shares = block_parts(group.count, comm.size());
+    if (shards) group.shards = block_parts(group.count, comm.size());
   }
   int device = 0;
   gpu::check(cudaGetDevice(&device), "cudaGetDevice");
@@ -51,14 +51,14 @@ inline void compare_compressed(Communicator& comm, const CompressionOptions& opt
       std::vector<float> found(groups[g].count);
       processor.to_host(there[g].span(), found);
       size_t first = 0, count = groups[g].count;
-      if (shares) {
-        for (int r = 0; r < comm.rank(); ++r) first += groups[g].shares[static_cast<size_t>(r)];
-        count = groups[g].shares[static_cast<size_t>(comm.rank())];
+      if (shards) {
+        for (int r = 0; r < comm.rank(); ++r) first += groups[g].shards[static_cast<size_t>(r)];
+        count = groups[g].shards[static_cast<size_t>(comm.rank())];
       }
       for (size_t i = first; i < first + count; ++i) {
         if (std::bit_cast<uint32_t>(found[i]) == std::bit_cast<uint32_t>(values[g][i])) continue;
         throw Error(fmt::format("{} {}, group {}, step {}: element {} is {} instead of {}", label(options),
-                                shares ? "in shares" : "whole", g, step, i, found[i], values[g][i]));
+                                shards ? "in shares" : "whole", g, step, i, found[i], values[g][i]));
       }
     }
   }
@@ -94,9 +94,9 @@ inline int check_gpu_compression(Communicator& comm, bool all_methods) {
     const bool is_one_of_few = options.method == Method::kTopK || options.method == Method::kSign ||
                                (options.method == Method::kPowerSgd && options.rank == 2);
     if (!all_methods && !is_one_of_few) continue;
-    for (const bool shares : {false, true}) {
-      if (shares && !block_format(options)) continue;
-      compare_compressed(comm, options, shares);
+    for (const bool shards : {false, true}) {
+      if (shards && !block_format(options)) continue;
+      compare_compressed(comm, options, shards);
       ++cases;
     }
     options.warmup_steps = 1;

@@ -67,7 +67,7 @@ Found run_block(Model& model, const torch::Tensor& x, const torch::Tensor& dy) {
   Found found;
   const auto input = x.detach().clone().requires_grad_(true);
   Layer& block = *model.layers()[1];
-  const auto y = block.run(input);
+  const auto y = block.run({input}).at(0);
   y.backward(dy);
   found.y = y.detach();
   found.dx = input.grad();
@@ -188,13 +188,13 @@ TEST_F(GpuFp8, GoesOnAsIfNothingHadHappened) {
   std::string meta;
   std::vector<torch::Tensor> state;
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, config, open_data(data_options_of(config)));
+    Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     for (int i = 0; i < 6; ++i) losses.push_back(trainer.step().loss);
     meta = trainer.meta();
     for (const auto& item : trainer.state()) state.push_back(item.tensor.clone());
   });
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, config, open_data(data_options_of(config)));
+    Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     const auto own = trainer.state();
     for (size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_(state[i]);
     trainer.restore(meta);

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BIN = os.environ.get("TRIREME_BIN_DIR", "build/cuda/bin")
@@ -38,7 +39,15 @@ def distance(a, b):
     return max(abs(one - other) / abs(other) for one, other in zip(a, b))
 
 
-class Layouts(unittest.TestCase):
+class Timed(unittest.TestCase):
+    """Says what each test has taken: whoever stops them all wants to know which one is slow."""
+
+    def setUp(self):
+        start = time.monotonic()
+        self.addCleanup(lambda: print(f"{self.id()}: {time.monotonic() - start:.0f} s", file=sys.stderr))
+
+
+class Layouts(Timed):
     def check(self, cases):
         """Most of a case is the start of its workers, so eight run side by side: (a, b, backend, more, …) of each."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -192,7 +201,7 @@ class Layouts(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
-class Traces(unittest.TestCase):
+class Traces(Timed):
     def test_gathers_run_beside_computation(self):
         with tempfile.TemporaryDirectory() as folder:
             traced = os.path.join(folder, "traced")
@@ -211,7 +220,7 @@ class Traces(unittest.TestCase):
             self.assertGreater(other["computing_ms"], 0, done.stdout)
 
 
-class Mistakes(unittest.TestCase):
+class Mistakes(Timed):
     def test_a_full_gpu_is_told_in_words(self):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)

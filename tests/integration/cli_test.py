@@ -100,6 +100,22 @@ class Mistakes(unittest.TestCase):
         self.check(["train", "--parallel.dp=4", "--nproc", "2"], "parallel.dp = 4", "--nproc 4")
         self.check(["train", "one.toml", "two.toml"], "two configs")
 
+    def test_json_has_the_fields(self):
+        for arguments, fields in [
+                (["train", "--train.stepz=5"], {"error": "unknown key train.stepz (command line)", "key": "train.stepz",
+                                                "cure": "did you mean train.steps?"}),
+                (["train", "--train.global_batch=100", "--nproc", "8"], {"key": "train.global_batch"}),
+                (["verify", "--b", "dp=3"], {"key": "train.global_batch"}),
+                (["simulate", "--parallel.dp=4", "--gpus", "2"], {"key": "parallel.dp"}),
+                (["plan", "--gpus", "3", "--parallel.tp", "2"], {"key": "parallel.tp"}),
+                (["plan", "--check", "nowhere.json"], {"file": "nowhere.json", "fits_this_model": False}),
+                (["doctor", "--nonsense"], {"error": "unknown flag --nonsense"})]:
+            result = run(*arguments, "--json")
+            self.assertEqual(result.returncode, 2, result)
+            failure = json.loads(result.stdout)
+            self.assertLessEqual(fields.items(), failure.items())
+            self.assertTrue(result.stderr.startswith("error: " + failure["error"]), result.stderr)
+
     def test_no_such_run(self):
         with tempfile.TemporaryDirectory() as folder:
             self.check(["train", "--resume", folder], "no run folder", "config.toml")
@@ -339,6 +355,25 @@ class Train(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("nowhere.txt", result.stderr)
         self.assertIn("data.path", result.stderr)
+
+    def test_json_says_which_worker_failed_and_where(self):
+        nan = {"TRIREME_FAULT": "rank=1,step=2,point=train.gradient,kind=errno:EIO"}
+        result = self.train("--train.steps=4", "--nproc", "2", "--json", **nan)
+        self.assertEqual(result.returncode, 1)
+        failure = json.loads(result.stdout)
+        self.assertLessEqual({"rank": 1, "step": 2}.items(), failure.items())
+        self.assertLessEqual({"error", "cure", "micro_batch", "parameter"}, failure.keys())
+        self.assertIn(f"error: {failure['error']}\n", result.stderr)
+        # Without our launcher worker 0 prints it.
+        launched = run("launch", "--nproc-per-node", "2", "--", TRIREME, "train", *TINY, "--train.steps=4", "--json",
+                       cwd=self.folder, **nan)
+        self.assertEqual(json.loads(launched.stdout), failure)
+        # A worker that dies says nothing, but its peer does: where in the step it was, and whom it blames.
+        killed = self.train("--train.steps=4", "--nproc", "2", "--parallel.pp=2", "--json",
+                            TRIREME_FAULT="rank=1,step=2,point=train.gradient,kind=kill")
+        failure = json.loads(killed.stdout)
+        self.assertLessEqual({"rank": 0, "peer": 1, "step": 2, "stage": 0}.items(), failure.items(), killed.stdout)
+        self.assertIn(f"step 2, {failure['instruction']}: ", failure["error"])
 
     def test_under_another_launcher(self):
         result = run("launch", "--nproc-per-node", "2", "--", TRIREME, "train", *TINY, "--train.steps=4", "--json",

@@ -96,6 +96,17 @@ class Index(unittest.TestCase):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), 90)
 
 
+class FirstHour(unittest.TestCase):
+    def test_counts_its_lines(self):
+        section = (ROOT / "docs/architecture.md").read_text().split("## The first hour")[1].split("\n## ")[0]
+        table = [line for line in section.splitlines() if line.startswith("| `")]
+        files = re.findall(r"`((?:src|examples)/[^`]+)`", "\n".join(table))
+        lines = sum(len((ROOT / file).read_text().splitlines()) for file in files)
+        said = int(re.search(r"about ([\d,]+) lines", section)[1].replace(",", ""))
+        self.assertGreater(len(files), 10)
+        self.assertLess(abs(lines / said - 1), 0.05, f"{len(files)} files have {lines} lines")
+
+
 class Command:
     """One invocation of trireme as a document shows it."""
 

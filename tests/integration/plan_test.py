@@ -48,7 +48,7 @@ class Numbers(unittest.TestCase):
             found = planned(*MODEL, "--train.global_batch", 192, *V100, "--gpus", gpus, *more)
             keys = [f"--{key}={str(value).lower() if isinstance(value, bool) else value}"
                     for key, value in found["keys"].items()]
-            keys.append("--precision.gradients=float32")  # as the trainer has them
+            keys += ["--software", "trireme"]
             again = json.loads(trireme("simulate", *MODEL, *V100, "--gpus", gpus, *keys, "--json"))
             for field in ("step_seconds", "memory_bytes_per_gpu", "bubble_fraction"):
                 self.assertAlmostEqual(found[field], again[field], delta=1e-9 * abs(again[field]), msg=(gpus, field))

@@ -88,7 +88,7 @@ class Show(unittest.TestCase):
     def test_refuses_nonsense(self):
         for arguments, sentence in [
             (["--kind", "zb-h3"], "did you mean zb-h1?"),
-            (["--stages", "0"], "a pipeline of 0 stages cannot be"),
+            (["--stages", "0"], "a pipeline of 0 ranks cannot be"),
             (["--microbatches", "-3"], "-3 micro-batches"),
             (["--forward-ms", "1,2,3"], "forward times: 3 values"),
             (["--forward-ms", "-1"], "times are 0 or more"),

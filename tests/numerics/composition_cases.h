@@ -5,6 +5,7 @@
 #include "numerics/training.h"
 #include "trireme/base/error.h"
 #include "trireme/config/check.h"
+#include "trireme/config/compatibility.h"
 
 namespace trireme {
 
@@ -51,7 +52,7 @@ inline std::vector<Composed> all_composed() {
 
 /// How much of the dense fall a training with compression must reach, in percent. topk sends a hundredth, and on its
 /// way to servers the largest of each tensor, not of a whole bucket: in so few steps less is learnt from as many bytes.
-inline int least_share(const Composed& each) {
+inline int least_fraction(const Composed& each) {
   return each.compression != "topk" ? 80 : each.aggregation == "server" ? 15 : 20;
 }
 
@@ -73,8 +74,29 @@ inline std::string verdict_of(const Composed& each, std::map<Composed, Outcome>&
     return "equal";
   }
   EXPECT_GT(fall_of(expected), 0.1) << "there is too little to learn";
-  EXPECT_GT(fall_of(outcome), 0.01 * least_share(each) * fall_of(expected)) << each.to_string();
+  EXPECT_GT(fall_of(outcome), 0.01 * least_fraction(each) * fall_of(expected)) << each.to_string();
   return "learns";
+}
+
+/// The end of docs/composition.md: the table of rules.
+inline std::string rules_text() {
+  std::string text = R"(
+## What is refused
+
+Both conditions of a row together are refused, with this reason and this cure.
+The rows are those of `src/trireme/config/compatibility.cpp`, which the planner reads as well.
+
+)";
+  const auto cell = [](const Condition& condition) { return fmt::format("`{}` {}", condition.key, condition.says); };
+  for (const RuleScope scope : {RuleScope::kEveryTraining, RuleScope::kThisTrainer}) {
+    text += scope == RuleScope::kEveryTraining ? "What no trainer could run; `trireme simulate` refuses it as well:\n\n"
+                                               : "\nWhat this trainer does not run:\n\n";
+    text += "| key | reason | other key | cure |\n| --- | --- | --- | --- |\n";
+    for (const Rule& rule : rules(scope)) {
+      text += fmt::format("| {} | {} | {} | {} |\n", cell(rule.one), rule.reason, cell(rule.other), rule.cure);
+    }
+  }
+  return text;
 }
 
 }  // namespace trireme

@@ -56,6 +56,7 @@ TEST(CompositionMany, EverythingTrainsOrIsRefused) {
   }
   text += "\n";
   for (size_t i = 0; i < reasons.size(); ++i) text += fmt::format("{}. {}\n", i + 1, reasons[i]);
+  text += rules_text();
 
   const std::string path = source_path("docs/composition.md");
   if (std::getenv("TRIREME_WRITE_COMPOSITION")) std::ofstream(path) << text;

@@ -1,7 +1,11 @@
 // A sample of what goes with what; composition_many tries everything.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 #include "numerics/composition_cases.h"
+#include "support/paths.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
@@ -17,6 +21,15 @@ TEST(Composition, ASampleTrainsOrIsRefused) {
   }
   EXPECT_GT(trained, 10);
   EXPECT_GT(refused, 5);
+}
+
+TEST(Composition, ThePageListsTheRules) {
+  std::stringstream page;
+  page << std::ifstream(source_path("docs/composition.md")).rdbuf();
+  EXPECT_TRUE(page.str().ends_with(rules_text()))
+      << "out of date: TRIREME_WRITE_COMPOSITION=1 numerics_tests --gtest_filter=CompositionMany.*, or put this at its "
+         "end:\n"
+      << rules_text();
 }
 
 }  // namespace

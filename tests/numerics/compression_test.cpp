@@ -18,8 +18,8 @@ Config compressed(const std::string& method, const Words& more = {}) {
 }
 
 TEST(Compression, EveryMethodOfTheLibraryHasItsName) {
-  for (const std::string_view name : method_names()) {
-    EXPECT_EQ(compression_options(compressed(std::string(name))).method, method_named(name));
+  for (const std::string_view name : all_names<Method>()) {
+    EXPECT_EQ(compression_options(compressed(std::string(name))).method, named<Method>(name));
   }
 }
 
@@ -55,15 +55,15 @@ TEST(Compression, EveryMethodLearns) {
   ASSERT_GT(dense, 0.15);
   ASSERT_GT(dense_sgd, 0.05);
   // The share of the dense fall that is reached at least.
-  for (const auto& [method, share] : {std::pair{"float16", 0.98},
-                                      {"bfloat16", 0.95},
-                                      {"int8", 0.9},
-                                      {"qsgd", 0.8},
-                                      {"powersgd", 0.5},
-                                      {"terngrad", 0.4},
-                                      {"sign", 0.4},
-                                      {"topk", 0.2}}) {
-    EXPECT_GT(fall(method, adam), share * dense) << method;
+  for (const auto& [method, fraction] : {std::pair{"float16", 0.98},
+                                         {"bfloat16", 0.95},
+                                         {"int8", 0.9},
+                                         {"qsgd", 0.8},
+                                         {"powersgd", 0.5},
+                                         {"terngrad", 0.4},
+                                         {"sign", 0.4},
+                                         {"topk", 0.2}}) {
+    EXPECT_GT(fall(method, adam), fraction * dense) << method;
   }
   EXPECT_GT(fall("dgc", sgd), 0.2 * dense_sgd);
 }

@@ -48,16 +48,16 @@ TEST_P(EveryModel, LeavesOfSeveralMicroBatches) {
 }
 
 // 24 leaves: 18 and 6, 12 and 8 and 4, 2 and 20 and 2, 22 and 2, 15 and 9, none of them whole branches but by chance.
-TEST_P(EveryModel, UnequalSharesGiveTheSameBits) {
+TEST_P(EveryModel, UnequalBatchPartsGiveTheSameBits) {
   const Outcome one = train(config_of(model(), {"--train.clip=0.5"}), 1);
-  for (const auto& [shares, workers] :
+  for (const auto& [batch_parts, workers] :
        {std::pair{"3,1", 2}, {"6,4,2", 3}, {"1,10,1", 3}, {"11,1", 2}, {"5,3", 2}, {"1,1", 2}}) {
-    const Config config = config_of(model(), {"--train.clip=0.5", std::string("--parallel.shares=") + shares});
-    expect_equal(one, train(config, workers), shares);
+    const Config config = config_of(model(), {"--train.clip=0.5", std::string("--parallel.shares=") + batch_parts});
+    expect_equal(one, train(config, workers), batch_parts);
   }
 }
 
-TEST(UnequalShares, GoWithOtherSettings) {
+TEST(UnequalBatchParts, GoWithOtherSettings) {
   for (const Words& words : std::vector<Words>{{"--parallel.zero=1"},
                                                {"--parallel.zero=2"},
                                                {"--train.leaves=8", "--train.recompute=full"},

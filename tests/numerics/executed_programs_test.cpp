@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "numerics/training.h"
+#include "numerics/composition_cases.h"
 #include "trireme/base/error.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/program/check/check.h"
@@ -18,7 +18,7 @@ namespace {
 std::vector<Program> executed_programs(const Config& config, int workers) {
   std::vector<Program> programs(static_cast<size_t>(workers));
   run_as_threads(workers, [&](World& world) {
-    const Trainer trainer(world, config, open_data(data_options_of(config)));
+    const Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     programs[static_cast<size_t>(world.rank())] = trainer.executor().program();
   });
   return programs;
@@ -60,12 +60,40 @@ TEST(ExecutedPrograms, AreCheckedHoweverManyThereAre) {
   const Config config = config_of("mlp", many);
   const OpenedData data = open_data(data_options_of(config));
   run_as_threads(kWorkers, [&](World& world) {
-    const Trainer trainer(world, config, data);
+    const Trainer trainer(world, build_model(config), config, data);
     if (world.rank() > 0) return;
-    CheckReport report;
-    EXPECT_EQ(trainer.part().program(trainer.plan(), &report), trainer.executor().program());
-    EXPECT_EQ(report.ranks.size(), static_cast<size_t>(kWorkers));
+    EXPECT_EQ(programs_of(trainer.steps().shape()).front(), trainer.executor().program());
+    EXPECT_EQ(trainer.steps().report().ranks.size(), static_cast<size_t>(kWorkers));
   });
+}
+
+// A prediction is of the lists that a training executes. The simulator takes the parts of its stages for their groups
+// of gradients, the trainer groups parameters: these numbers are put in, all else must be equal.
+TEST(ExecutedPrograms, AreThoseThatTheSimulatorPlays) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  int num_compared = 0;
+  for (const Composed& each : all_composed()) {
+    SCOPED_TRACE(each.to_string());
+    Config config = each.config();
+    try {
+      check(config, each.workers());
+    } catch (const UsageError&) {
+      continue;
+    }
+    const Simulation simulation = simulate(job_of(config, Software::kTrireme), cluster);
+    EXPECT_EQ(programs_of(simulation.shape, 0), simulation.programs);
+    const std::vector<Program> executed = executed_programs(config, each.workers());
+    for (size_t rank = 0; rank < executed.size(); ++rank) {
+      const Program& program = executed[rank];
+      StepShape shape = simulation.shape;
+      shape.pipeline.groups = program.is_pipeline() ? program.groups_of_stage : std::vector{program.num_groups};
+      shape.zero.sharded_groups = program.zero.sharded_groups;
+      const int replica = static_cast<int>(rank) / (each.tp * each.pp);
+      ASSERT_EQ(program_of(shape, program.pipeline_rank, replica), program) << "rank " << rank;
+    }
+    ++num_compared;
+  }
+  EXPECT_GT(num_compared, 100);
 }
 
 // What bucket_mb says is obeyed by both; 0 is derived by both alike.
@@ -78,14 +106,14 @@ TEST(ExecutedPrograms, HaveTheGroupsThatTheSimulatorCounts) {
     const Config config = config_of("gpt2", all);
     int groups = 0;
     run_as_threads(2, [&](World& world) {
-      const Trainer trainer(world, config, open_data(data_options_of(config)));
+      const Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
       if (world.rank() != 0) return;
       const GradientStore& store = *trainer.part().stages()[0].gradients;
       for (int group = 0; group < store.num_groups(); ++group) {
-        groups += config.parallel.zero == 0 || store.is_shared(group);  // the simulator shares vectors, too
+        groups += config.parallel.zero == 0 || store.is_sharded(group);  // the simulator shards vectors, too
       }
     });
-    const Simulation simulation = simulate(job_of(config), cluster);
+    const Simulation simulation = simulate(job_of(config, trireme_on(cluster)), cluster);
     EXPECT_EQ(groups, expected) << words.back();
     EXPECT_EQ(std::ssize(simulation.stages[0].parts), expected) << words.back();
   };

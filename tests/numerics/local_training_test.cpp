@@ -6,8 +6,7 @@
 
 #include "numerics/training.h"
 #include "trireme/compress/adasum.h"
-#include "trireme/train/local_steps.h"
-#include "trireme/train/trainer_checkpoints.h"
+#include "trireme/train/engine_checkpoints.h"
 
 namespace trireme {
 namespace {
@@ -26,7 +25,7 @@ std::vector<std::vector<Weights>> steps_of(const Config& config, int workers, in
   const OpenedData data = open_data(data_options_of(config));
   std::vector<std::vector<Weights>> all(static_cast<size_t>(workers));
   run_as_threads(workers, [&](World& world) {
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, build_model(config), config, data);
     for (int step = 0; step < steps; ++step) {
       trainer.step();
       Weights& now = all[static_cast<size_t>(world.rank())].emplace_back();
@@ -116,8 +115,8 @@ TEST(LocalTraining, GoesOnFromACheckpointWithTheSameBits) {
     for (const bool resumes : {false, true}) {
       Weights end;
       run_as_threads(3, [&](World& world) {
-        Trainer trainer(world, config, data);
-        TrainerCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
+        Trainer trainer(world, build_model(config), config, data);
+        EngineCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
         if (resumes) {
           ASSERT_TRUE(checkpoints.load_newest());
         } else {

@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <limits>
+#include <regex>
 
 #include "trireme/base/error.h"
 #include "trireme/config/check.h"
 #include "trireme/config/pipeline.h"
-#include "trireme/config/recompute.h"
 #include "trireme/config/resolve.h"
 #include "trireme/plan/config_job.h"
 #include "trireme/plan/search.h"
@@ -38,7 +38,7 @@ TEST(Plan, IsWhatTheSimulatorSaysOfIt) {
   const PlanReport report = explain_plan(config, cluster, 8, {.explain = false});
   Config planned = config;
   apply_plan(report.plan, planned);
-  const Simulation again = simulate(job_of(as_trained(planned, cluster)), cluster);
+  const Simulation again = simulate(job_of(planned, trireme_on(cluster)), cluster);
   EXPECT_DOUBLE_EQ(again.step_seconds, report.plan.predicted.step_seconds);
   EXPECT_DOUBLE_EQ(again.memory_bytes(), report.plan.predicted.memory_bytes_per_gpu);
   EXPECT_TRUE(report.plan.predicted.fits);
@@ -51,20 +51,20 @@ TEST(Mix, FasterDevicesGetMoreOfTheBatch) {
   const PlanReport report = explain_plan(config, kinds, 8, {.explain = false});
   const PlanReport slow = explain_plan(config, in_mix(kinds[1], 8, 2), 8, {.explain = false});
   EXPECT_EQ(report.plan.cluster, "h100-80gb+a100-80gb");
-  ASSERT_FALSE(report.plan.keys.shares.empty());
+  ASSERT_FALSE(report.plan.layout.batch_parts.empty());
   EXPECT_LT(report.plan.predicted.step_seconds, 0.95 * slow.plan.predicted.step_seconds);
   // The trainer can run it, and the simulator says the same of its keys.
   Config planned = config;
   apply_plan(plan_from_json(plan_to_json(report.plan), "plan.json"), planned);
   EXPECT_NO_THROW(check(planned, 8));
-  EXPECT_DOUBLE_EQ(simulate_mix(job_of(as_trained(planned, kinds[0])), kinds).step_seconds,
+  EXPECT_DOUBLE_EQ(simulate_mix(job_of(planned, trireme_on(kinds[0])), kinds).step_seconds,
                    report.plan.predicted.step_seconds);
   // No other division of the batch between the two kinds is faster.
-  Job job = job_of(as_trained(planned, kinds[0]));
+  Job job = job_of(planned, trireme_on(kinds[0]));
   const int64_t half = job.layout.dp / 2, all = config.train.global_batch / half;
   for (int64_t first = 1; first < all; ++first) {
-    job.layout.shares.assign(static_cast<size_t>(job.layout.dp), all - first);
-    std::fill_n(job.layout.shares.begin(), half, first);
+    job.layout.batch_parts.assign(static_cast<size_t>(job.layout.dp), all - first);
+    std::fill_n(job.layout.batch_parts.begin(), half, first);
     EXPECT_GE(simulate_mix(job, kinds).step_seconds, report.plan.predicted.step_seconds) << first;
   }
   EXPECT_THROW(explain_plan(config, kinds, 7), UsageError);
@@ -126,11 +126,11 @@ TEST(Plan, KeepsTheKeysThatAreGiven) {
   const Config config =
       gpt(24, 2048, 256, {"--parallel.tp=2", "--parallel.pp=2", "--train.micro_batch=2", "--parallel.zero=1"});
   const Plan plan = make_plan(config, find_cluster("a100-80gb"), 16);
-  EXPECT_EQ(plan.keys.tp, 2);
-  EXPECT_EQ(plan.keys.pp, 2);
-  EXPECT_EQ(plan.keys.dp, 4);
-  EXPECT_EQ(plan.keys.micro_batch, 2);
-  EXPECT_EQ(plan.keys.zero, 1);
+  EXPECT_EQ(plan.layout.tp, 2);
+  EXPECT_EQ(plan.layout.pp, 2);
+  EXPECT_EQ(plan.layout.dp, 4);
+  EXPECT_EQ(plan.layout.micro_batch, 2);
+  EXPECT_EQ(plan.layout.zero, 1);
 }
 
 TEST(Plan, KeepsTensorsInsideHostsAndSendsStagesAcross) {
@@ -138,10 +138,10 @@ TEST(Plan, KeepsTensorsInsideHostsAndSendsStagesAcross) {
   Cluster cluster = find_cluster("a100-80gb");
   cluster.between.bandwidth = 6e9;
   const Plan plan = make_plan(gpt(48, 8192, 512), cluster, 32);
-  EXPECT_GT(plan.keys.pp, 1);
-  EXPECT_LE(plan.keys.tp, 8);
-  EXPECT_EQ(32 % (plan.keys.tp * plan.keys.dp), 0);
-  EXPECT_LE(plan.keys.tp * plan.keys.dp, 8) << "what sums inside a step stays inside a host";
+  EXPECT_GT(plan.layout.pp, 1);
+  EXPECT_LE(plan.layout.tp, 8);
+  EXPECT_EQ(32 % (plan.layout.tp * plan.layout.dp), 0);
+  EXPECT_LE(plan.layout.tp * plan.layout.dp, 8) << "what sums inside a step stays inside a host";
   // The same network everywhere: nothing speaks for stages any more.
   Cluster one = cluster;
   one.devices_per_host = 32;
@@ -151,9 +151,9 @@ TEST(Plan, KeepsTensorsInsideHostsAndSendsStagesAcross) {
 
 TEST(Plan, SmallModelsAreReplicated) {
   const Plan plan = make_plan(gpt(4, 1024, 256), find_cluster("h100-80gb"), 8);
-  EXPECT_EQ(plan.keys.dp, 8);
-  EXPECT_EQ(plan.keys.tp, 1);
-  EXPECT_EQ(plan.keys.pp, 1);
+  EXPECT_EQ(plan.layout.dp, 8);
+  EXPECT_EQ(plan.layout.tp, 1);
+  EXPECT_EQ(plan.layout.pp, 1);
 }
 
 TEST(Plan, SaysWhatWouldFit) {
@@ -187,7 +187,7 @@ TEST(Plan, OnlyStagesThatMustComputeAgain) {
   Cluster cluster = find_cluster("h100-80gb");
   cluster.device.memory_bytes = 16e9;
   const Plan plan = make_plan(config, cluster, 4);
-  const Recompute again = parse_recompute(plan.keys.recompute);
+  const Recompute again = plan.layout.recompute;
   ASSERT_FALSE(again.ranges.empty()) << plan.layout_text();
   EXPECT_NE(plan.layout_text().find("blocks 0-"), std::string::npos) << plan.layout_text();
   for (size_t s = 0; s < 4; ++s) {
@@ -201,11 +201,11 @@ TEST(Plan, OnlyStagesThatMustComputeAgain) {
   // It is what the simulator says of these keys, and fits where nothing computed again does not.
   Config planned = config;
   apply_plan(plan, planned);
-  const Simulation simulation = simulate(job_of(as_trained(planned, cluster)), cluster);
+  const Simulation simulation = simulate(job_of(planned, trireme_on(cluster)), cluster);
   EXPECT_DOUBLE_EQ(simulation.step_seconds, plan.predicted.step_seconds);
   EXPECT_TRUE(simulation.fits());
   planned.train.recompute = "none";
-  EXPECT_FALSE(simulate(job_of(planned), cluster).fits());
+  EXPECT_FALSE(simulate(job_of(planned, Software::kPublished), cluster).fits());
   // With one kind for all stages nothing is as fast.
   for (const char* one : {"full", "selective"}) {
     std::vector<std::string> words = given;
@@ -218,7 +218,7 @@ TEST(Plan, OnlyStagesThatMustComputeAgain) {
     }
   }
   // More memory than any stage needs: nothing is computed again.
-  EXPECT_EQ(make_plan(config, cluster, 4, {.memory_limit_bytes = 80e9}).keys.recompute, "none");
+  EXPECT_EQ(make_plan(config, cluster, 4, {.memory_limit_bytes = 80e9}).layout.recompute, RecomputeKind::kNone);
 }
 
 TEST(Plan, ImagesAndPerceptronsAreCut) {
@@ -234,7 +234,7 @@ TEST(Plan, ImagesAndPerceptronsAreCut) {
     for (const int devices : {1, 2, 4}) {
       const Plan plan = make_plan(config, find_cluster("laptop"), devices);
       EXPECT_EQ(plan_from_json(plan_to_json(plan), "x"), plan_from_json(plan_to_json(plan), "y"));
-      EXPECT_EQ(plan.keys.dp * plan.keys.tp * plan.keys.pp, devices);
+      EXPECT_EQ(plan.layout.dp * plan.layout.tp * plan.layout.pp, devices);
     }
     // The trainer cuts where the plan does.
     words.push_back("--parallel.pp=4");
@@ -242,10 +242,10 @@ TEST(Plan, ImagesAndPerceptronsAreCut) {
     const Plan plan = make_plan(staged, find_cluster("laptop"), 4);
     apply_plan(plan, staged);
     check(staged, 4);
-    const Partition split = pipeline_split(staged, 4);
+    const Partition split = pipeline_split(staged, 4, num_layers(staged.model));
     ASSERT_EQ(split.size(), plan.stages.size()) << kind;
     for (size_t i = 0; i < split.size(); ++i) EXPECT_EQ(split[i], plan.stages[i].layers) << kind;
-    EXPECT_DOUBLE_EQ(simulate(job_of(as_trained(staged, find_cluster("laptop"))), find_cluster("laptop")).step_seconds,
+    EXPECT_DOUBLE_EQ(simulate(job_of(staged, trireme_on(find_cluster("laptop"))), find_cluster("laptop")).step_seconds,
                      plan.predicted.step_seconds);
   }
 }
@@ -259,7 +259,7 @@ TEST(Plan, ConvolutionsMayHaveStagesOfDifferentShapes) {
   ASSERT_TRUE(plan.has_uneven_stages()) << plan.layout_text();
   Config config = given;
   apply_plan(plan, config);
-  EXPECT_EQ(check(config, 3).dp, plan.keys.dp);
+  EXPECT_EQ(check(config, 3).dp, plan.layout.dp);
 }
 
 TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
@@ -272,23 +272,28 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   EXPECT_EQ(plan_from_json(text, "x"), plan);
   Config config = given;
   apply_plan(plan, config);
-  EXPECT_EQ(config.parallel.stages, plan.keys.stages);
-  EXPECT_EQ(check(config, 7).dp, plan.keys.dp);
+  EXPECT_EQ(config.parallel.stages, stages_to_text(plan.layout.stages));
+  EXPECT_EQ(check(config, 7).dp, plan.layout.dp);
 
   const auto edited = [&](auto edit) {
     Plan wrong = plan;
     edit(wrong);
     return refusal([&] { plan_from_json(plan_to_json(wrong), "plan.json"); });
   };
-  EXPECT_NE(edited([](Plan& p) { p.keys.stages = "1x1,1x1"; }).find("its key parallel.stages is \"1x1,1x1\""),
+  EXPECT_NE(edited([](Plan& p) {
+              p.layout.stages = {{1, 1}, {1, 1}};
+            }).find("its key parallel.stages is \"1x1,1x1\""),
             std::string::npos);
-  EXPECT_NE(edited([](Plan& p) { p.keys.dp *= 3; }).find("lanes"), std::string::npos);
+  EXPECT_NE(edited([](Plan& p) { p.layout.dp *= 3; }).find("lanes"), std::string::npos);
   for (const int64_t layers : {int64_t{1} << 31, std::numeric_limits<int64_t>::max()}) {
     EXPECT_NE(edited([&](Plan& p) { p.model.layers = layers; }).find("the model with layer 2147483646"),
               std::string::npos)
         << layers;
   }
-  EXPECT_NE(edited([](Plan& p) { p.keys.split = "5,5"; }).find("its key parallel.split is \"5,5\""), std::string::npos);
+  const std::string other =
+      std::regex_replace(text, std::regex(R"("parallel.split": "[^"]*")"), R"("parallel.split": "5,5")");
+  EXPECT_NE(refusal([&] { plan_from_json(other, "plan.json"); }).find("its key parallel.split is \"5,5\""),
+            std::string::npos);
   EXPECT_NE(edited([](Plan& p) {
               p.stages[0].dp = 7;
               p.stages[0].tp = 7905747460161236407;  // 7 times that is 1, for who does not look
@@ -300,7 +305,7 @@ TEST(Plan, StagesOfDifferentShapesAreFoundAndApplied) {
   const size_t line = older.find("    \"parallel.stages\"");
   older.erase(line, older.find('\n', line) + 1 - line);
   EXPECT_EQ(plan_from_json(older, "before there were shapes"), alike);
-  alike.keys.stages = "2x1,2x1";
+  alike.layout.stages = {{2, 1}, {2, 1}};
   EXPECT_NE(refusal([&] { plan_from_json(plan_to_json(alike), "x"); }).find("its stages are alike"), std::string::npos);
 }
 
@@ -308,7 +313,7 @@ TEST(Plan, GivenLeavesStay) {
   for (const int leaves : {4, 16, 64}) {
     Config config = gpt(8, 1024, 64, {"--precision.compute=float32", fmt::format("--train.leaves={}", leaves)});
     const Plan plan = make_plan(config, find_cluster("a100-80gb"), 4);
-    EXPECT_EQ(plan.keys.leaves, leaves);
+    EXPECT_EQ(plan.layout.leaves, leaves);
     apply_plan(plan, config);
     EXPECT_NO_THROW(check(config, 4)) << leaves;
   }
@@ -316,9 +321,9 @@ TEST(Plan, GivenLeavesStay) {
 
 TEST(Plan, GivenSplitsStay) {
   const Plan plan = make_plan(gpt(8, 1024, 64, {"--parallel.split=3,7"}), find_cluster("a100-80gb"), 4);
-  EXPECT_EQ(plan.keys.split, "0-2,3-9");
-  EXPECT_EQ(plan.keys.pp, 2);
-  EXPECT_EQ(plan.keys.interleave, 1);
+  EXPECT_EQ(partition_to_text(plan.layout.split), "0-2,3-9");
+  EXPECT_EQ(plan.layout.pp, 2);
+  EXPECT_EQ(plan.layout.interleave, 1);
 }
 
 /// With the trainer's types. What the trainer then holds: ZeroMemoryOfPlans in zero_memory_test.cpp.
@@ -327,15 +332,15 @@ TEST(Plan, CountsWhatTheSimulatorCounts) {
   const Config config = gpt(24, 2048, 64, {"--precision.compute=bfloat16"});
   Config planned = config;
   apply_plan(make_plan(config, cluster, 8), planned);
-  Job job = job_of(as_trained(planned, cluster));
+  Job job = job_of(planned, trireme_on(cluster));
   EXPECT_TRUE(job.layout.float32_gradients);
   EXPECT_DOUBLE_EQ(simulate(job, cluster).memory_bytes(), make_plan(config, cluster, 8).predicted.memory_bytes_per_gpu);
 
   const Plan some = make_plan(gpt(8, 1024, 64, {"--parallel.pp=2", "--train.recompute=0-3"}), cluster, 4);
-  EXPECT_NE(some.keys.schedule, "zb-h1") << "which does not compute some blocks again";
+  EXPECT_NE(some.layout.schedule, ScheduleKind::kZbH1) << "which does not compute some blocks again";
   const Plan scaled = make_plan(gpt(8, 1024, 64, {"--precision.compute=float16"}), find_cluster("v100-16gb"), 16,
                                 {.compression = true});
-  EXPECT_EQ(scaled.keys.compression, "none");
+  EXPECT_EQ(scaled.layout.compression, Method::kNone);
 }
 
 /// Three devices do not divide a batch of 64, nor heads, nor two blocks.
@@ -346,7 +351,7 @@ TEST(Plan, StagesDifferInShapeWhereNoOthersCanBe) {
   ASSERT_TRUE(plan.has_uneven_stages()) << plan.layout_text();
   Config config = given;
   apply_plan(plan, config);
-  EXPECT_EQ(check(config, 3).dp, plan.keys.dp);
+  EXPECT_EQ(check(config, 3).dp, plan.layout.dp);
   EXPECT_GT(plan.predicted.step_seconds, make_plan(given, cluster, 4).predicted.step_seconds);
   EXPECT_NE(refusal([&] {
               make_plan(gpt(2, 1024, 64, {"--parallel.tp=1"}), cluster, 3);
@@ -363,7 +368,7 @@ TEST(Plan, StagesOfDifferentShapesLeaveGivenKeysAlone) {
   }
   for (const int64_t samples : {1, 2, 4, 8}) {
     const Config config = gpt(8, 1024, 64, {fmt::format("--train.micro_batch={}", samples)});
-    EXPECT_EQ(make_plan(config, cluster, 7, {.uneven = true}).keys.micro_batch, samples);
+    EXPECT_EQ(make_plan(config, cluster, 7, {.uneven = true}).layout.micro_batch, samples);
   }
 }
 

@@ -30,7 +30,7 @@ struct Row {
 
 inline ModelShape gpt(int64_t layers, int64_t hidden, int64_t heads, int64_t seq, int64_t vocab) {
   ModelShape m;
-  m.kind = ShapeKind::kGpt;
+  m.kind = ModelKind::kGpt2;
   m.layers = layers;
   m.hidden = hidden;
   m.heads = m.kv_heads = heads;
@@ -43,16 +43,16 @@ inline ModelShape gpt(int64_t layers, int64_t hidden, int64_t heads, int64_t seq
 inline ModelShape llama(int64_t layers, int64_t hidden, int64_t heads, int64_t kv_heads, int64_t ffn, int64_t seq,
                         int64_t vocab) {
   ModelShape m = gpt(layers, hidden, heads, seq, vocab);
-  m.kind = ShapeKind::kLlama;
+  m.kind = ModelKind::kLlama;
   m.kv_heads = kv_heads;
   m.ffn = ffn;
   m.tied = false;
   return m;
 }
 
-inline JobLayout cut(int64_t tp, int64_t pp, int64_t dp, int64_t micro_batch, int64_t global_batch,
-                     RecomputeKind recompute, NumberType type = NumberType::kFloat16) {
-  JobLayout l;
+inline Layout cut(int64_t tp, int64_t pp, int64_t dp, int64_t micro_batch, int64_t global_batch,
+                  RecomputeKind recompute, NumberType type = NumberType::kFloat16) {
+  Layout l;
   l.tp = tp;
   l.pp = pp;
   l.dp = dp;
@@ -63,7 +63,7 @@ inline JobLayout cut(int64_t tp, int64_t pp, int64_t dp, int64_t micro_batch, in
   return l;
 }
 
-inline JobLayout with(JobLayout layout, int zero, bool sequence = false, int64_t interleave = 1) {
+inline Layout with(Layout layout, int zero, bool sequence = false, int64_t interleave = 1) {
   layout.zero = zero;
   layout.sequence = sequence;
   layout.interleave = interleave;
@@ -86,7 +86,7 @@ inline std::vector<Row> rows() {
 
   {
     const std::string source = "Megatron-LM, SC'21";
-    const auto add = [&](const char* name, const ModelShape& m, const JobLayout& l, double tflops, bool fitted = true) {
+    const auto add = [&](const char* name, const ModelShape& m, const Layout& l, double tflops, bool fitted = true) {
       const double seconds =
           megatron_seconds(m, static_cast<double>(l.global_batch), static_cast<double>(l.num_devices()), tflops);
       rows.push_back({source, name, a100, {m, l}, Quantity::kStep, seconds, 0, fitted});
@@ -102,7 +102,7 @@ inline std::vector<Row> rows() {
     add("529.6B, TP8 PP35 DP9", gpt(105, 20480, 128, 2048, 51200), cut(8, 35, 9, 1, 2520, kFull), 163, false);
     add("1008B, TP8 PP64 DP6", gpt(128, 25600, 160, 2048, 51200), cut(8, 64, 6, 1, 3072, kFull), 163, false);
     const std::string one_node = "Megatron-LM, tensor parallelism in a node";
-    const auto step = [&](const char* name, const ModelShape& m, const JobLayout& l, double ms, bool fitted = true) {
+    const auto step = [&](const char* name, const ModelShape& m, const Layout& l, double ms, bool fitted = true) {
       rows.push_back({one_node, name, a100, {m, l}, Quantity::kStep, ms / 1e3, 0, fitted});
     };
     step("1B, TP1", gpt(24, 1920, 15, 1024, 51200), cut(1, 1, 1, 16, 16, kFull), 1076);
@@ -212,7 +212,7 @@ inline std::vector<Row> rows() {
       for (const auto& [micro_batches, speeds] : s.speeds) {
         for (size_t kind = 0; kind < kinds.size(); ++kind) {
           const double samples = static_cast<double>(s.micro_batch * micro_batches);
-          JobLayout layout = cut(1, s.pp, 1, s.micro_batch, s.micro_batch * micro_batches, kNone);
+          Layout layout = cut(1, s.pp, 1, s.micro_batch, s.micro_batch * micro_batches, kNone);
           layout.schedule = kinds[kind].second;
           if (layout.schedule == ScheduleKind::kInterleaved) layout.interleave = s.interleave;
           const bool first = micro_batches == s.speeds[0].first;
@@ -274,7 +274,7 @@ inline std::vector<Row> rows() {
   }
   {
     const std::string source = "Megatron-Core";
-    const auto add = [&](const char* name, const ModelShape& m, const JobLayout& l, double tflops, bool fitted = true) {
+    const auto add = [&](const char* name, const ModelShape& m, const Layout& l, double tflops, bool fitted = true) {
       rows.push_back(
           {source,
            name,
@@ -424,7 +424,7 @@ inline std::vector<Row> rows() {
     const auto add = [&](const std::string& source, int zero, const std::vector<Run>& runs) {
       for (const Run& r : runs) {
         const ModelShape m = gpt(r.layers, r.hidden, r.heads, 1024, 51200);
-        const JobLayout l = with(cut(r.tp, r.pp, r.dp, r.micro_batch, 1024, kFull), zero);
+        const Layout l = with(cut(r.tp, r.pp, r.dp, r.micro_batch, 1024, kFull), zero);
         const double seconds = megatron_seconds(m, 1024, static_cast<double>(l.num_devices()), r.tflops);
         rows.push_back({source, r.name, v100, {m, l}, Quantity::kStep, seconds, 0, r.fitted});
       }
@@ -445,9 +445,9 @@ inline std::vector<Row> rows() {
     const std::string ddp = "PyTorch DDP, ResNet-50, float32";
     const auto resnet = [&](const char* name, int64_t dp, double seconds) {
       Job job;
-      job.model.kind = ShapeKind::kResNet;
+      job.model = {.kind = ModelKind::kResNet, .depth = 50, .channels = 3, .image = 224, .classes = 1000};
       job.layout = cut(1, 1, dp, 32, 32 * dp, kNone, NumberType::kFloat32);
-      job.layout.overlap = true;
+      job.overlap = true;
       rows.push_back({ddp, name, v100, job, Quantity::kStep, seconds});
     };
     resnet("1 GPU, batch 32", 1, 0.097);
@@ -491,10 +491,10 @@ inline double predict(const Row& row, const Simulation& simulation) {
   const BlockCost& block = simulation.blocks[1];
   StagePart mean;
   for (const StageCost& stage : simulation.stages) {
-    const double share = 1.0 / static_cast<double>(simulation.stages.size());
-    mean.forward += share * stage.sum.forward;
-    mean.backward_input += share * stage.sum.backward_input;
-    mean.backward_weight += share * stage.sum.backward_weight;
+    const double fraction = 1.0 / static_cast<double>(simulation.stages.size());
+    mean.forward += fraction * stage.sum.forward;
+    mean.backward_input += fraction * stage.sum.backward_input;
+    mean.backward_weight += fraction * stage.sum.backward_weight;
   }
   if (row.quantity == Quantity::kMeanForward) return mean.forward;
   if (row.quantity == Quantity::kMeanInput) return mean.backward_input;

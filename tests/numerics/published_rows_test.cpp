@@ -216,7 +216,7 @@ std::string calibrated_table() {
 
 /// GPT-3 on one A100: hours for 300 billion tokens.
 double gpt3_hours() {
-  JobLayout layout = cut(1, 1, 1, 1, 16, RecomputeKind::kFull);
+  Layout layout = cut(1, 1, 1, 1, 16, RecomputeKind::kFull);
   const Simulation s = simulate({gpt(96, 12288, 96, 2048, 50257), layout}, find_cluster("a100-80gb"));
   EXPECT_FALSE(s.fits());
   return 300e9 / s.tokens_per_step * s.step_seconds / 3600;
@@ -364,7 +364,7 @@ TEST(PublishedRows, PipelinesOfGPipe) {
   const auto bubble = [](int64_t micro_batches) {
     Job job{gpt(16, 2048, 16, 1024, 32000), cut(1, 2, 1, 1, micro_batches, RecomputeKind::kNone)};
     job.layout.schedule = ScheduleKind::kGPipe;
-    job.layout.overlap = true;
+    job.overlap = true;
     return simulate(job, find_cluster("h100-80gb")).bubble_fraction;
   };
   EXPECT_NEAR((1 - bubble(4)) / (1 - bubble(1)) / 1.7, 1, 0.1);

@@ -3,7 +3,7 @@
 
 #include "numerics/training.h"
 #include "trireme/base/error.h"
-#include "trireme/models/model.h"
+#include "trireme/models/built_in.h"
 #include "trireme/tensor/held_memory.h"
 #include "trireme/tensor/random_scope.h"
 
@@ -76,7 +76,7 @@ HeldActivations memory_of(const std::string& name, const std::string& way) {
   const auto target = name == "gpt2" ? input : torch::zeros({8}, torch::kInt64);
   const auto step = [&] {
     const RandomScope scope({1, 0, 0});
-    return model->forward_loss(input, target);
+    return model->forward_loss({input}, {target});
   };
   step().backward();  // gradients are there from now on
   const HeldMemory memory;

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "numerics/training.h"
-#include "trireme/train/trainer_checkpoints.h"
+#include "trireme/train/engine_checkpoints.h"
 
 namespace trireme {
 
@@ -50,8 +50,8 @@ inline std::vector<torch::Tensor> train_between(const Config& config, int worker
   const OpenedData data = open_data(data_options_of(config));
   std::vector<torch::Tensor> weights;
   run_as_threads(workers, [&](World& world) {
-    Trainer trainer(world, config, data);
-    TrainerCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
+    Trainer trainer(world, build_model(config), config, data);
+    EngineCheckpoints checkpoints(world, trainer, folder, config.checkpoint, {});
     if (first > 0) {
       ASSERT_TRUE(checkpoints.load_newest());
     }

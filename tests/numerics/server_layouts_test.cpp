@@ -8,6 +8,7 @@
 #include "numerics/server_cases.h"
 #include "trireme/server/keys.h"
 #include "trireme/train/servers/push_codec.h"
+#include "trireme/train/servers/server_aggregation.h"
 
 namespace trireme {
 namespace {
@@ -64,7 +65,7 @@ TEST(ServerLayouts, AWorkerOfAPipelineHoldsItsLayersAndNoMoments) {
     size_t sum = 0;
     std::mutex mutex;
     run_as_threads(2 * pp, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       trainer.step();
       const std::lock_guard lock(mutex);
       most.weights = std::max(most.weights, trainer.state_parts().weights);
@@ -88,16 +89,16 @@ TEST(ServerCompression, EveryMethodLearnsLikeTheDenseOne) {
   const Outcome dense = train(served("gpt2", words, 2), 2, kSteps);
   ASSERT_GT(fall_of(dense), 0.15);
   // The share of the dense fall that is reached at least.
-  for (const auto& [method, share] : {std::pair{"float16", 0.99},
-                                      {"bfloat16", 0.98},
-                                      {"int8", 0.95},
-                                      {"qsgd", 0.9},
-                                      {"terngrad", 0.5},
-                                      {"sign", 0.5},
-                                      {"topk", 0.2}}) {
+  for (const auto& [method, fraction] : {std::pair{"float16", 0.99},
+                                         {"bfloat16", 0.98},
+                                         {"int8", 0.95},
+                                         {"qsgd", 0.9},
+                                         {"terngrad", 0.5},
+                                         {"sign", 0.5},
+                                         {"topk", 0.2}}) {
     const Outcome outcome =
         train(served("gpt2", words + Words{std::string("--compression.method=") + method}, 2), 2, kSteps);
-    EXPECT_GT(fall_of(outcome), share * fall_of(dense)) << method;
+    EXPECT_GT(fall_of(outcome), fraction * fall_of(dense)) << method;
     EXPECT_GT(largest_difference(outcome, dense), 0) << method;
   }
   for (const double loss : train(served("gpt2", kPlainSgd + Words{"--compression.method=dgc"}, 2), 3, 3).losses) {
@@ -113,7 +114,7 @@ TEST(ServerCompression, PushesAreShorter) {
     const OpenedData data = open_data(data_options_of(config));
     uint64_t sent = 0;
     run_as_threads(2, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       const uint64_t before = trainer.servers()->worker_stats().bytes_sent;  // first weights
       for (int i = 0; i < 3; ++i) trainer.step();
       if (world.rank() == 1) sent = trainer.servers()->worker_stats().bytes_sent - before;
@@ -135,10 +136,10 @@ TEST(ServerCompression, GoesWithTensorParallelismAndPipelines) {
     const Outcome dense = train(served("gpt2", words, 2), 2 * pp * tp, kSteps);
     ASSERT_GT(fall_of(dense), 0.1);
     // The share of the dense fall that is reached at least: topk sends a hundredth.
-    for (const auto& [method, share] : {std::pair{"topk", 0.15}, {"qsgd", 0.8}, {"int8", 0.8}}) {
+    for (const auto& [method, fraction] : {std::pair{"topk", 0.15}, {"qsgd", 0.8}, {"int8", 0.8}}) {
       const Outcome outcome =
           train(served("gpt2", words + Words{std::string("--compression.method=") + method}, 2), 2 * pp * tp, kSteps);
-      EXPECT_GT(fall_of(outcome), share * fall_of(dense)) << method << ", pp " << pp << ", tp " << tp;
+      EXPECT_GT(fall_of(outcome), fraction * fall_of(dense)) << method << ", pp " << pp << ", tp " << tp;
     }
   }
 }

@@ -65,7 +65,7 @@ TEST(Overlap, GradientsArriveWhileTheBackwardPassGoesOn) {
   const Config config = served("gpt2", {"--train.leaves=2", "--train.global_batch=2"}, 2);  // one pass a step
   const OpenedData data = open_data(data_options_of(config));
   run_as_threads(2, [&](World& world) {
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, build_model(config), config, data);
     trainer.step();
     const uint64_t before = trainer.servers()->worker_stats().num_pushes;
     bool arrived = false;
@@ -86,7 +86,7 @@ TEST(Overlap, WeightsArriveWhileTheNextStepComputes) {
   const Config config = served("gpt2", {}, 2);
   const OpenedData data = open_data(data_options_of(config));
   run_as_threads(2, [&](World& world) {
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, build_model(config), config, data);
     EXPECT_EQ(trainer.servers()->num_on_their_way(), 0);
     for (int i = 0; i < 2; ++i) {
       trainer.step();

@@ -57,7 +57,7 @@ TEST(ServerTraining, WorkersHoldNoOptimizerState) {
     size_t most = 0, parameters = 0;
     std::mutex mutex;
     run_as_threads(2, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       trainer.step();
       const std::lock_guard lock(mutex);
       most = std::max(most, trainer.state_bytes());
@@ -120,7 +120,7 @@ TEST(ServerTraining, NobodyIsFurtherAheadThanTheBound) {
     const Config config = served("mlp", {fmt::format("--server.staleness={}", bound)}, 2, "bounded");
     const OpenedData data = open_data(data_options_of(config));
     run_as_threads(3, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       for (int i = 0; i < 30; ++i) EXPECT_TRUE(std::isfinite(trainer.step().loss));
       for (const server::ServerStats& stats : trainer.servers()->stats()) {
         const uint64_t most = std::min<uint64_t>(bound, 1);

@@ -23,7 +23,7 @@ inline double loss_scale_of(const Trainer& trainer) { return nlohmann::json::par
 /// value, as torch.optim.AdamW behind a GradScaler has it.
 inline void expect_first_update_is_adams(const Config& config) {
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, config, open_data(data_options_of(config)));
+    Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     double scale = 0;
     StepReport report;
     std::vector<torch::Tensor> before;

@@ -15,7 +15,7 @@ std::vector<double> losses_resumed(const Config& config, int cut, int steps, boo
   std::string text;
   std::vector<torch::Tensor> state;
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, config, open_data(data_options_of(config)));
+    Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     while (trainer.steps_done() < cut) losses.push_back(trainer.step().loss);
     auto meta = nlohmann::json::parse(trainer.meta());
     if (!knows_updates) meta.erase("updates");
@@ -23,7 +23,7 @@ std::vector<double> losses_resumed(const Config& config, int cut, int steps, boo
     for (const auto& item : trainer.state()) state.push_back(item.tensor.clone());
   });
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, config, open_data(data_options_of(config)));
+    Trainer trainer(world, build_model(config), config, open_data(data_options_of(config)));
     const auto own = trainer.state();
     for (size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_(state[i]);
     trainer.restore(text);

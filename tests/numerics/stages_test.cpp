@@ -67,7 +67,7 @@ TEST(Stages, ShortTypesAndClipping) {
   }
 }
 
-TEST(Stages, ReplicasOfAStageShare) {
+TEST(Stages, ReplicasOfAStageShard) {
   const Outcome alone = train(pipeline_config("gpt2", {}), 1, 3, true);
   for (const char* zero : {"1", "2", "3"}) {
     for (const char* stages : {"2x1,1x1", "2x1,3x1"}) {  // tied weights between stages of which all, or one, share
@@ -152,7 +152,7 @@ TEST(Stages, PredictionsOfAnyLength) {
     const OpenedData data = open_data(data_options_of(config));
     std::vector<torch::Tensor> logits(static_cast<size_t>(workers));
     run_as_threads(workers, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       logits[static_cast<size_t>(world.rank())] = trainer.predict(text);
     });
     return logits;

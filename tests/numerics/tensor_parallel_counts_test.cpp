@@ -40,12 +40,12 @@ Moved run(const std::string& kind, int layers, bool sequence) {
     for (const auto& item : model->named_parameters()) {
       item.value().set_data(distribute(item.value(), mesh, placements_for(item.key(), rules, mesh->mesh())));
     }
-    for (const SharedUse& shared : model->shared_uses()) {
-      shared.use->set_data(model->named_parameters()[shared.parameter].detach());
+    for (const TiedUse& tied : model->tied_uses()) {
+      tied.use->set_data(model->named_parameters()[tied.parameter].detach());
     }
     const auto tokens = torch::arange(kBatch * config.model.seq).view({kBatch, config.model.seq}) % config.model.vocab;
     const MovementCounts before = mesh->counts();
-    const auto loss = model->forward_loss(tokens, tokens);
+    const auto loss = model->forward_loss({tokens}, {tokens});
     const MovementCounts between = mesh->counts();
     loss.backward();
     if (world.rank() != 0) return;

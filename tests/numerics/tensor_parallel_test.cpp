@@ -31,12 +31,12 @@ Bounds bounds_of(const std::string& model) {
   return {.norm = 1e-2, .weights = 0.2, .first_ulps = 256, .ulps = 0x1p23};
 }
 
-struct Layout {
+struct Workers {
   const char* model;
   int dp, tp;
   bool sequence;
 };
-std::ostream& operator<<(std::ostream& out, const Layout& l) {
+std::ostream& operator<<(std::ostream& out, const Workers& l) {
   return out << fmt::format("{}_dp{}_tp{}{}", l.model, l.dp, l.tp, l.sequence ? "_sequence" : "");
 }
 
@@ -64,7 +64,7 @@ const Outcome& alone(const std::string& model) {
   return known[model];
 }
 
-class TensorParallel : public testing::TestWithParam<Layout> {};
+class TensorParallel : public testing::TestWithParam<Workers> {};
 
 /// Each rank makes its own part of them alone.
 TEST(TensorParallelStart, FirstWeightsAreThoseOfOneWorker) {
@@ -83,7 +83,7 @@ TEST(TensorParallelStart, FirstWeightsAreThoseOfOneWorker) {
 }
 
 TEST_P(TensorParallel, EqualsOneWorker) {
-  const Layout& layout = GetParam();
+  const Workers& layout = GetParam();
   const std::string model = layout.model;
   Words words = words_of(model);
   words.push_back(fmt::format("--parallel.dp={}", layout.dp));
@@ -112,14 +112,14 @@ TEST_P(TensorParallel, EqualsOneWorker) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, TensorParallel,
-    testing::Values(Layout{"gpt2", 1, 2, false}, Layout{"gpt2", 1, 4, false}, Layout{"gpt2", 2, 2, false},
-                    Layout{"gpt2", 1, 2, true}, Layout{"gpt2", 2, 2, true}, Layout{"gpt2", 1, 4, true},
-                    Layout{"gpt2_untied", 1, 2, false}, Layout{"gpt2_dropout", 1, 2, false},
-                    Layout{"gpt2_dropout", 1, 2, true}, Layout{"llama", 1, 2, false}, Layout{"llama", 1, 4, false},
-                    Layout{"llama", 2, 2, false}, Layout{"llama", 1, 2, true}, Layout{"llama", 1, 4, true},
-                    Layout{"llama", 2, 2, true}, Layout{"mlp", 1, 2, false}, Layout{"mlp", 1, 3, false},
-                    Layout{"mlp", 2, 2, false}, Layout{"resnet", 1, 2, false}, Layout{"resnet", 1, 4, false},
-                    Layout{"resnet", 2, 2, false}),
+    testing::Values(Workers{"gpt2", 1, 2, false}, Workers{"gpt2", 1, 4, false}, Workers{"gpt2", 2, 2, false},
+                    Workers{"gpt2", 1, 2, true}, Workers{"gpt2", 2, 2, true}, Workers{"gpt2", 1, 4, true},
+                    Workers{"gpt2_untied", 1, 2, false}, Workers{"gpt2_dropout", 1, 2, false},
+                    Workers{"gpt2_dropout", 1, 2, true}, Workers{"llama", 1, 2, false}, Workers{"llama", 1, 4, false},
+                    Workers{"llama", 2, 2, false}, Workers{"llama", 1, 2, true}, Workers{"llama", 1, 4, true},
+                    Workers{"llama", 2, 2, true}, Workers{"mlp", 1, 2, false}, Workers{"mlp", 1, 3, false},
+                    Workers{"mlp", 2, 2, false}, Workers{"resnet", 1, 2, false}, Workers{"resnet", 1, 4, false},
+                    Workers{"resnet", 2, 2, false}),
     testing::PrintToStringParamName());
 
 }  // namespace

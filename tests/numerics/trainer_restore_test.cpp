@@ -14,7 +14,7 @@ std::vector<double> losses_over(const Config& first, const Config& second, int w
   std::string text;
   std::vector<torch::Tensor> state;
   run_as_threads(workers, [&](World& world) {
-    Trainer trainer(world, first, open_data(data_options_of(first)));
+    Trainer trainer(world, build_model(first), first, open_data(data_options_of(first)));
     for (int i = 0; i < 3; ++i) {
       const double loss = trainer.step().loss;
       if (world.rank() == 0) losses.push_back(loss);
@@ -24,7 +24,7 @@ std::vector<double> losses_over(const Config& first, const Config& second, int w
     for (const auto& item : trainer.state()) state.push_back(item.tensor.clone());
   });
   run_as_threads(1, [&](World& world) {
-    Trainer trainer(world, second, open_data(data_options_of(second)));
+    Trainer trainer(world, build_model(second), second, open_data(data_options_of(second)));
     const auto own = trainer.state();
     for (size_t i = 0; i < own.size(); ++i) own[i].tensor.copy_(state[i]);
     trainer.restore(text);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trireme/config/resolve.h"
+#include "trireme/models/built_in.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/train/run.h"
 #include "trireme/train/trainer.h"
@@ -70,13 +71,12 @@ inline bool same_bits(const torch::Tensor& a, const torch::Tensor& b) {
 }
 
 /// What all ranks have: tensors that several hold are compared, and are listed by name.
-inline Outcome train(const Config& config, int workers, int steps = 3, bool evaluates = false,
-                     bool keeps_gradients = false) {
-  const OpenedData data = open_data(data_options_of(config));
+inline Outcome train(const Config& config, int workers, int steps, bool evaluates, bool keeps_gradients,
+                     const OpenedData& data, const std::function<std::shared_ptr<Model>()>& make_model) {
   std::vector<Outcome> outcomes(static_cast<size_t>(workers));
   run_as_threads(workers, [&](World& world) {
     Outcome& outcome = outcomes[static_cast<size_t>(world.rank())];
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, make_model(), config, data);
     for (int step = 0; step < steps; ++step) {
       const StepReport report = trainer.step();
       outcome.losses.push_back(report.loss);
@@ -107,6 +107,12 @@ inline Outcome train(const Config& config, int workers, int steps = 3, bool eval
   }
   outcomes[0].state.assign(state.begin(), state.end());
   return std::move(outcomes[0]);
+}
+
+inline Outcome train(const Config& config, int workers, int steps = 3, bool evaluates = false,
+                     bool keeps_gradients = false) {
+  return train(config, workers, steps, evaluates, keeps_gradients, open_data(data_options_of(config)),
+               [&] { return build_model(config); });
 }
 
 inline void expect_equal(const Outcome& a, const Outcome& b, const std::string& what) {

@@ -54,7 +54,7 @@ Measured measure(const Config& config, int workers) {
   run_as_threads(workers, [&](World& world) {
     at::set_num_threads(1);
     const HeldMemory memory;
-    Trainer trainer(world, config, data);
+    Trainer trainer(world, build_model(config), config, data);
     for (int step = 0; step < 2; ++step) trainer.step();
     const StateParts parts = trainer.state_parts();
     const auto parameters = static_cast<double>(trainer.part().num_parameters());
@@ -79,11 +79,11 @@ double predicted(const Config& config, double parameters) {
   Cluster cluster = find_cluster("a100-80gb");
   cluster.stack = {};
   cluster.stack.sums_in_tree = true;
-  const Job job = job_of(config);
+  const Job job = job_of(config, trireme_on(cluster));
   const RankMemory memory = simulate(job, cluster).ranks[0].memory;
   const auto tied = static_cast<double>(config.model.tied ? config.model.vocab * config.model.hidden : 0);
-  const double sharers = config.parallel.zero >= 2 ? static_cast<double>(config.parallel.dp) : 1;
-  return (memory.states() + memory.buffers + tied * job.layout.gradient_bytes() / sharers) / parameters;
+  const double num_shards = config.parallel.zero >= 2 ? static_cast<double>(config.parallel.dp) : 1;
+  return (memory.states() + memory.buffers + tied * job.layout.gradient_bytes() / num_shards) / parameters;
 }
 
 const Words kGpt = {"--model=gpt2-tiny", "--model.layers=16", "--model.hidden=128", "--model.heads=4"};
@@ -137,7 +137,7 @@ TEST(ZeroMemoryOfPlans, IsWhatTheTrainerHolds) {
     for (int zero = 0; zero <= 3; ++zero) {
       const Config config = config_for(kGpt, 2, zero, {std::string("--precision.compute=") + compute});
       const Measured measured = measure(config, 2);
-      const double planned = simulate(job_of(as_trained(config, cluster)), cluster).ranks[0].memory.states();
+      const double planned = simulate(job_of(config, trireme_on(cluster)), cluster).ranks[0].memory.states();
       for (const Held& held : measured.ranks) {
         EXPECT_NEAR(held.states * measured.parameters / planned, 1, 0.05) << compute << ", stage " << zero;
       }

@@ -9,8 +9,8 @@
 namespace trireme {
 namespace {
 
-/// One micro-batch a worker, so that nothing is summed before it is shared.
-Config shared_config(const std::string& model, int workers, const Words& more = {}) {
+/// One micro-batch a worker, so that nothing is summed before it is sharded.
+Config sharded_config(const std::string& model, int workers, const Words& more = {}) {
   const int micro = model == "resnet" ? 2 : 1;
   Words words = {"--optimizer.warmup_steps=0", fmt::format("--train.leaves={}", workers),
                  fmt::format("--train.micro_batch={}", micro), fmt::format("--train.global_batch={}", micro * workers),
@@ -21,17 +21,17 @@ Config shared_config(const std::string& model, int workers, const Words& more = 
 
 void expect_equal_in_stages(const std::string& model, int replicas, int workers, const Words& more,
                             const std::vector<Words>& cases, int steps = 4) {
-  const Outcome whole = train(shared_config(model, replicas, more), workers, steps, /*evaluates=*/true);
+  const Outcome whole = train(sharded_config(model, replicas, more), workers, steps, /*evaluates=*/true);
   for (const Words& each : cases) {
     std::string name = fmt::format("{}, {} workers", model, workers);
     for (const std::string& word : each) name += " " + word;
     SCOPED_TRACE(name);
     Words words = more;
     words.insert(words.end(), each.begin(), each.end());
-    const Outcome shared = train(shared_config(model, replicas, words), workers, steps, /*evaluates=*/true);
-    expect_equal(shared, whole, name);
-    EXPECT_EQ(shared.evaluation.loss, whole.evaluation.loss);
-    EXPECT_EQ(shared.evaluation.accuracy, whole.evaluation.accuracy);
+    const Outcome sharded = train(sharded_config(model, replicas, words), workers, steps, /*evaluates=*/true);
+    expect_equal(sharded, whole, name);
+    EXPECT_EQ(sharded.evaluation.loss, whole.evaluation.loss);
+    EXPECT_EQ(sharded.evaluation.accuracy, whole.evaluation.accuracy);
   }
 }
 
@@ -46,10 +46,10 @@ TEST(Zero, StagesChangeNoBit) {
 
 TEST(Zero, WhatIsFilledIsGathered) {
   for (const Words& stage : kStages) {
-    const Config config = shared_config("gpt2", 3, stage);
+    const Config config = sharded_config("gpt2", 3, stage);
     const OpenedData data = open_data(data_options_of(config));
     run_as_threads(3, [&](World& world) {
-      Trainer trainer(world, config, data);
+      Trainer trainer(world, build_model(config), config, data);
       for (const Trainer::NamedTensor& item : trainer.state()) {
         const torch::Tensor wanted = trainer.gather(item).detach().clone() * 2 + torch::arange(1, 2);
         trainer.fill(item, wanted);
@@ -82,19 +82,19 @@ TEST(Zero, AccumulationChangesNoBit) {
   for (const int workers : {2, 3, 4}) expect_equal_in_stages("gpt2", workers, workers, accumulates, kStages, 3);
 }
 
-TEST(Zero, SumsOfSharesAreNear) {
+TEST(Zero, SumsOfShardsAreNear) {
   const Words accumulates = {"--train.leaves=12", "--train.global_batch=24"};
-  const Outcome whole = train(shared_config("gpt2", 2, accumulates), 2, 5);
+  const Outcome whole = train(sharded_config("gpt2", 2, accumulates), 2, 5);
   for (const char* stage : {"2", "3"}) {
     Words words = accumulates;
     words.insert(words.end(), {std::string("--parallel.zero=") + stage, "--parallel.zero_accumulation=shares"});
-    const Outcome shares = train(shared_config("gpt2", 2, words), 2, 5);
-    EXPECT_NEAR(shares.losses.back(), whole.losses.back(), 1e-5 * whole.losses.back()) << stage;
-    EXPECT_LT(largest_difference(shares, whole), 0.05) << stage;
+    const Outcome scattered = train(sharded_config("gpt2", 2, words), 2, 5);
+    EXPECT_NEAR(scattered.losses.back(), whole.losses.back(), 1e-5 * whole.losses.back()) << stage;
+    EXPECT_LT(largest_difference(scattered, whole), 0.05) << stage;
   }
 }
 
-TEST(Zero, SomeReplicasShareAndOthersCopy) {
+TEST(Zero, SomeReplicasShardAndOthersCopy) {
   expect_equal_in_stages("gpt2", 4, 4, {"--train.clip=0.5"},
                          {{"--parallel.zero=1", "--parallel.zero_shards=2"},
                           {"--parallel.zero=2", "--parallel.zero_shards=2"},
@@ -131,10 +131,10 @@ TEST(Zero, WithCompression) {
   for (const char* method : {"topk", "int8", "powersgd"}) {
     // Groups are cut otherwise, so other elements are chosen, and other scales.
     const std::string compressed = std::string("--compression.method=") + method;
-    const double whole = train(shared_config("gpt2", 2, {compressed}), 2, 6).losses.back();
+    const double whole = train(sharded_config("gpt2", 2, {compressed}), 2, 6).losses.back();
     for (const Words& stage : kStages) {
-      const Outcome shared = train(shared_config("gpt2", 2, {compressed, stage[0]}), 2, 6);
-      EXPECT_NEAR(shared.losses.back(), whole, 0.02 * whole) << method << stage[0];
+      const Outcome sharded = train(sharded_config("gpt2", 2, {compressed, stage[0]}), 2, 6);
+      EXPECT_NEAR(sharded.losses.back(), whole, 0.02 * whole) << method << stage[0];
     }
   }
 }
@@ -143,7 +143,7 @@ TEST(Zero, WithCompression) {
 TEST(Zero, PackedGradientsAreScatteredOnce) {
   const auto bytes = [](const char* method, const char* stage) {
     return static_cast<double>(
-        train(shared_config("gpt2", 2, {"--model.hidden=64", std::string("--compression.method=") + method, stage}), 2,
+        train(sharded_config("gpt2", 2, {"--model.hidden=64", std::string("--compression.method=") + method, stage}), 2,
               2)
             .bytes_reduced);
   };
@@ -158,17 +158,17 @@ TEST(Zero, PackedWeightsTrainNearTheExactOnes) {
   for (const Words& more : {Words{}, {"--precision.compute=bfloat16"}, {"--parallel.zero_keep"}}) {
     Words words = stage;
     words.insert(words.end(), more.begin(), more.end());
-    const Outcome exact = train(shared_config("gpt2", 3, words), 3, 12, /*evaluates=*/true);
+    const Outcome exact = train(sharded_config("gpt2", 3, words), 3, 12, /*evaluates=*/true);
     Words packed = words;
     packed.push_back("--compression.gather=int8");
-    const Outcome outcome = train(shared_config("gpt2", 3, packed), 3, 12, /*evaluates=*/true);
+    const Outcome outcome = train(sharded_config("gpt2", 3, packed), 3, 12, /*evaluates=*/true);
     EXPECT_NEAR(outcome.losses.back(), exact.losses.back(), 0.01 * exact.losses.back());
     EXPECT_NEAR(outcome.evaluation.loss, exact.evaluation.loss, 0.01 * exact.evaluation.loss);
     EXPECT_NE(bits_of(outcome.losses), bits_of(exact.losses));
     constexpr double kBits = 8.06;
     const double whole = more.empty() || more[0] == "--parallel.zero_keep" ? 32 : 16;
-    const double share = static_cast<double>(outcome.bytes_gathered) / static_cast<double>(exact.bytes_gathered);
-    EXPECT_NEAR(share, kBits / whole, 0.02 * kBits / whole + 0.002);
+    const double fraction = static_cast<double>(outcome.bytes_gathered) / static_cast<double>(exact.bytes_gathered);
+    EXPECT_NEAR(fraction, kBits / whole, 0.02 * kBits / whole + 0.002);
   }
   expect_equal_in_stages("gpt2", 2, 2, {"--parallel.zero=3", "--compression.gather=int8"}, {{"--parallel.zero_keep"}});
 }
@@ -179,10 +179,10 @@ TEST(Zero, PackedWeightsInAPipeline) {
                        "--train.global_batch=4"};
   Words packed = words;
   packed.push_back("--compression.gather=int8");
-  const double exact = train(shared_config("gpt2", 2, words), 4, 6).losses.back();
-  EXPECT_NEAR(train(shared_config("gpt2", 2, packed), 4, 6).losses.back(), exact, 0.01 * exact);
+  const double exact = train(sharded_config("gpt2", 2, words), 4, 6).losses.back();
+  EXPECT_NEAR(train(sharded_config("gpt2", 2, packed), 4, 6).losses.back(), exact, 0.01 * exact);
   const Words sets = {"--parallel.zero=3", "--compression.gather=int8", "--parallel.zero_shards=2"};
-  for (const double loss : train(shared_config("gpt2", 4, sets), 4, 4).losses) EXPECT_TRUE(std::isfinite(loss));
+  for (const double loss : train(sharded_config("gpt2", 4, sets), 4, 4).losses) EXPECT_TRUE(std::isfinite(loss));
 }
 
 TEST(Zero, OffloadChangesNoBit) {

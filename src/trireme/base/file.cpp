@@ -224,6 +224,19 @@ void remove_tree(const fs::path& path) {
   observe(FileEvent::Kind::kRemove, path);
 }
 
+void replace_file(const std::filesystem::path& path, std::string_view contents) {
+  // Beside the file, so that the rename stays on one file system; the pid, so that two writers do not share it.
+  const std::filesystem::path temporary = fmt::format("{}.{}.tmp", path.string(), ::getpid());
+  ::unlink(temporary.c_str());  // of a killed process that had this pid
+  try {
+    File::create(temporary).write(contents);
+    rename_path(temporary, path);
+  } catch (const SystemError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
 uint64_t free_bytes(const fs::path& path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) throw SystemError("look at the disk of " + path.string(), errno);

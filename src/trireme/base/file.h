@@ -56,6 +56,9 @@ class File {
 /// The whole of a regular file of at most `most_bytes`; throws Error where it is larger.
 std::string read_whole_file(const std::filesystem::path& path, uint64_t most_bytes);
 
+/// Readers see the old file or the new one, never half of it. Throws SystemError.
+void replace_file(const std::filesystem::path& path, std::string_view contents);
+
 /// One folder; its parent must exist. Returns false where it was there already.
 bool make_folder(const std::filesystem::path& path);
 /// With all missing parents, each of them durable.

@@ -144,6 +144,40 @@ nlohmann::json parse_strict_json(std::string_view text) {
   return nlohmann::json::parse(text);
 }
 
+Json failure_json(const std::exception& error) {
+  Json json = {{"error", cause_of(error)}};
+  if (const std::string cure = cure_of(error); !cure.empty()) json["cure"] = cure;
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  if (ours == nullptr) return json;
+  visit_where(ours->where(), [&](const char* name, const auto& field) {
+    if constexpr (std::is_same_v<decltype(field), const std::string&>) {
+      if (!field.empty()) json[name] = field;
+    } else {
+      if (field) json[name] = *field;
+    }
+  });
+  return json;
+}
+
+std::string failure_to_text(const std::exception& error) {
+  return failure_json(error).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Error failure_from_text(std::string_view text) {
+  const Json failure = Json::parse(text);
+  Where where;
+  visit_where(where, [&](const char* name, auto& field) {
+    const auto found = failure.find(name);
+    if (found == failure.end()) return;
+    if constexpr (std::is_same_v<decltype(field), std::string&>) {
+      field = found->template get<std::string>();
+    } else {
+      field = found->template get<typename std::remove_reference_t<decltype(field)>::value_type>();
+    }
+  });
+  return Error(failure.at("error"), failure.value("cure", ""), where);
+}
+
 JsonReader::JsonReader(const Json& object, std::string file, std::string where, std::string cure)
     : object_(object), file_(std::move(file)), where_(std::move(where)), cure_(std::move(cure)) {
   if (!object_.is_object()) fail(fmt::format("{} is not an object", where_.empty() ? "the whole" : where_));
@@ -171,7 +205,7 @@ void JsonReader::finish() const {
 }
 
 void JsonReader::fail(const std::string& problem, const std::string& cure) const {
-  throw UsageError(fmt::format("{}: {}", file_, problem), cure.empty() ? cure_ : cure);
+  throw UsageError(fmt::format("{}: {}", file_, problem), cure.empty() ? cure_ : cure, {.file = file_});
 }
 
 void JsonReader::demand(bool holds, const char* name, const Json& json, const char* wanted) const {

@@ -37,6 +37,12 @@ class JsonError : public Error {
 /// At most 64 levels deep, and no name twice in an object. Takes memory in proportion to the text. Throws JsonError.
 nlohmann::json parse_strict_json(std::string_view text);
 
+/// A failure as every `--json` prints it: "error", "cure" where there is one, and the fields of Where that are known.
+Json failure_json(const std::exception& error);
+/// Such an object on one line, and the error that it was made of, as far as it tells.
+std::string failure_to_text(const std::exception& error);
+Error failure_from_text(std::string_view text);
+
 /// Takes an object apart. Throws UsageError that names the key for what is missing, of another kind, or unknown.
 class JsonReader {
  public:

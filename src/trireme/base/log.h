@@ -19,7 +19,7 @@ void set_log_rank(int rank);
 /// Overrides TRIREME_LOG.
 void set_log_level(LogLevel level);
 LogLevel log_level();
-/// While a progress line stands on the terminal, lines wipe it first; it is drawn anew after them.
+/// While a progress line stands on the terminal, lines wipe it first; it is drawn again after them.
 void set_log_wipes_line(bool wipes);
 
 /// Writes one line whatever the level is; use log_warn and the like instead.

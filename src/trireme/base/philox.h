@@ -38,6 +38,10 @@ class Philox {
   void fill_uniform(std::span<float> out, uint64_t first = 0) const;
   void fill_normal(std::span<float> out, uint64_t first = 0) const;
 
+  // What a GPU draws the same numbers from (gpu/kernels/pointwise.h).
+  PhiloxKey key() const { return key_; }
+  uint64_t step() const { return step_; }
+
  private:
   PhiloxKey key_;
   uint64_t step_;

@@ -39,7 +39,7 @@ struct SaveRequest {
 
 class AsyncSaver {
  public:
-  /// Long enough for a share of the largest model on a slow disk.
+  /// Long enough for a shard of the largest model on a slow disk.
   static constexpr std::chrono::minutes kTimeout{30};
 
   AsyncSaver();

@@ -17,6 +17,8 @@ std::string Damage::place() const {
 std::string Damage::text() const { return place() + ": " + problem; }
 
 DamagedError::DamagedError(const std::string& checkpoint, Damage damage)
-    : Error(fmt::format("checkpoint {} is damaged: {}", checkpoint, damage.text())), damage_(std::move(damage)) {}
+    : Error(fmt::format("checkpoint {} is damaged: {}", checkpoint, damage.text()), {},
+            {.parameter = damage.tensor, .file = damage.file}),
+      damage_(std::move(damage)) {}
 
 }  // namespace trireme

@@ -93,9 +93,10 @@ std::vector<NameRule> hugging_face_rules(const ModelConfig& config) {
       return llama_rules(config);
     case ModelKind::kMlp:
     case ModelKind::kResNet:
+    case ModelKind::kOwn:
       break;
   }
-  throw UsageError(fmt::format("model.kind = {} has no counterpart in Hugging Face's files", name_of(config.kind)),
+  throw UsageError(fmt::format("model.kind = {} has no counterpart in Hugging Face's files", config.name()),
                    "only gpt2 and llama can be imported and exported");
 }
 

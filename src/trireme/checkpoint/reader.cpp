@@ -34,7 +34,7 @@ std::string name_of_folder(const fs::path& folder) {
 std::string problem_of(const SystemError& error) {
   if (error.error_number() == ENOENT) return "missing";
   if (error.error_number() == ELOOP) return "a link, which is not followed";
-  return std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+  return cause_of(error);
 }
 
 /// Verified in itself.
@@ -145,7 +145,8 @@ const CheckpointReader::Tensor& CheckpointReader::find(std::string_view name) co
   for (const TensorInfo& tensor : tensors_) names.push_back(tensor.name);
   const auto meant = nearest(name, names);
   throw UsageError(fmt::format("checkpoint {} has no tensor {}", name_of_folder(folder_), name),
-                   meant ? fmt::format("did you mean {}?", *meant) : fmt::format("it has {} others", names.size()));
+                   meant ? fmt::format("did you mean {}?", *meant) : fmt::format("it has {} others", names.size()),
+                   {.parameter = std::string(name)});
 }
 
 const TensorInfo& CheckpointReader::tensor(std::string_view name) const { return tensors_[find(name).index]; }

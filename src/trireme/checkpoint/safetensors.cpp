@@ -34,7 +34,8 @@ constexpr TypeName kTypeNames[] = {{"F32", DataType::kFloat},     {"F64", DataTy
 
 [[noreturn]] void fail(const std::string& file, uint64_t byte, const std::string& problem) {
   throw Error(fmt::format("{} is no good safetensors file: byte {}: {}", file, format_count(static_cast<int64_t>(byte)),
-                          problem));
+                          problem),
+              {}, {.file = file});
 }
 
 /// Bytes of the tensor; nothing where they overflow.

@@ -10,7 +10,6 @@
 #include <memory>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/signals.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
@@ -177,8 +176,6 @@ CommOptions check_flags(const CommFlags& flags) {
   return options;
 }
 
-void print_object(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
-
 void run_on_gpu(const CommFlags& flags, const CommOptions& options, const std::filesystem::path& written) {
   const measure::GpuCommRun measured = measure::measure_gpu_comm(options);
   if (flags.write_cluster) {
@@ -186,7 +183,7 @@ void run_on_gpu(const CommFlags& flags, const CommOptions& options, const std::f
     links.transports = measure::gpu_links(options, measured);
     measure::keep_in_cluster_file(written, links);
   }
-  if (flags.json) return print_object(gpu_json(measured));
+  if (flags.json) return print_json(gpu_json(measured));
   fmt::print("{}", gpu_text(options, measured, has_colour(STDOUT_FILENO)));
   if (flags.write_cluster) fmt::print("links written to {}\n", written.string());
 }
@@ -237,7 +234,7 @@ void run(const CommFlags& flags) {
     json["results"] = results_json(measured);
     json["machine"] = machine_json(measured);
     json["notes"] = measured.notes;
-    print_object(json);
+    print_json(json);
     return;
   }
   fmt::print("{}", text);

@@ -25,7 +25,7 @@ void write_device(const std::string& file, const std::string& device, bool json)
   if (json) {
     Json said = {{"file", path.string()}};
     said.update(device_json(probe, probe.cluster));
-    fmt::print("{}\n", said.dump(2));
+    print_json(said);
     return;
   }
   fmt::print("{}written to {}; trireme bench train --write-cluster also measures what trainings reach of that\n",

@@ -32,8 +32,9 @@ struct TrainBenchFlags {
 };
 
 void check_flags(const TrainBenchFlags& flags) {
-  if (!flags.device.empty() && flags.device != "cpu" && flags.device != "cuda") {
-    throw UsageError(fmt::format("--device {}: no such device", flags.device), "known: cpu, cuda");
+  if (!flags.device.empty() && !named<DeviceKind>(flags.device)) {
+    throw UsageError(fmt::format("--device {}: no such device", flags.device),
+                     "known: " + join(all_names<DeviceKind>(), ", "));
   }
   if (!flags.compare.empty() && flags.compare != "ddp") {
     throw UsageError(fmt::format("--compare {}: no peer is called that", flags.compare), "known: ddp (on CPUs)");
@@ -42,7 +43,7 @@ void check_flags(const TrainBenchFlags& flags) {
 
 /// What is measured where, once the config is known.
 void check_device(const TrainBenchFlags& flags, const Config& config) {
-  if (config.train.device != "cuda") return;
+  if (config.train.device != DeviceKind::kCuda) return;
   if (!flags.compare.empty()) {
     throw UsageError("--compare ddp: PyTorch on CPUs, but train.device = \"cuda\"",
                      "leave it out; bench/gpu_training.py compares on a GPU");
@@ -58,8 +59,8 @@ double measured_peak_tflops(const Config& config) {
   const int64_t workers =
       p.stages.empty() ? std::max<int64_t>(1, p.dp) * workers_of_replica(config) : num_workers(stage_degrees(config));
   const int64_t gpus = std::min<int64_t>(workers, cluster->devices_per_host);
-  const bool in_fp8 = config.precision.matmul == "fp8";
-  const NumberType type = in_fp8 ? NumberType::kFp8 : number_type(config.precision.compute);
+  const bool in_fp8 = config.precision.matmul == MatmulType::kFp8;
+  const NumberType type = in_fp8 ? NumberType::kFp8 : config.precision.compute;
   return cluster->device.peak(type) / 1e12 * static_cast<double>(gpus);
 }
 
@@ -85,7 +86,8 @@ void run(TrainBenchFlags& flags, const CLI::App& command) {
   check_device(flags, config);
   if (flags.write_cluster) return write_cluster(flags, asked);
   const auto tokens = add_random_tokens(options);
-  if (options.peak_tflops == 0 && config.train.device == "cuda") options.peak_tflops = measured_peak_tflops(config);
+  if (options.peak_tflops == 0 && config.train.device == DeviceKind::kCuda)
+    options.peak_tflops = measured_peak_tflops(config);
   const auto announce = [&options](const measure::TrainPlan& plan, size_t num_peers) {
     const auto peers = static_cast<int64_t>(num_peers);
     const double seconds = measure::estimate_train_seconds(plan, options, num_peers);

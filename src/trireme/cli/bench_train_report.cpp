@@ -81,7 +81,7 @@ std::string layouts_table(const TrainRun& run) {
 
 /// "bfloat16 · NVIDIA H200", or what else there is.
 std::string gpu_title(const TrainRun& run) {
-  std::string title = run.main_case().config.precision.compute;
+  std::string title(name_of(run.main_case().config.precision.compute));
   title += run.gpus.empty() ? " · GPU" : " · " + run.gpus.front().name;
   return run.main_case().num_workers == 1 ? title : fmt::format("{} · {}", title, transport_of(run.main_result()));
 }
@@ -91,8 +91,9 @@ std::string gpu_title(const TrainRun& run) {
 struct Efficiency {
   size_t base = 0;  ///< a case
   double value = 0;
-  double times = 0;        ///< workers, by the base's
-  bool same_share = true;  ///< a worker had as many samples as in the base; else the batch was the same, or neither
+  double times = 0;  ///< workers, by the base's
+  bool same_batch_part =
+      true;  ///< a worker had as many samples as in the base; else the batch was the same, or neither
 };
 std::optional<Efficiency> efficiency_of(const TrainRun& run) {
   const TrainCase& main = run.main_case();
@@ -103,7 +104,7 @@ std::optional<Efficiency> efficiency_of(const TrainRun& run) {
     efficiency.base = i;
     efficiency.times = static_cast<double>(main.num_workers) / base.num_workers;
     efficiency.value = run.main_result().units_per_second / (efficiency.times * run.results[i].units_per_second);
-    efficiency.same_share = base.samples_per_step * main.num_workers == main.samples_per_step * base.num_workers;
+    efficiency.same_batch_part = base.samples_per_step * main.num_workers == main.samples_per_step * base.num_workers;
     return efficiency;
   }
   return std::nullopt;
@@ -114,7 +115,7 @@ std::string efficiency_text(const TrainRun& run, const Efficiency& efficiency) {
   const int workers = run.plan.cases[efficiency.base].num_workers;
   const std::string base = workers == 1 ? "one worker" : fmt::format("{} workers", workers);
   return fmt::format("efficiency {:.0f} % of {} {} ({})\n", 100 * efficiency.value, times, base,
-                     efficiency.same_share ? "each with the same samples a step" : "of the same batch in all");
+                     efficiency.same_batch_part ? "each with the same samples a step" : "of the same batch in all");
 }
 
 /// Of the model's own arithmetic; 0 where it is not counted.
@@ -123,7 +124,7 @@ double tflops(const TrainCase& measured, double step_ms) {
 }
 
 /// Kernels on several streams, and the profiler's own cost, can make it more than the step; 0 where it is not known.
-double busy_share(const TrainResult& result) {
+double busy_fraction(const TrainResult& result) {
   double us = 0;
   for (const auto& [name, kernel_us] : result.kernels_us) us += kernel_us;
   return result.step_ms > 0 ? us / 1000 / result.step_ms : 0;
@@ -141,7 +142,7 @@ std::string gpu_speed_table(const TrainRun& run) {
   Table table(columns);
   for (const size_t i : run.plan.layouts) {
     const TrainResult& r = run.results[i];
-    const double speed = tflops(run.plan.cases[i], r.step_ms), busy = busy_share(r);
+    const double speed = tflops(run.plan.cases[i], r.step_ms), busy = busy_fraction(r);
     std::vector<std::string> cells = {run.plan.cases[i].name, per_second_text(r.units_per_second), ms_text(r.step_ms),
                                       tflops_text(speed)};
     if (run.peak_tflops > 0) cells.push_back(speed > 0 ? percent(speed / run.peak_tflops) : kNone);
@@ -178,7 +179,7 @@ void add_gpu_fields(Json& json, const TrainRun& run, size_t i) {
   json["tflops"] = speed > 0 ? Json(speed) : Json();
   json["peak_tflops"] = run.peak_tflops > 0 ? Json(run.peak_tflops) : Json();
   json["of_peak"] = speed > 0 && run.peak_tflops > 0 ? Json(speed / run.peak_tflops) : Json();
-  json["gpu_busy"] = r.kernels_us.empty() ? Json() : Json(busy_share(r));
+  json["gpu_busy"] = r.kernels_us.empty() ? Json() : Json(busy_fraction(r));
   json["kernels_us"] = Json::object();
   for (const auto& [name, us] : r.kernels_us) json["kernels_us"][name] = us;
 }
@@ -207,8 +208,8 @@ Json result_json(const TrainRun& run, size_t i) {
                {"peak_memory_bytes", r.peak_memory_bytes},
                {"ranks", measured.num_workers},
                {"global_batch", measured.samples_per_step},
-               {"precision", measured.config.precision.compute},
-               {"gradients", measured.config.precision.gradients},
+               {"precision", name_of(measured.config.precision.compute)},
+               {"gradients", name_of(measured.config.precision.gradients)},
                {"transport", transport_of(r)},
                {"each_step_ms", r.each_step_ms},
                {"loss_repeats", r.loss_repeats},
@@ -222,7 +223,7 @@ Json result_json(const TrainRun& run, size_t i) {
 
 }  // namespace
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string percent(double fraction) { return fmt::format("{:.1f} %", 100 * fraction); }
 
 std::string bench_train_text(const TrainRun& run, bool colour) {
   const TrainCase& main = run.main_case();

@@ -10,7 +10,7 @@
 namespace trireme::cli {
 
 /// "3.1 %".
-std::string percent(double share);
+std::string percent(double fraction);
 
 std::string bench_train_text(const measure::TrainRun& run, bool colour);
 nlohmann::ordered_json bench_train_json(const measure::TrainRun& run);

@@ -58,7 +58,7 @@ TEST(BenchTrainGpuReport, ThePeakIsShownWhereItIsKnown) {
   EXPECT_DOUBLE_EQ(bench_train_json(run)["of_peak"], 0.4);
 }
 
-TEST(BenchTrainGpuReport, ABusyShareAboveOneIsShownAsAll) {
+TEST(BenchTrainGpuReport, ABusyFractionAboveOneIsShownAsAll) {
   TrainRun run = made_up_run();
   run.results[1].kernels_us = {{"nvjet_sm90", 104'000}};
   EXPECT_EQ(bench_train_text(run, false).find("104 %"), std::string::npos);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/checkpoint/diff.h"
@@ -30,8 +29,6 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
 
 /// The folder that holds checkpoints: the one given, or `checkpoints` in it where that is a run.
 fs::path folder_of_checkpoints(const fs::path& given) {

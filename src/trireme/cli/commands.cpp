@@ -19,6 +19,8 @@ std::string version_text() {
   return known ? fmt::format("{} ({})", kVersion, kGitDescription) : std::string(kVersion);
 }
 
+void print_json(const Json& json) { fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace)); }
+
 void replace_process(const std::vector<std::string>& argv) {
   std::vector<char*> pointers;
   for (const std::string& argument : argv) pointers.push_back(const_cast<char*>(argument.c_str()));

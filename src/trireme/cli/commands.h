@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/json.h"
+
 namespace CLI {
 class App;
 }
@@ -33,6 +35,15 @@ void add_simulate(CLI::App& app, int& exit_code);
 void add_trace(CLI::App& app, int& exit_code);
 void add_train(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
+
+/// A wrong command line or file of which stdout already has an object.
+class ToldError : public UsageError {
+ public:
+  explicit ToldError(const Error& error) : UsageError(error.what(), {}, error.where()) {}
+};
+
+/// One object on stdout, for --json.
+void print_json(const Json& json);
 
 /// "1.2.3", or "1.2.3 (abc1234)" with the revision where the build knows it.
 std::string version_text();

@@ -25,7 +25,6 @@
 #include "trireme/base/build_info.h"
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
@@ -368,7 +367,7 @@ int run(bool json) {
                       {"cost", fact.cost},
                       {"cure", fact.cure}});
     }
-    fmt::print("{}\n", Json({{"healthy", num_broken == 0}, {"facts", list}}).dump(2));
+    print_json({{"healthy", num_broken == 0}, {"facts", list}});
   } else {
     print_table(facts.all());
     if (num_broken > 0) {

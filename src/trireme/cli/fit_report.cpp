@@ -57,7 +57,7 @@ Json steps_json(const std::vector<MeasuredStep>& steps, const DeviceFit& fit) {
 }
 
 /// What a calibration of cores adds.
-std::string shared_text(const Cluster& cluster) {
+std::string cores_text(const Cluster& cluster) {
   if (cluster.shared_cores == 0) return "";
   return fmt::format(
       "  {} of that by convolutions, {} of the bandwidth by the optimizer; {:.1f} bytes per parameter move for each "
@@ -95,7 +95,7 @@ std::string calibration_text(const measure::Calibration& calibration, bool colou
       probe_text(calibration.probe, colour), steps_text("training", calibration.steps, calibration.fit),
       percent(device.product_efficiency), device.product_half_depth, percent(device.attention_efficiency),
       percent(device.memory_efficiency), device.kernel_us, device.step_seconds * 1e3, stack.activation_share,
-      stack.fixed_bytes / 1e9, shared_text(calibration.fit.cluster), errors_text(calibration.fit),
+      stack.fixed_bytes / 1e9, cores_text(calibration.fit.cluster), errors_text(calibration.fit),
       calibration.path.string(), calibration.path.string());
 }
 

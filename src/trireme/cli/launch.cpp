@@ -29,7 +29,7 @@ milliseconds parse_time(const std::string& text) {
 }
 
 /// The secret that the nodes of a job share.
-std::string shared_token() {
+std::string common_token() {
   if (const char* token = std::getenv("TRIREME_TOKEN")) return token;
   const char* path = std::getenv("TRIREME_TOKEN_FILE");
   return path != nullptr ? read_token_file(path) : "";
@@ -39,7 +39,7 @@ int run(LaunchFlags& options) {
   LocalLaunch& launch = options.launch;
   launch.grace = parse_time(options.grace);
   if (!options.timeout.empty()) launch.timeout = parse_time(options.timeout);
-  if (!launch.master_address.empty() || launch.num_nodes > 1) launch.token = shared_token();
+  if (!launch.master_address.empty() || launch.num_nodes > 1) launch.token = common_token();
   if (launch.num_processes > 1 && std::getenv("OMP_NUM_THREADS") == nullptr) {
     launch.environment.emplace_back("OMP_NUM_THREADS", "1");
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,9 +101,16 @@ UsageError unknown_argument(const CLI::App& app) {
                     meant ? fmt::format("did you mean {}?", *meant) : help_hint(app));
 }
 
-int report(const std::string& message, int exit_code) {
+/// Whether the command that the user had reached prints JSON, and is asked to.
+bool wants_json(const CLI::App& app, std::span<char*> words) {
+  return reached(&app)->get_option_no_throw("--json") != nullptr &&
+         std::find(words.begin(), words.end(), std::string_view("--json")) != words.end();
+}
+
+int report(const std::exception& error, int exit_code, bool json) {
+  if (json && dynamic_cast<const ToldError*>(&error) == nullptr) print_json(failure_json(error));
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", message);
+  fmt::print(stderr, "error: {}\n", error.what());
   return exit_code;
 }
 
@@ -114,6 +122,9 @@ int run(int argc, char** argv) {
   }
   int exit_code = 0;
   CLI::App app("trains deep-learning models across processes, GPUs and machines", "trireme");
+  const auto failed = [&](const std::exception& error, int code) {
+    return report(error, code, wants_json(app, {argv, static_cast<size_t>(own_argc)}));
+  };
   try {
     app.formatter(std::make_shared<Help>());
     app.set_help_flag("-h,--help", "this text; every command has its own");
@@ -150,11 +161,16 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     // A misspelt name is the likely cause of whatever else is missing, but for words of a config, which are known
     // later.
-    if (!app.remaining(true).empty() && !reached(&app)->get_allow_extras())
-      return report(unknown_argument(app).what(), kUsage);
-    return report(fmt::format("{}\n  {}", error.what(), help_hint(app)), kUsage);
+    if (!app.remaining(true).empty() && !reached(&app)->get_allow_extras()) {
+      return failed(unknown_argument(app), kUsage);
+    }
+    return failed(UsageError(error.what(), help_hint(app)), kUsage);
   } catch (const UsageError& error) {
-    return report(error.what(), kUsage);
+    return failed(error, kUsage);
+  } catch (const std::exception& error) {
+    return failed(error, 1);
+  } catch (...) {
+    return failed(Error("something that is no exception was thrown"), 1);
   }
   return exit_code;
 }
@@ -163,12 +179,4 @@ int run(int argc, char** argv) {
 
 }  // namespace trireme::cli
 
-int main(int argc, char** argv) {
-  try {
-    return trireme::cli::run(argc, argv);
-  } catch (const std::exception& error) {
-    return trireme::cli::report(error.what(), 1);
-  } catch (...) {
-    return trireme::cli::report("something that is no exception was thrown", 1);
-  }
-}
+int main(int argc, char** argv) { return trireme::cli::run(argc, argv); }

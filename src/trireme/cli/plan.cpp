@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
@@ -123,23 +122,22 @@ PlanVerdict verdict_of(const PlanFlags& flags, const Config& config) {
   return verdict;
 }
 
-std::string verdict_json(const PlanFlags& flags, const PlanVerdict& verdict) {
+Json verdict_json(const PlanFlags& flags, const PlanVerdict& verdict) {
   const Plan& plan = verdict.plan;
   const std::string& why_not = verdict.why_not_fit.empty() ? verdict.why_not_trained : verdict.why_not_fit;
   const std::optional<PlanPrediction>& p = verdict.predicted;
-  const Json json = {{"plan", flags.check},
-                     {"fits_this_model", true},
-                     {"gpus", plan.world_size},
-                     {"cluster", plan.cluster},
-                     {"layout", plan.layout_text()},
-                     {"keys", Json::parse(plan_to_json(plan))["keys"]},
-                     {"fits", p ? Json(p->fits) : Json(nullptr)},
-                     {"memory_bytes_per_gpu", p ? Json(p->memory_bytes_per_gpu) : Json(nullptr)},
-                     {"memory_limit_bytes", p ? Json(p->memory_limit_bytes) : Json(nullptr)},
-                     {"step_seconds", p ? Json(p->step_seconds) : Json(nullptr)},
-                     {"trains", why_not.empty()},
-                     {"why_not", why_not.empty() ? Json(nullptr) : Json(why_not)}};
-  return json.dump(2);
+  return {{"plan", flags.check},
+          {"fits_this_model", true},
+          {"gpus", plan.world_size},
+          {"cluster", plan.cluster},
+          {"layout", plan.layout_text()},
+          {"keys", Json::parse(plan_to_json(plan))["keys"]},
+          {"fits", p ? Json(p->fits) : Json(nullptr)},
+          {"memory_bytes_per_gpu", p ? Json(p->memory_bytes_per_gpu) : Json(nullptr)},
+          {"memory_limit_bytes", p ? Json(p->memory_limit_bytes) : Json(nullptr)},
+          {"step_seconds", p ? Json(p->step_seconds) : Json(nullptr)},
+          {"trains", why_not.empty()},
+          {"why_not", why_not.empty() ? Json(nullptr) : Json(why_not)}};
 }
 
 std::string verdict_text(const PlanFlags& flags, const PlanVerdict& verdict) {
@@ -165,13 +163,15 @@ void check_plan_file(const PlanFlags& flags, const Config& config) {
     verdict = verdict_of(flags, config);
   } catch (const UsageError& error) {
     if (flags.json) {
-      const Json json = {{"plan", flags.check}, {"fits_this_model", false}, {"why_not", error.what()}};
-      fmt::print("{}\n", json.dump(2));
+      Json json = {{"plan", flags.check}, {"fits_this_model", false}, {"why_not", error.what()}};
+      json.update(failure_json(error));
+      print_json(json);
+      throw ToldError(error);
     }
     throw;
   }
-  if (flags.json) fmt::print("{}\n", verdict_json(flags, verdict));
-  if (!verdict.why_not_fit.empty()) throw UsageError(verdict.why_not_fit);
+  if (flags.json) print_json(verdict_json(flags, verdict));
+  if (!verdict.why_not_fit.empty()) throw ToldError(Error(verdict.why_not_fit));
   if (!flags.json) fmt::print("{}\n", verdict_text(flags, verdict));
 }
 
@@ -203,15 +203,13 @@ std::optional<measure::PlanTrials> try_finalists(const PlanFlags& flags, const C
   if (flags.tries == 0) return std::nullopt;
   const Cluster& cluster = kinds.front();
   const bool on_cores = cluster.device.units == 1;  // a GPU has many
-  if (on_cores != (config.train.device != "cuda")) {
+  if (on_cores != (config.train.device != DeviceKind::kCuda)) {
     throw UsageError(fmt::format("--try trains on this machine with train.device = \"{}\", and the plan is for {}",
-                                 config.train.device, cluster.name),
+                                 name_of(config.train.device), cluster.name),
                      "give the cluster file of this machine (trireme bench train --write-cluster), or leave out --try");
   }
   if (kinds.size() > 1) throw UsageError("--try: this machine is of one kind", "leave out --try for a mix");
-  ConfigArguments arguments = flags.config;
-  arguments.num_processes = static_cast<int>(gpus);
-  measure::PlanTrials trials = measure::try_plans(arguments, config, report.finalists);
+  measure::PlanTrials trials = measure::try_plans(config, report.finalists);
   if (trials.best > 0) {
     Config chosen = config;
     apply_plan(report.finalists[trials.best], chosen);

@@ -18,8 +18,8 @@ namespace {
 constexpr size_t kMostStages = 12;  ///< drawn one by one
 
 /// Whether blocks of the stage are computed again; the embedding is layer 0, and no block.
-const char* activations_of(const PlanStage& stage, const JobLayout& layout) {
-  for (const auto& [first, last] : layout.full_layers) {
+const char* activations_of(const PlanStage& stage, const Layout& layout) {
+  for (const auto& [first, last] : layout.recompute.ranges) {
     if (stage.layers.first - 1 <= last && first <= stage.layers.last - 2) return "again";
   }
   return "kept";
@@ -51,7 +51,7 @@ std::string drawing(const PlanReport& report) {
                                        "dp x tp",
                                        plan.has_uneven_stages() ? "ms a turn" : "ms a micro-batch",
                                        std::string(unit.name)};
-  const bool is_mixed = !s.job.layout.full_layers.empty();
+  const bool is_mixed = !s.job.layout.recompute.ranges.empty();
   if (is_mixed) columns_shown.emplace_back("activations");
   Table table(columns_shown);
   for (size_t i = 0; i < plan.stages.size(); ++i) {

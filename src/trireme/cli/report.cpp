@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "trireme/cli/commands.h"
@@ -18,7 +17,7 @@ struct ReportFlags {
   bool json = false;
 };
 
-nlohmann::ordered_json json_of(const std::optional<double>& number) {
+Json json_of(const std::optional<double>& number) {
   if (!number) return nullptr;
   return *number;
 }
@@ -29,16 +28,15 @@ int run_report(const ReportFlags& flags) {
   const std::filesystem::path page = flags.out.empty() ? run.report() : std::filesystem::path(flags.out);
   write_report(page, story.report);
   if (flags.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"report", page.string()},
-                                              {"state", to_string(story.state)},
-                                              {"step", story.step},
-                                              {"steps", story.steps_wanted},
-                                              {"training_loss", json_of(story.training_loss)},
-                                              {"held_out_loss", json_of(story.held_out_loss)},
-                                              {"seconds", story.seconds},
-                                              {"parts", story.num_parts},
-                                              {"checkpoints", story.report.checkpoints.size()}}
-                           .dump(2));
+    print_json({{"report", page.string()},
+                {"state", to_string(story.state)},
+                {"step", story.step},
+                {"steps", story.steps_wanted},
+                {"training_loss", json_of(story.training_loss)},
+                {"held_out_loss", json_of(story.held_out_loss)},
+                {"seconds", story.seconds},
+                {"parts", story.num_parts},
+                {"checkpoints", story.report.checkpoints.size()}});
     return 0;
   }
   fmt::print("{}{}{}\n", story.report.verdict, story.report.verdict.empty() ? "" : " ", story.report.summary);

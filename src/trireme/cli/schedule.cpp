@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/schedule_report.h"
@@ -67,7 +66,9 @@ int check_file(const ScheduleFlags& flags) {
     throw;
   } catch (const Error& error) {  // it makes sense, but would not work
     if (!flags.json) throw Error(fmt::format("{}: {}", flags.file, error.what()));
-    fmt::print("{}\n", Json{{"kind", name}, {"error", error.what()}}.dump(2));
+    Json json = {{"kind", name}};
+    json.update(failure_json(error));
+    print_json(json);
     return 1;
   }
   return 0;

@@ -36,6 +36,7 @@ struct SimulateFlags {
   ConfigArguments config;
   std::optional<std::string> cluster;  ///< where one was named
   std::string attention = "auto";      ///< auto, flash, unfused
+  std::string software = "auto";       ///< auto, published, trireme
   std::string svg, trace;
   std::vector<std::string> runs;             ///< folders of runs to compare with
   std::optional<std::string> write_cluster;  ///< a file; empty: the one that every command reads
@@ -50,24 +51,6 @@ struct Played {
   std::string note;  ///< what the trainer would not do of it; empty: nothing
 };
 
-/// Takes --parallel.schedule out of the words, since the simulator plays schedules that the trainer does not. Returns
-/// the last that was named; empty: none.
-std::string take_schedule(std::vector<std::string>& words) {
-  constexpr std::string_view kKey = "--parallel.schedule";
-  std::string schedule;
-  for (size_t i = 0; i < words.size();) {
-    const bool has_value = words[i].starts_with(std::string(kKey) + "=");
-    if (!has_value && (words[i] != kKey || i + 1 == words.size())) {
-      ++i;
-      continue;
-    }
-    schedule = has_value ? words[i].substr(kKey.size() + 1) : words[i + 1];
-    const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
-    words.erase(at, at + (has_value ? 1 : 2));
-  }
-  return schedule;
-}
-
 /// Replicas: as set, or what the other degrees leave of the devices.
 int64_t replicas_of(const Config& config, int64_t gpus) {
   const ParallelConfig& p = config.parallel;
@@ -75,18 +58,21 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
   if (!p.stages.empty()) {
     const std::vector<StageDegrees> stages = stage_degrees(config);
     if (gpus > 0 && gpus != num_workers(stages)) {
-      throw UsageError(
+      throw wrong_key(
+          "parallel.stages",
           fmt::format("stages {} are {}, but --gpus is {}", p.stages, counted(num_workers(stages), "device"), gpus),
           fmt::format("give --gpus {}", num_workers(stages)));
     }
     return num_lanes(stages);
   }
-  if (p.dp == 0) throw UsageError("parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
+  if (p.dp == 0)
+    throw wrong_key("parallel.dp", "parallel.dp = 0 is not a number of replicas", "1 or more; -1 is the rest");
   if (p.dp > 0) {
     if (gpus > 0 && gpus != others * p.dp) {
-      throw UsageError(fmt::format("dp {} x tp {} x pp {} x cp {} are {}, but --gpus is {}", p.dp, p.tp, p.pp, p.cp,
-                                   counted(others * p.dp, "device"), gpus),
-                       fmt::format("leave parallel.dp at -1, or give --gpus {}", others * p.dp));
+      throw wrong_key("parallel.dp",
+                      fmt::format("dp {} x tp {} x pp {} x cp {} are {}, but --gpus is {}", p.dp, p.tp, p.pp, p.cp,
+                                  counted(others * p.dp, "device"), gpus),
+                      fmt::format("leave parallel.dp at -1, or give --gpus {}", others * p.dp));
     }
     return p.dp;
   }
@@ -100,14 +86,15 @@ int64_t replicas_of(const Config& config, int64_t gpus) {
 }
 
 /// Batches that nobody has given, and that do not go with the devices: says that they are defaults.
-void check_batch(const Config& config, const JobLayout& l) {
+void check_batch(const Config& config, const Layout& l) {
   const bool is_ours = !is_given(config, "train.global_batch") || !is_given(config, "train.micro_batch");
-  if (!is_ours || !l.shares.empty() || l.micro_batch < 1 || l.global_batch % (l.micro_batch * l.dp) == 0) return;
+  if (!is_ours || !l.batch_parts.empty() || l.micro_batch < 1 || l.global_batch % (l.micro_batch * l.dp) == 0) return;
   std::string cure = fmt::format("give --train.global_batch {}, or another multiple", l.micro_batch * l.dp);
   if (l.global_batch % l.dp == 0) cure += fmt::format("; or --train.micro_batch {}", l.global_batch / l.dp);
-  throw UsageError(fmt::format("{} cannot be split over dp = {} with {}", with_origin(config, "train.global_batch"),
-                               l.dp, with_origin(config, "train.micro_batch")),
-                   cure);
+  throw wrong_key("train.global_batch",
+                  fmt::format("{} cannot be split over dp = {} with {}", with_origin(config, "train.global_batch"),
+                              l.dp, with_origin(config, "train.micro_batch")),
+                  cure);
 }
 
 /// A plan file says model, batch and layout; types and the rest come from the other keys.
@@ -127,17 +114,21 @@ Config with_plan_file(const Config& config, const SimulateFlags& flags, const Pl
   });
   if (names_model) check_plan(plan, planned, plan.world_size);
   check_placements(plan);
-  static_cast<ModelConfig&>(planned.model) = plan.model;
+  static_cast<ModelShape&>(planned.model) = plan.model;
   return planned;
 }
 
-Job job_of(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
-  Config known = config;
-  if (!schedule.empty()) {
-    known.parallel.schedule = schedule;
-    known.origins.set("parallel.schedule", "command line");
-  }
-  Job job = trireme::job_of(known);
+/// Constants that were measured with Trireme's trainer are for no other. On those of others auto is published software,
+/// unless somebody gives a key that it has not.
+Software software_of(const Config& config, const SimulateFlags& flags, const Cluster& cluster) {
+  const bool has_own_key = is_given(config, "precision.gradients");
+  const bool published = flags.software == "auto" ? !has_own_key : flags.software == "published";
+  const Software trireme = trireme_on(cluster);
+  return published && trireme != Software::kMeasured ? Software::kPublished : trireme;
+}
+
+Job job_of(const Config& config, const SimulateFlags& flags, const Cluster& cluster) {
+  Job job = trireme::job_of(config, software_of(config, flags, cluster));
   job.model.experts = flags.experts;
   job.model.active_experts = flags.active_experts;
   job.layout.dp = replicas_of(config, flags.gpus);
@@ -146,24 +137,27 @@ Job job_of(const Config& config, const SimulateFlags& flags, const std::string& 
 
 /// The keys, or the plan that they name, on the cluster that is named: the plan's own where none is. Throws UsageError
 /// that names the key.
-Played play(const Config& config, const SimulateFlags& flags, const std::string& schedule) {
+Played play(const Config& config, const SimulateFlags& flags) {
   const std::string& plan_file = config.parallel.plan;
-  if (plan_file == "auto" || plan_file == "try") {
-    throw UsageError(fmt::format("parallel.plan = \"{}\": there is no plan yet", plan_file),
-                     "trireme plan finds one; --out keeps it in a file");
+  if (config.parallel.asks_planner()) {
+    throw wrong_key("parallel.plan", fmt::format("parallel.plan = \"{}\": there is no plan yet", plan_file),
+                    "trireme plan finds one; --out keeps it in a file");
   }
   const std::optional<bool> flash =
       flags.attention == "auto" ? std::nullopt : std::optional(flags.attention == "flash");
   if (!plan_file.empty()) {
+    if (flags.software == "published") {
+      throw UsageError("--software published: plans are for Trireme's trainer", "leave out --software");
+    }
     const Plan plan = read_plan(plan_file);
     const Config planned = with_plan_file(config, flags, plan);
     const std::vector<Cluster> kinds = flags.cluster ? find_clusters(*flags.cluster) : clusters_of(plan);
     return {simulate_plan(planned, kinds, flash), why_not_compressed(planned)};
   }
   const std::vector<Cluster> kinds = find_clusters(flags.cluster.value_or(kUsualCluster));
-  Job job = job_of(config, flags, schedule);
+  Job job = job_of(config, flags, kinds.front());
   check_batch(config, job.layout);
-  job.layout.flash = flash;
+  job.flash = flash;
   for (const Cluster& cluster : kinds) check_types(job.layout, cluster);
   return {simulate_mix(job, kinds), why_not_compressed(config)};
 }
@@ -200,10 +194,9 @@ int run(SimulateFlags flags) {
     throw UsageError("--write-cluster corrects constants by runs, and there is none",
                      "give --run FOLDER; or measure: trireme bench train --write-cluster");
   }
-  const std::string schedule = take_schedule(flags.config.words);
   if (flags.config.num_processes > 0 && flags.gpus == 0) flags.gpus = flags.config.num_processes;
   const Config config = resolve(flags.config.sources_of_shape());
-  const Played played = play(config, flags, schedule);
+  const Played played = play(config, flags);
   const Simulation& simulation = played.simulation;
   const SimulateReportOptions options{.tokens = flags.tokens, .memory = flags.memory, .note = played.note};
   if (!flags.svg.empty()) replace_file(flags.svg, simulation_svg(simulation));
@@ -234,6 +227,12 @@ void add_simulate(CLI::App& app, int& exit_code) {
   command->add_option("--attention", flags->attention, "flash, unfused; auto: what the cluster's software does")
       ->type_name("KIND")
       ->check(CLI::IsMember({"auto", "flash", "unfused"}))
+      ->capture_default_str();
+  command
+      ->add_option("--software", flags->software,
+                   "published, trireme; auto: trireme's where precision.gradients is given")
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"auto", "published", "trireme"}))
       ->capture_default_str();
   command->add_option("--experts", flags->experts, "feed-forward parts of a block, shared over parallel.ep (1)")
       ->type_name("N")

@@ -40,7 +40,7 @@ std::string stages_of(const Simulation& s, size_t rank) {
   return join(names, ", ");
 }
 
-Json layout_json(const JobLayout& l) {
+Json layout_json(const Layout& l) {
   return {{"stages", l.shapes_text()},
           {"dp", l.dp},
           {"tp", l.tp},
@@ -53,7 +53,7 @@ Json layout_json(const JobLayout& l) {
           {"interleave", l.interleave},
           {"micro_batch", l.micro_batch},
           {"global_batch", l.global_batch},
-          {"micro_batches", l.num_micro_batches()}};
+          {"micro_batches", l.micro_batches() / l.dp}};
 }
 
 Json memory_json(const RankMemory& m) {
@@ -63,10 +63,10 @@ Json memory_json(const RankMemory& m) {
 
 /// Bytes of model states that the fullest rank has at each ZeRO stage, without and with float32 gradients.
 Json zero_json(const Simulation& s) {
-  const std::vector<int> stages = s.programs[static_cast<size_t>(s.fullest)].own_stages();
+  const std::vector<int> stages = s.schedule.stages_of(s.fullest);
   std::vector<const StageCost*> own;
   for (const int stage : stages) own.push_back(&s.stages[static_cast<size_t>(stage)]);
-  Job job{s.job.model, s.job.layout.of_stage(static_cast<size_t>(stages.front()))};
+  Job job = s.job.of_stage(static_cast<size_t>(stages.front()));
   Json list = Json::array();
   for (int zero = 0; zero <= 3; ++zero) {
     job.layout.zero = zero;
@@ -83,10 +83,11 @@ Json zero_json(const Simulation& s) {
 
 Json layers_json(const Simulation& s) {
   Json list = Json::array();
-  const JobLayout& layout = s.job.layout;
-  const auto sharers = static_cast<double>(layout.num_sharers());
-  const double bytes = sharded(state_bytes(layout), layout.zero, sharers).sum();
-  const double expert_bytes = sharded(state_bytes(layout), layout.zero, sharers / static_cast<double>(layout.ep)).sum();
+  const Layout& layout = s.job.layout;
+  const auto num_shards = static_cast<double>(layout.num_shards());
+  const double bytes = sharded(state_bytes(s.job), layout.zero, num_shards).sum();
+  const double expert_bytes =
+      sharded(state_bytes(s.job), layout.zero, num_shards / static_cast<double>(layout.ep)).sum();
   for (size_t first = 0; first < s.blocks.size();) {
     size_t last = first;
     const auto alike = [&](const BlockCost& a, const BlockCost& b) {
@@ -116,8 +117,8 @@ std::string what_binds(const Simulation& s) {
   std::stable_sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::string> words;
   for (const auto& [seconds, name] : parts) {
-    const double share = 100 * seconds / s.step_seconds;
-    if (share >= 0.5) words.push_back(fmt::format("{} {:.0f} %", name, share));
+    const double fraction = 100 * seconds / s.step_seconds;
+    if (fraction >= 0.5) words.push_back(fmt::format("{} {:.0f} %", name, fraction));
   }
   return join(words, ", ");
 }
@@ -151,9 +152,9 @@ std::string memory_text(const Simulation& s) {
                     fmt::format("{:.2f}", row["bytes_with_float32_gradients"].get<double>() / unit.bytes),
                     fmt::format("{:.2f} x", zero[0]["bytes"].get<double>() / bytes)});
   }
-  const StateBytes bytes = state_bytes(s.job.layout);
+  const StateBytes bytes = state_bytes(s.job);
   const bool uneven = s.job.layout.has_uneven_stages();
-  const JobLayout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
+  const Layout fullest = uneven ? s.job.layout.of_stage(static_cast<size_t>(s.fullest)) : s.job.layout;
   return fmt::format(
       "Memory of each rank of the pipeline, {}\n{}\nEach layer, {} of one micro-batch\n{}\n"
       "Model states: {:.4g} bytes a parameter (weights {:.4g}, gradients {:.4g}, optimizer {:.4g}), "
@@ -204,7 +205,7 @@ std::string how_sure(const Cluster& cluster) {
 }
 
 std::string simulation_text(const Simulation& s, const SimulateReportOptions& options) {
-  const JobLayout& l = s.job.layout;
+  const Layout& l = s.job.layout;
   const bool colour = has_colour(STDOUT_FILENO);
   const RankMemory& full = s.ranks[static_cast<size_t>(s.fullest)].memory;
   const ByteUnit bytes = unit_of_bytes(full.sum());
@@ -215,7 +216,7 @@ std::string simulation_text(const Simulation& s, const SimulateReportOptions& op
           l.has_uneven_stages() ? "stages " + l.shapes_text()
                                 : fmt::format("dp {}, tp {}, pp {}, cp {}", l.dp, l.tp, l.pp, l.cp),
           l.ep > 1 ? fmt::format(", ep {}", l.ep) : "", l.zero,
-          l.pp > 1 ? fmt::format(", {} of {}", l.schedule_name(), counted(l.num_micro_batches(), "micro-batch")) : ""),
+          l.pp > 1 ? fmt::format(", {} of {}", l.schedule_name(), counted(l.accumulation(), "micro-batch")) : ""),
       Emphasis::kBold, colour);
   text += "\n\n";
   Table table({{"", Align::kLeft}, {"", Align::kRight}, {"", Align::kLeft}});
@@ -290,7 +291,7 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
   Json stages = Json::array();
   for (size_t stage = 0; stage < s.stages.size(); ++stage) {
     const StageCost& cost = s.stages[stage];
-    const JobLayout own = s.job.layout.of_stage(stage);
+    const Layout own = s.job.layout.of_stage(stage);
     const auto lanes = static_cast<double>(own.lanes);  // micro-batches of a turn
     stages.push_back({{"rank", s.schedule.rank_of_stage[stage]},
                       {"dp", own.dp},
@@ -315,7 +316,7 @@ std::string simulation_json(const Simulation& s, const SimulateReportOptions& op
   if (options.memory) {
     Json ranks = Json::array();
     for (const SimulatedRank& rank : s.ranks) ranks.push_back(memory_json(rank.memory));
-    const StateBytes bytes = state_bytes(s.job.layout);
+    const StateBytes bytes = state_bytes(s.job);
     json["memory_accounting"] = {
         {"bytes_per_parameter", bytes.sum()}, {"ranks", ranks}, {"layers", layers_json(s)}, {"zero", zero_json(s)}};
   }

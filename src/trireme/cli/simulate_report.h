@@ -14,7 +14,7 @@ struct SimulateReportOptions {
   std::string note = {};  ///< a sentence to end with; empty: none
 };
 
-/// A row of a table: the share of the pipeline's time that is waited, and what it is of.
+/// A row of a table: the fraction of the pipeline's time that is waited, and what it is of.
 std::vector<std::string> idle_row(const Simulation& simulation);
 /// "how sure: …": how well predictions for the cluster have fared.
 std::string how_sure(const Cluster& cluster);

@@ -12,7 +12,6 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
-#include "trireme/base/json.h"
 #include "trireme/cli/commands.h"
 #include "trireme/observe/append_file.h"
 #include "trireme/observe/run_folder.h"
@@ -52,8 +51,8 @@ std::vector<StepTrace> read_traces(const std::filesystem::path& run) {
   return traces;
 }
 
-void print_json(const std::vector<TraceReport>& reports, const std::vector<DeviceReport>& devices,
-                const std::filesystem::path& out) {
+void print_object(const std::vector<TraceReport>& reports, const std::vector<DeviceReport>& devices,
+                  const std::filesystem::path& out) {
   Json steps = Json::array();
   for (const TraceReport& report : reports) {
     steps.push_back({{"step", report.step},
@@ -74,16 +73,16 @@ void print_json(const std::vector<TraceReport>& reports, const std::vector<Devic
                     {"moving_ms", device.moving_ms},
                     {"hidden_ms", device.hidden_ms}});
   }
-  fmt::print("{}\n", Json{{"trace", out.string()}, {"steps", steps}, {"gpus", gpus}}.dump(2));
+  print_json({{"trace", out.string()}, {"steps", steps}, {"gpus", gpus}});
 }
 
 void print_devices(const std::vector<DeviceReport>& devices) {
   if (devices.empty()) return;
   Table table({"step", "rank", "GPU computes ms", "gathers and sums ms", "beside computing"});
   for (const DeviceReport& device : devices) {
-    const double share = device.moving_ms > 0 ? device.hidden_ms / device.moving_ms : 0;
+    const double fraction = device.moving_ms > 0 ? device.hidden_ms / device.moving_ms : 0;
     table.add_row({std::to_string(device.step), std::to_string(device.rank), fmt::format("{:.2f}", device.computing_ms),
-                   fmt::format("{:.2f}", device.moving_ms), fmt::format("{:.0f} %", 100 * share)});
+                   fmt::format("{:.2f}", device.moving_ms), fmt::format("{:.0f} %", 100 * fraction)});
   }
   fmt::print("{}\n", table.to_text());
 }
@@ -113,7 +112,7 @@ int run_trace(const TraceFlags& flags) {
     replace_file(flags.svg, draw_svg(last.measured, last.programs, fmt::format("step {}, measured", last.step)));
   }
   if (flags.json) {
-    print_json(reports, report_devices(traces), out);
+    print_object(reports, report_devices(traces), out);
   } else {
     print_devices(report_devices(traces));
     print_table(reports, out);

@@ -23,6 +23,7 @@
 #include "trireme/config/reference.h"
 #include "trireme/config/resolve.h"
 #include "trireme/config/task.h"
+#include "trireme/config/value.h"
 #include "trireme/data/open_data.h"
 #include "trireme/launch/local_launch.h"
 #include "trireme/measure/programs.h"
@@ -39,45 +40,48 @@ struct TrainFlags {
   bool json = false, show_config = false, config_reference = false, presets = false;
 };
 
-/// A preset's target is for its own task: it does not come along where words of the user change the task.
-void drop_target_of_preset(const Config& kept, ConfigArguments& arguments) {
-  const auto is_target = [](const std::string& word) { return word.starts_with("--train.target_loss"); };
-  if (std::any_of(arguments.words.begin(), arguments.words.end(), is_target) || !has_target_of_preset(kept)) return;
-  if (!is_same_task(kept, resolve(arguments.sources()))) arguments.words.push_back("--train.target_loss=0");
+constexpr const char* kCommandLine = "command line";
+
+RunPaths run_to_resume(const std::string& named) {
+  const RunPaths run = run_at(named == "auto" ? "runs/latest" : named);
+  if (std::filesystem::exists(run.config())) return run;
+  throw UsageError(fmt::format("--resume {}: {} is no run folder (it has no config.toml)", named, run.folder.string()),
+                   "name the folder of a run, such as runs/default-1");
 }
 
 /// `--resume FOLDER` goes on in a run folder with the config that it keeps; alone, or "auto", in the newest run.
-void apply_resume(TrainFlags& options) {
-  if (options.resume.empty()) return;
-  std::vector<std::string>& words = options.config.words;
-  if (options.resume == "never") {
-    words.push_back("--checkpoint.resume=never");
-    return;
+Config resolve_to_resume(TrainFlags& options) {
+  const RunPaths run = run_to_resume(options.resume);
+  if (options.config.file.empty()) options.config.file = run.config().string();
+  Config config = resolve(options.config.sources());
+  const auto is_said = [&](const char* key) { return config.origins.of(key) == kCommandLine; };
+  // The run may itself have been started with "never" or from a checkpoint.
+  if (!is_said("checkpoint.resume")) set_key(config, "checkpoint.resume", "auto", kCommandLine);
+  const std::string toml = read_config_file(run.config());
+  add_younger_keys(config, toml, run.config());
+  // A preset's target is for its own task: it does not come along where the user changes the task.
+  if (options.config.file == run.config() && !is_said("train.target_loss")) {
+    const Config kept = resolve_kept(toml, run.config());
+    if (has_target_of_preset(kept) && !is_same_task(kept, config)) {
+      set_key(config, "train.target_loss", 0.0, kCommandLine);
+    }
   }
-  const std::filesystem::path folder = run_at(options.resume == "auto" ? "runs/latest" : options.resume).folder;
-  if (!std::filesystem::exists(folder / "config.toml")) {
-    throw UsageError(
-        fmt::format("--resume {}: {} is no run folder (it has no config.toml)", options.resume, folder.string()),
-        "name the folder of a run, such as runs/default-1");
-  }
-  if (options.config.file.empty()) options.config.file = (folder / "config.toml").string();
-  // First, so that a word of the user's wins. The run may itself have been started with "never" or from a checkpoint.
-  words.insert(words.begin(), "--checkpoint.resume=auto");
-  // A run that is older than a key goes on as it was.
-  const std::string kept = (folder / "config.toml").string(), toml = read_config_file(kept);
-  for (const std::string& word : words_of_older_version(toml, kept)) {
-    const std::string key = word.substr(2, word.find('=') - 2);
-    if (resolve(options.config.sources()).origins.is_default(key)) words.push_back(word);
-  }
-  if (options.config.file == kept) drop_target_of_preset(resolve_kept(toml, kept), options.config);
-  words.push_back("--observe.run_dir=" + std::filesystem::proximate(std::filesystem::canonical(folder)).string());
+  const std::filesystem::path folder = std::filesystem::proximate(std::filesystem::canonical(run.folder));
+  set_key(config, "observe.run_dir", folder.string(), kCommandLine);
+  return config;
+}
+
+Config resolve_flags(TrainFlags& options) {
+  if (!options.resume.empty() && options.resume != "never") return resolve_to_resume(options);
+  Config config = resolve(options.config.sources());
+  if (!options.resume.empty()) set_key(config, "checkpoint.resume", "never", kCommandLine);
+  return config;
 }
 
 /// What parallel.plan decides of a training.
 struct PlannedTraining {
-  std::vector<std::string> words;  ///< "--parallel.dp=2", …
-  std::string told;                ///< what to say about it
-  PlanPrediction predicted;        ///< zeros where nothing can be predicted here
+  Training training;  ///< predicted: zeros where nothing can be predicted here
+  std::string told;   ///< what to say about it
 };
 
 Config without_plan(Config config) {
@@ -91,69 +95,64 @@ std::string told_of(const Plan& plan, const std::string& how) {
                      format_bytes(static_cast<uint64_t>(plan.predicted.memory_bytes_per_gpu)));
 }
 
+Training planned_training(const Plan& plan, Config config) {
+  apply_plan(plan, config);
+  return {std::move(config), {plan.predicted.step_seconds * 1e3, plan.predicted.memory_bytes_per_gpu}};
+}
+
 /// With what is predicted of the keys now: the file's own numbers are of those it was made for.
 PlannedTraining planned_by_file(Plan plan, const Config& config, int num_workers) {
   const Config planned = check_plan_keys(plan, without_plan(config), num_workers, config.parallel.plan);
-  PlannedTraining training{words_of_plan(plan, config), "", {}};
   try {
     plan.predicted = prediction_of(simulate_plan(planned, clusters_of(plan)));
   } catch (const UsageError& error) {  // a cluster file that is elsewhere, or types that those devices do not have
-    const std::string_view why = error.what();
-    training.told = fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(),
-                                why.substr(0, why.find('\n')));
-    return training;
+    return {{planned},
+            fmt::format("planned for {}: {} · not predicted: {}", plan.cluster, plan.layout_text(), cause_of(error))};
   }
-  training.predicted = plan.predicted;
-  training.told = told_of(plan, "planned");
+  PlannedTraining result{planned_training(plan, planned), told_of(plan, "planned")};
   if (!plan.predicted.fits) {
-    training.told += fmt::format(", more than the {} of a device there",
-                                 format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
+    result.told += fmt::format(", more than the {} of a device there",
+                               format_bytes(static_cast<uint64_t>(plan.predicted.memory_limit_bytes)));
   }
-  return training;
+  return result;
 }
 
-/// `config` is what `arguments` come to. "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset
-/// or a file; by default this machine, or H100s for train.device = "cuda"); "try" does so, and trains the best few
-/// for some steps; everything else is the path of a plan, which is predicted anew. Throws UsageError for a plan that is
-/// not for this, as check_plan_keys() does, and for one that no key says; Error where nothing fits.
-PlannedTraining plan_words(const ConfigArguments& arguments, const Config& config, int num_workers) {
-  if (config.parallel.plan != "auto" && config.parallel.plan != "try") {
+/// "auto" asks the planner, for the cluster that TRIREME_CLUSTER names (a preset or a file; by default this machine, or
+/// H100s for train.device = "cuda"); "try" does so, and trains the best few for some steps; everything else is the path
+/// of a plan, which is predicted again. Throws UsageError for a plan that is not for this, as check_plan_keys() does;
+/// Error where nothing fits.
+PlannedTraining plan_training(const Config& config, int num_workers) {
+  if (!config.parallel.asks_planner()) {
     return planned_by_file(read_plan(config.parallel.plan), config, num_workers);
   }
   PlanOptions options;
   options.explain = false;
-  options.num_finalists = config.parallel.plan == "try" ? measure::kUsualTrials : 0;
-  const PlanReport report =
-      explain_plan(without_plan(config), cluster_at_hand(config.train.device == "cuda" ? "h100-80gb" : "laptop"),
-                   num_workers, options);
-  if (config.parallel.plan == "auto") {
-    return {words_of_plan(report.plan, config), told_of(report.plan, "planned"), report.plan.predicted};
+  options.num_finalists = config.parallel.tries_plans() ? measure::kUsualTrials : 0;
+  const PlanReport report = explain_plan(
+      without_plan(config), cluster_at_hand(config.train.device == DeviceKind::kCuda ? "h100-80gb" : "laptop"),
+      num_workers, options);
+  if (!config.parallel.tries_plans()) {
+    return {planned_training(report.plan, config), told_of(report.plan, "planned")};
   }
-  const measure::PlanTrials trials = measure::try_plans(arguments, config, report.finalists);
+  const measure::PlanTrials trials = measure::try_plans(config, report.finalists);
   const Plan& best = report.finalists[trials.best];
-  return {words_of_plan(best, config), told_of(best, "planned and tried") + "\n" + trials_text(trials), best.predicted};
+  return {planned_training(best, config), told_of(best, "planned and tried") + "\n" + trials_text(trials)};
 }
 
-/// What the user gave stays: the planner has kept it. `predicted`: words for the workers, what the plan says of a step.
-Config resolve_with_plan(TrainFlags& options, std::vector<std::string>& predicted) {
-  const Config config = resolve(options.config.sources());
-  if (config.parallel.plan.empty()) return config;
+/// The keys of the user and of the plan that they name. What the user gave stays: the planner has kept it.
+Training resolve_training(TrainFlags& options) {
+  Config config = resolve_flags(options);
+  if (config.parallel.plan.empty()) return {std::move(config)};
   const LaunchEnvironment launched = read_launch_environment();
   const int workers = launched.launcher == Launcher::kAlone ? options.config.num_workers(config) : launched.size;
-  if (config.parallel.plan == "try" && launched.launcher != Launcher::kAlone) {
+  if (config.parallel.tries_plans() && launched.launcher != Launcher::kAlone) {
     throw UsageError("parallel.plan = \"try\" trains before the workers start, and here they have been started",
                      "make a plan first: trireme plan --try 3 --out plan.json, then --parallel.plan=plan.json");
   }
-  std::vector<std::string>& words = options.config.words;
-  const PlannedTraining planned = plan_words(options.config, config, workers);
-  words.insert(words.end(), planned.words.begin(), planned.words.end());
-  if (planned.predicted.step_seconds > 0) {
-    predicted = {fmt::format("--predicted-ms={}", planned.predicted.step_seconds * 1e3),
-                 fmt::format("--predicted-bytes={}", planned.predicted.memory_bytes_per_gpu)};
-  }
+  PlannedTraining planned = plan_training(config, workers);
   if (options.config.num_processes == 0) options.config.num_processes = workers;
   if (!options.json) fmt::print(stderr, "{}\n", planned.told);
-  return resolve(options.config.sources());
+  return std::move(planned.training);
 }
 
 int run(TrainFlags& options, CLI::App& command) {
@@ -166,33 +165,27 @@ int run(TrainFlags& options, CLI::App& command) {
     return 0;
   }
   take_config_words(command, options.config);
-  apply_resume(options);
-  std::vector<std::string> predicted;
-  const Config config = resolve_with_plan(options, predicted);
-  const bool launched = read_launch_environment().launcher != Launcher::kAlone;
+  const Training training = resolve_training(options);
+  const Config& config = training.config;
   if (options.show_config) {
     const int workers = options.config.num_workers(config);
-    fmt::print("{}", to_toml(with_plan(config, check(config, workers))));
+    fmt::print("{}", to_toml(with_layout(config, check(config, workers))));
     return 0;
   }
-  std::vector<std::string> argv = {measure::tensor_program(), "train"};
-  if (options.json) argv.push_back("--json");
-  const std::vector<std::string> rest = options.config.to_words();
-  argv.insert(argv.end(), predicted.begin(), predicted.end());
-  argv.insert(argv.end(), rest.begin(), rest.end());
-  if (launched) replace_process(argv);
+  const measure::TrainingHandoff handoff(training);
+  std::vector<std::string> flags;
+  if (options.json) flags.push_back("--json");
+  if (read_launch_environment().launcher != Launcher::kAlone) replace_process(handoff.argv(flags));
 
-  LocalLaunch launch;
-  launch.num_processes = options.config.num_workers(config);
-  check(config, launch.num_processes);
+  const int num_workers = options.config.num_workers(config);
+  check(config, num_workers);
   open_data(data_options_of(config));  // what is wrong with it is told once, before anything runs
-  launch.argv = std::move(argv);
-  launch.environment = worker_environment(config);
-  const LaunchReport report = launch_locally(launch);
+  const LaunchReport report = launch_locally(handoff.launch(num_workers, flags));
   const bool all_well =
       std::none_of(report.ends.begin(), report.ends.end(), [](const RankEnd& end) { return end.failed(); });
   if (all_well && !report.timed_out) return 0;  // also when asked to stop: the state was saved
   if (report.exit_code == kMissedTarget) return 1;
+  if (options.json) print_json(failure_json(report.failure()));
   fmt::print(stderr, "error: {}\n", report.text());
   return report.exit_code == 0 ? 1 : report.exit_code;
 }

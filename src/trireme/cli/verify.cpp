@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "trireme/base/error.h"
-#include "trireme/base/json.h"
 #include "trireme/cli/commands.h"
 #include "trireme/cli/config_flags.h"
 #include "trireme/config/check.h"
@@ -55,27 +54,31 @@ class RecordFolder {
   bool keeps_;
 };
 
-LocalLaunch plan(const VerifyFlags& options, const std::string& layout, const fs::path& folder) {
+/// One of the two trainings.
+struct Side {
+  std::string layout;
+  Config config;
+  int num_workers = 1;
+};
+
+Side side_of(const VerifyFlags& options, const std::string& layout) {
   ConfigArguments arguments = options.config;
   const std::vector<std::string> words = words_of_layout(layout);
   arguments.words.insert(arguments.words.end(), words.begin(), words.end());
-  const Config config = resolve(arguments.sources());
-  LocalLaunch launch;
-  launch.num_processes = arguments.num_workers(config);
-  check(config, launch.num_processes);
-  launch.argv = {measure::tensor_program(), "train",        "--record",
-                 folder.string(),           "--stop-after", std::to_string(options.steps),
-                 "--train.target_loss=0"};
-  const std::vector<std::string> rest = arguments.to_words();
-  launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
-  launch.environment = worker_environment(config);
-  return launch;
+  Config config = resolve(arguments.sources());
+  config.train.target_loss = 0;
+  const int num_workers = arguments.num_workers(config);
+  check(config, num_workers);
+  return {layout, std::move(config), num_workers};
 }
 
-void train(const LocalLaunch& launch, const std::string& layout, const fs::path& folder) {
+void train(const Side& side, int64_t steps, const fs::path& folder) {
   fs::create_directories(folder);
-  const LaunchReport report = launch_locally(launch);
-  if (report.exit_code != 0) throw Error(fmt::format("layout {}: {}", layout, report.text()));
+  const measure::TrainingHandoff handoff({side.config});
+  const LaunchReport report = launch_locally(
+      handoff.launch(side.num_workers, {"--record", folder.string(), "--stop-after", std::to_string(steps)}));
+  if (report.exit_code == 0) return;
+  throw Error(fmt::format("layout {}: {}", side.layout, report.text()), {}, report.failure().where());
 }
 
 Json json_of(const std::optional<Difference>& difference) {
@@ -87,31 +90,26 @@ Json json_of(const std::optional<Difference>& difference) {
           {"relative", difference->relative}};
 }
 
-void print_json(const Verdict& verdict, const Comparison& comparison) {
-  fmt::print("{}\n", Json{{"verdict", name_of(verdict.judgement)},
-                          {"steps", comparison.steps},
-                          {"first_difference", json_of(verdict.first)},
-                          {"largest_difference", json_of(verdict.largest)},
-                          {"tensors_compared", comparison.tensors}}
-                         .dump(2));
-}
-
 int run(VerifyFlags& options, const CLI::App& command) {
   take_config_words(command, options.config);
   options.steps = std::min(options.steps, resolve(options.config.sources()).train.steps);
   const RecordFolder folder(options.keep);
   const fs::path folder_a = folder / "a", folder_b = folder / "b";
-  const LocalLaunch launch_a = plan(options, options.a, folder_a), launch_b = plan(options, options.b, folder_b);
-  const auto run_one = [&](const LocalLaunch& launch, const std::string& layout, const fs::path& place) {
-    if (!options.json) fmt::print(stderr, "training {} steps with {} …\n", options.steps, layout);
-    train(launch, layout, place);
+  const Side a = side_of(options, options.a), b = side_of(options, options.b);
+  const auto run_one = [&](const Side& side, const fs::path& place) {
+    if (!options.json) fmt::print(stderr, "training {} steps with {} …\n", options.steps, side.layout);
+    train(side, options.steps, place);
   };
-  run_one(launch_a, options.a, folder_a);
-  run_one(launch_b, options.b, folder_b);
+  run_one(a, folder_a);
+  run_one(b, folder_b);
   const Comparison comparison = measure::compare_recorded(folder_a, folder_b, options.steps);
   const Verdict verdict = judge(comparison.differences);
   if (options.json) {
-    print_json(verdict, comparison);
+    print_json({{"verdict", name_of(verdict.judgement)},
+                {"steps", comparison.steps},
+                {"first_difference", json_of(verdict.first)},
+                {"largest_difference", json_of(verdict.largest)},
+                {"tensors_compared", comparison.tensors}});
   } else {
     fmt::print("{}", words_of(verdict, comparison.steps, comparison.tensors));
   }

@@ -52,7 +52,7 @@ size_t sum_of(std::span<const size_t> counts) { return std::accumulate(counts.be
 auto prepare_barrier(Communicator::Impl& group) {
   return Prepared{digest_of(OperationKind::kBarrier, DataType::kUInt8, 0), 0, [&group](const Call& call) {
                     if (group.size() == 1) return;
-                    if (group.shared) return group.shared->barrier(call);
+                    if (group.host_shared) return group.host_shared->barrier(call);
                     Messenger messenger = group.messenger(call);
                     barrier_by_messages(messenger);
                   }};
@@ -63,7 +63,7 @@ auto prepare_broadcast(Communicator::Impl& group, Data data, int root) {
   return Prepared{digest_of(OperationKind::kBroadcast, data.type, data.count, root), 0,
                   [&group, data, root](const Call& call) {
                     if (group.size() == 1) return;
-                    if (group.shared) return group.shared->broadcast(call, data, root);
+                    if (group.host_shared) return group.host_shared->broadcast(call, data, root);
                     Messenger messenger = group.messenger(call);
                     broadcast_by_messages(messenger, data, root);
                   }};
@@ -77,7 +77,7 @@ auto prepare_scatter(Communicator::Impl& group, ConstData in, Data out, int root
   }
   return Prepared{digest_of(OperationKind::kScatter, out.type, out.count, root), 0,
                   [&group, in, out, root](const Call& call) {
-                    if (group.shared) return group.shared->scatter(call, in, out, root);
+                    if (group.host_shared) return group.host_shared->scatter(call, in, out, root);
                     Messenger messenger = group.messenger(call);
                     scatter_by_messages(messenger, in, out, root);
                   }};
@@ -91,7 +91,7 @@ auto prepare_gather(Communicator::Impl& group, ConstData in, Data out, int root)
   }
   return Prepared{digest_of(OperationKind::kGather, in.type, in.count, root), 0,
                   [&group, in, out, root](const Call& call) {
-                    if (group.shared) return group.shared->gather(call, in, out, root);
+                    if (group.host_shared) return group.host_shared->gather(call, in, out, root);
                     Messenger messenger = group.messenger(call);
                     gather_by_messages(messenger, in, out, root);
                   }};
@@ -101,7 +101,7 @@ auto prepare_all_gather(Communicator::Impl& group, ConstData in, Data out) {
   check_same_type(in.type, out.type);
   check_count("the output of an all-gather", out.count, in.count * static_cast<size_t>(group.size()));
   return Prepared{digest_of(OperationKind::kAllGather, in.type, in.count), 0, [&group, in, out](const Call& call) {
-                    if (group.shared) return group.shared->all_gather(call, in, out);
+                    if (group.host_shared) return group.host_shared->all_gather(call, in, out);
                     Messenger messenger = group.messenger(call);
                     const std::vector<size_t> counts(static_cast<size_t>(group.size()), in.count);
                     all_gather_by_messages(messenger, in, out, counts);
@@ -122,7 +122,7 @@ auto prepare_all_gather_v(Communicator::Impl& group, ConstData in, Data out, std
   check_count("the output of an all-gather", out.count, sum_of(counts));
   return Prepared{digest_of(OperationKind::kAllGatherV, in.type, out.count), hash_of(counts),
                   [&group, in, out, list = std::vector<size_t>(counts.begin(), counts.end())](const Call& call) {
-                    if (group.shared) return group.shared->all_gather_v(call, in, out, list);
+                    if (group.host_shared) return group.host_shared->all_gather_v(call, in, out, list);
                     Messenger messenger = group.messenger(call);
                     all_gather_by_messages(messenger, in, out, list);
                   }};
@@ -136,7 +136,7 @@ auto prepare_reduce(Communicator::Impl& group, ConstData in, Data out, ReduceOp 
   }
   return Prepared{digest_of(OperationKind::kReduce, in.type, in.count, root, op), 0,
                   [&group, in, out, op, root](const Call& call) {
-                    if (group.shared) return group.shared->reduce(call, in, out, op, root);
+                    if (group.host_shared) return group.host_shared->reduce(call, in, out, op, root);
                     Messenger messenger = group.messenger(call);
                     reduce_by_messages(messenger, in, out, op, root);
                     if (group.group.rank == root)
@@ -149,7 +149,7 @@ auto prepare_reduce_scatter(Communicator::Impl& group, ConstData in, Data out, R
   check_count("the input of a reduce-scatter", in.count, out.count * static_cast<size_t>(group.size()));
   return Prepared{digest_of(OperationKind::kReduceScatter, in.type, out.count, -1, op), 0,
                   [&group, in, out, op](const Call& call) {
-                    if (group.shared) return group.shared->reduce_scatter(call, in, out, op);
+                    if (group.host_shared) return group.host_shared->reduce_scatter(call, in, out, op);
                     Messenger messenger = group.messenger(call);
                     reduce_scatter_by_messages(messenger, in, out, op);
                   }};
@@ -163,7 +163,7 @@ auto prepare_reduce_scatter_v(Communicator::Impl& group, ConstData in, Data out,
   check_count("the input of a reduce-scatter", in.count, sum_of(counts));
   return Prepared{digest_of(OperationKind::kReduceScatterV, in.type, in.count, -1, op), hash_of(counts),
                   [&group, in, out, op, list = std::vector<size_t>(counts.begin(), counts.end())](const Call& call) {
-                    if (group.shared) return group.shared->reduce_scatter_v(call, in, out, list, op);
+                    if (group.host_shared) return group.host_shared->reduce_scatter_v(call, in, out, list, op);
                     Messenger messenger = group.messenger(call);
                     reduce_scatter_v_by_messages(messenger, in, out, list, op);
                   }};
@@ -171,7 +171,7 @@ auto prepare_reduce_scatter_v(Communicator::Impl& group, ConstData in, Data out,
 
 void run_all_reduce(Communicator::Impl& group, const Call& call, Data data, ReduceOp op) {
   if (group.size() == 1) return;
-  if (call.digest.algorithm == Algorithm::kInPlace) return group.shared->all_reduce(call, data, op);
+  if (call.digest.algorithm == Algorithm::kInPlace) return group.host_shared->all_reduce(call, data, op);
   Messenger messenger = group.messenger(call);
   switch (call.digest.algorithm) {
     case Algorithm::kSequential:
@@ -231,7 +231,7 @@ auto prepare_all_to_all(Communicator::Impl& group, ConstData in, Data out) {
   }
   return Prepared{digest_of(OperationKind::kAllToAll, in.type, in.count / p), 0,
                   [&group, in, out, p](const Call& call) {
-                    if (group.shared) return group.shared->all_to_all(call, in, out);
+                    if (group.host_shared) return group.host_shared->all_to_all(call, in, out);
                     Messenger messenger = group.messenger(call);
                     const std::vector<size_t> counts(p, in.count / p);
                     all_to_all_by_messages(messenger, in, counts, out, counts);
@@ -251,7 +251,7 @@ auto prepare_all_to_all_v(Communicator::Impl& group, ConstData in, std::span<con
   return Prepared{digest_of(OperationKind::kAllToAllV, in.type, 0), 0,
                   [&group, in, out, sent = std::vector<size_t>(send_counts.begin(), send_counts.end()),
                    received = std::vector<size_t>(recv_counts.begin(), recv_counts.end())](const Call& call) {
-                    if (group.shared) return group.shared->all_to_all_v(call, in, sent, out, received);
+                    if (group.host_shared) return group.host_shared->all_to_all_v(call, in, sent, out, received);
                     Messenger messenger = group.messenger(call);
                     all_to_all_by_messages(messenger, in, sent, out, received);
                   }};
@@ -484,7 +484,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, const Call
   const auto shares_memory = [&](int world) { return context.same_host(world, context.rank); };
   const bool one_host = std::all_of(group.world_ranks.begin(), group.world_ranks.end(), shares_memory);
 
-  // The first member of a host has the board; everybody on a shared host has a mailbox.
+  // The first member of a host has the board; everybody on a host with others has a mailbox.
   uint64_t places[2] = {0, 0};
   const bool has_neighbours = std::count_if(group.world_ranks.begin(), group.world_ranks.end(), shares_memory) > 1;
   const int count = static_cast<int>(members.size());

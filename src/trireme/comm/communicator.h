@@ -23,14 +23,17 @@
 
 namespace trireme {
 
-/// A communication failed. `culprit` is the rank at fault, or -1.
+/// A communication failed. `culprit` is the rank at fault, or -1; it becomes where().peer.
 class CommError : public Error {
  public:
-  CommError(const std::string& cause, int culprit) : Error(cause), culprit_(culprit) {}
-  int culprit() const { return culprit_; }
+  CommError(const std::string& cause, int culprit, Where where = {}) : Error(cause, {}, blame(where, culprit)) {}
+  int culprit() const { return where().peer.value_or(-1); }
 
  private:
-  int culprit_;
+  static Where& blame(Where& where, int culprit) {
+    if (culprit >= 0) where.peer = culprit;
+    return where;
+  }
 };
 
 struct CallOptions {

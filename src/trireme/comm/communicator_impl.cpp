@@ -49,7 +49,7 @@ Communicator::Impl::Impl(std::shared_ptr<RankContext> context_, Group group_)
       queue([this] { return pump(); }, [this](GpuTask& task) { return watch(task, true); }) {
   if (group.seats != nullptr) {
     board = std::make_unique<Board>(group.seats, group.rank, group.world_ranks, *context->space);
-    shared.emplace(*board, *context->space, BoardTuning{});
+    host_shared.emplace(*board, *context->space, BoardTuning{});
   }
   endpoint = std::make_unique<Endpoint>(
       group.rank, size(), [this](int peer) { return make_link(peer); }, mailbox_of(group.rank), group.world_ranks,
@@ -76,8 +76,8 @@ Communicator::Impl::~Impl() {
   endpoint.reset();  // its links give their rings to retired_memory
   RankContext::Retired retired;
   retired.memory = std::move(retired_memory);
-  if (shared) {
-    if (void* ring = shared->give_up_ring()) retired.memory.push_back(ring);
+  if (host_shared) {
+    if (void* ring = host_shared->give_up_ring()) retired.memory.push_back(ring);
   }
   retired.memory.insert(retired.memory.end(), group.owned_memory.begin(), group.owned_memory.end());
   if (retired.memory.empty()) return;
@@ -172,9 +172,16 @@ void Communicator::Impl::end() {
   context->control->progress().operation.store(0, std::memory_order_relaxed);
 }
 
+Where Communicator::Impl::where() const {
+  Where where{.rank = context->rank};
+  const uint64_t step = context->control->progress().step.load(std::memory_order_relaxed);
+  if (step > 0) where.step = static_cast<int64_t>(step);
+  return where;
+}
+
 void Communicator::Impl::break_with(const std::string& message, int culprit, bool report) {
   if (report) context->control->report({culprit, message});
-  CommError error(message, culprit);
+  const CommError error(message, culprit, where());
   {
     std::lock_guard lock(broken_mutex);
     if (!broken) broken = error;
@@ -236,7 +243,7 @@ void Communicator::Impl::fail(const OperationDigest& digest, Clock::time_point s
                                                          group.name, error.what())});
     {
       std::lock_guard lock(broken_mutex);
-      if (!broken) broken = CommError(error.what(), context->rank);
+      if (!broken) broken = CommError(error.what(), context->rank, where());
       is_broken.store(true, std::memory_order_release);
     }
     if (gpu) gpu->abort();

@@ -84,6 +84,8 @@ struct Communicator::Impl {
   /// Called in a catch block: turns what was caught into a CommError, tells everybody, and throws it.
   [[noreturn]] void fail(const OperationDigest& digest, Clock::time_point start);
   [[noreturn]] void break_with(const std::string& message, int culprit_world_rank, bool report);
+  /// This rank, and the caller's step where it has told one.
+  Where where() const;
   [[noreturn]] void break_with_lost(int peer_world_rank, const std::string& reason, const OperationDigest& digest);
   /// Messages between two ranks are too many and too cheap to be recorded, but for the one that fails.
   void record_failed_message(const OperationDigest& digest, Clock::time_point start);
@@ -117,7 +119,7 @@ struct Communicator::Impl {
   Group group;
   std::vector<void*> retired_memory;  // rings of links that are gone
   std::unique_ptr<Board> board;
-  std::optional<BoardCollectives> shared;
+  std::optional<BoardCollectives> host_shared;
   std::unique_ptr<Endpoint> endpoint;
   Arena arena;
   FlightRecorder recorder;

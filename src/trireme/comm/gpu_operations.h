@@ -2,10 +2,10 @@
 //
 // [Note: GPU operations]
 // An operation on GPU memory has two halves. On the host the ranks meet, as for any other operation: sequence numbers,
-// fingerprints, deadlines and the flight recorder work as ever. Then the work is given to the GPU, and a task stands
-// for it until the GPU is done. A blocking call does both. An operation that was started does the first half on the
-// thread of operations, so that it runs ahead of the GPU, and a second thread watches all tasks: for their end, their
-// deadline and failures of the job. When something is wrong it aborts what the GPU is doing and breaks the
+// fingerprints, deadlines and the flight recorder work as on the host. Then the work is given to the GPU, and a task
+// stands for it until the GPU is done. A blocking call does both. An operation that was started does the first half on
+// the thread of operations, so that it runs ahead of the GPU, and a second thread watches all tasks: for their end,
+// their deadline and failures of the job. When something is wrong it aborts what the GPU is doing and breaks the
 // communicator.
 #pragma once
 

@@ -41,7 +41,7 @@ class PretendedGpu : public GpuOperations {
   }
   void enqueue(const BoardCollectives::Call& call, const GpuRequest& request, GpuTask& base) override {
     auto& task = static_cast<PretendedTask&>(base);
-    impl_->shared->all_reduce(call, Data(request.out.bytes, request.out.count, request.out.type), request.op);
+    impl_->host_shared->all_reduce(call, Data(request.out.bytes, request.out.count, request.out.type), request.op);
     task.done_at = Clock::now() + (never ? std::chrono::hours(1) : std::chrono::milliseconds(time_ms));
     task.enqueued = true;
   }

@@ -109,14 +109,14 @@ void agree_over_mpi(LaunchEnvironment& environment, MpiBackend& mpi, Socket& lis
 }
 
 // What ranks tell each other when they join: where their memory is, and (rank 0) what things cost.
-std::string make_blob(const std::optional<SharedHeap::Ticket>& ticket, const Tuner& tuner, bool with_tuner) {
+std::string make_blob(const std::optional<HostSharedHeap::Ticket>& ticket, const Tuner& tuner, bool with_tuner) {
   std::string blob = ticket ? fmt::format("{} {} {}\n", ticket->pid, ticket->fd, ticket->secret) : "-\n";
   if (with_tuner) blob += tuner.serialize();
   return blob;
 }
 
-std::optional<SharedHeap::Ticket> ticket_in(const std::string& blob) {
-  SharedHeap::Ticket ticket;
+std::optional<HostSharedHeap::Ticket> ticket_in(const std::string& blob) {
+  HostSharedHeap::Ticket ticket;
   std::istringstream in(blob);
   in >> ticket.pid >> ticket.fd >> ticket.secret;
   if (in.fail()) return std::nullopt;
@@ -131,25 +131,25 @@ std::string name_of_transport(const RankContext& context, const std::string& rem
 /// The control plane of ranks that are threads: they live and fail together.
 class ThreadControl : public ControlPlane {
  public:
-  struct Shared {
+  struct Common {
     std::vector<Member> members;
     control::FirstFailure failure;
     std::vector<RankProgress> progress;
-    explicit Shared(int size) : progress(static_cast<size_t>(size)) {
+    explicit Common(int size) : progress(static_cast<size_t>(size)) {
       for (int r = 0; r < size; ++r) members.push_back({r, host_name(), "", getpid(), "", 0, ""});
     }
   };
 
-  ThreadControl(std::shared_ptr<Shared> shared, int rank) : shared_(std::move(shared)), rank_(rank) {}
+  ThreadControl(std::shared_ptr<Common> common, int rank) : common_(std::move(common)), rank_(rank) {}
 
-  const std::vector<Member>& members() const override { return shared_->members; }
-  RankProgress& progress() override { return shared_->progress[static_cast<size_t>(rank_)]; }
-  const Failure* failure() const noexcept override { return shared_->failure.first(); }
-  void report(const Failure& failure) noexcept override { shared_->failure.set(failure); }
+  const std::vector<Member>& members() const override { return common_->members; }
+  RankProgress& progress() override { return common_->progress[static_cast<size_t>(rank_)]; }
+  const Failure* failure() const noexcept override { return common_->failure.first(); }
+  void report(const Failure& failure) noexcept override { common_->failure.set(failure); }
   std::vector<RankStatus> survey(Deadline) override {
     std::vector<RankStatus> statuses;
-    for (size_t r = 0; r < shared_->progress.size(); ++r) {
-      const RankProgress& p = shared_->progress[r];
+    for (size_t r = 0; r < common_->progress.size(); ++r) {
+      const RankProgress& p = common_->progress[r];
       statuses.push_back(
           {static_cast<int>(r), 0, p.group.load(), p.sequence.load(), p.step.load(), p.operation.load()});
     }
@@ -160,7 +160,7 @@ class ThreadControl : public ControlPlane {
   void leave() noexcept override {}
 
  private:
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Common> common_;
   int rank_;
 };
 
@@ -223,10 +223,10 @@ World World::join(const WorldOptions& options) {
   self.host_name = host_name();
   self.host_id = shares_memory ? host_id() : fmt::format("{}#{}", host_id(), environment.rank);
   self.pid = getpid();
-  SharedHeap* heap = nullptr;
-  std::optional<SharedHeap::Ticket> ticket;
+  HostSharedHeap* heap = nullptr;
+  std::optional<HostSharedHeap::Ticket> ticket;
   if (shares_memory) {
-    auto owned = std::make_unique<SharedHeap>(environment.size, random_word());
+    auto owned = std::make_unique<HostSharedHeap>(environment.size, random_word());
     heap = owned.get();
     ticket = heap->ticket();
     context.space = std::move(owned);
@@ -242,7 +242,7 @@ World World::join(const WorldOptions& options) {
 
   const std::vector<Member>& members = context.control->members();
   std::vector<std::string> ids;
-  std::vector<std::optional<SharedHeap::Ticket>> tickets;
+  std::vector<std::optional<HostSharedHeap::Ticket>> tickets;
   for (const Member& member : members) {
     ids.push_back(member.host_id);
     tickets.push_back(member.host_id == self.host_id ? ticket_in(member.blob) : std::nullopt);
@@ -303,7 +303,7 @@ void World::leave() {
 
 void run_as_threads(int num_ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (num_ranks < 1) throw UsageError(fmt::format("a world cannot have {} ranks", num_ranks));
-  auto shared = std::make_shared<ThreadControl::Shared>(num_ranks);
+  auto common = std::make_shared<ThreadControl::Common>(num_ranks);
   auto areas = std::make_shared<ThreadSpace::FixedAreas>(num_ranks);
   const Tuner tuner(ClusterFile::load_or_defaults(), "tcp");
   // Contexts outlive all threads: a rank that has ended may still be read by slower peers.
@@ -312,7 +312,7 @@ void run_as_threads(int num_ranks, const std::function<void(World&)>& body, cons
     auto context = std::make_shared<RankContext>();
     context->rank = r;
     context->size = num_ranks;
-    context->control = std::make_unique<ThreadControl>(shared, r);
+    context->control = std::make_unique<ThreadControl>(common, r);
     context->space = std::make_unique<ThreadSpace>(areas);
     context->hosts = context->machines = Topology::one_host(num_ranks);
     context->transport = "threads";
@@ -337,10 +337,10 @@ void run_as_threads(int num_ranks, const std::function<void(World&)>& body, cons
           body(world);
         } catch (const std::exception& error) {
           errors[static_cast<size_t>(r)] = std::current_exception();
-          shared->failure.set({r, fmt::format("rank {} failed: {}", r, error.what())});
+          common->failure.set({r, fmt::format("rank {} failed: {}", r, error.what())});
         } catch (...) {
           errors[static_cast<size_t>(r)] = std::current_exception();
-          shared->failure.set({r, fmt::format("rank {} failed", r)});
+          common->failure.set({r, fmt::format("rank {} failed", r)});
         }
       });
     }

@@ -36,15 +36,15 @@ class BlockExchange : public Exchange {
   BlockSum blocks_;
 };
 
-/// The first half of it, for ranks that need their own share only: half the bytes, and the sum is not rounded.
-class ShareExchange : public Exchange {
+/// The first half of it, for ranks that need their own shard only: half the bytes, and the sum is not rounded.
+class ShardExchange : public Exchange {
  public:
-  ShareExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, Processor& processor)
+  ShardExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, Processor& processor)
       : layout_(std::move(layout)),
         options_(options),
         comm_(comm),
         processor_(processor),
-        blocks_(comm, *block_format(options), layout_.shares, processor),
+        blocks_(comm, *block_format(options), layout_.shards, processor),
         sum_(processor, blocks_.own_count()),
         residual_(layout_.count, "residual/", keeps_residual(options), processor) {}
 
@@ -82,7 +82,7 @@ class ShareExchange : public Exchange {
 
 std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                               Processor& processor) {
-  if (!layout.shares.empty()) return std::make_unique<ShareExchange>(comm, options, std::move(layout), processor);
+  if (!layout.shards.empty()) return std::make_unique<ShardExchange>(comm, options, std::move(layout), processor);
   return std::make_unique<BlockExchange>(comm, options, std::move(layout), processor);
 }
 

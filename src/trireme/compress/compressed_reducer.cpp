@@ -18,8 +18,8 @@ CompressedReducer::CompressedReducer(Communicator& comm, const CompressionOption
   comm_ = comm.split(0, comm.rank());
   for (GroupLayout& group : groups) {
     counts_.push_back(group.count);
-    const double share = total == 0 ? 1 : static_cast<double>(group.count) / static_cast<double>(total);
-    exchanges_.push_back(make_exchange(*comm_, options, std::move(group), share, *processor_));
+    const double fraction_of_gradient = total == 0 ? 1 : static_cast<double>(group.count) / static_cast<double>(total);
+    exchanges_.push_back(make_exchange(*comm_, options, std::move(group), fraction_of_gradient, *processor_));
   }
   thread_ = std::thread([this] { run(); });
 }

@@ -37,7 +37,7 @@ class CompressedReducer {
   CompressedReducer(const CompressedReducer&) = delete;
 
   /// Begins the sum of a group, which must stay untouched until finish(). `values` are this rank's gradient, and will
-  /// be the sum of all ranks', at least in its share where the layout has shares. `step` names the random numbers and
+  /// be the sum of all ranks', at least in its shard where the layout has shards. `step` names the random numbers and
   /// the place in the warm-up. `ready`, where set, is called first, on the reducer's thread: it returns when the values
   /// are there, or when the processor knows what to wait for (Processor::after).
   void start(int group, std::span<float> values, uint64_t step, std::function<void()> ready = {});

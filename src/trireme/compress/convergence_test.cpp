@@ -115,7 +115,7 @@ Training sgd(const CompressionOptions& options) {
   };
 }
 
-/// How far from the best loss, as a share of the way there from the beginning.
+/// How far from the best loss, as a fraction of the way there from the beginning.
 double distance(double loss, double best) { return (loss - best) / (std::log(static_cast<double>(kClasses)) - best); }
 
 double best_loss(uint64_t seed) {

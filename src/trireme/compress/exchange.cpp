@@ -43,18 +43,18 @@ class WarmExchange : public Exchange {
 };
 
 std::unique_ptr<Exchange> make_without_warmup(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                              double share, Processor& processor) {
-  switch (options.method) {
-    case Method::kNone:
-      return std::make_unique<DenseExchange>(comm, processor);
-    case Method::kTopK:
-    case Method::kDgc:
-      return make_gather_exchange(comm, options, std::move(layout), share, processor);
-    case Method::kPowerSgd:
+                                              double fraction_of_gradient, Processor& processor) {
+  switch (family_of(options.method)) {
+    case Family::kDense:
+      break;
+    case Family::kSparse:
+      return make_gather_exchange(comm, options, std::move(layout), fraction_of_gradient, processor);
+    case Family::kLowRank:
       return make_low_rank_exchange(comm, options, std::move(layout), processor);
-    default:
+    case Family::kBlocks:
       return make_block_exchange(comm, options, std::move(layout), processor);
   }
+  return std::make_unique<DenseExchange>(comm, processor);
 }
 
 }  // namespace
@@ -65,10 +65,11 @@ uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks) {
 }
 
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                        double share, Processor& processor) {
+                                        double fraction_of_gradient, Processor& processor) {
   check(options);
   layout = checked(std::move(layout));
-  std::unique_ptr<Exchange> exchange = make_without_warmup(comm, options, std::move(layout), share, processor);
+  std::unique_ptr<Exchange> exchange =
+      make_without_warmup(comm, options, std::move(layout), fraction_of_gradient, processor);
   if (options.warmup_steps == 0 || options.method == Method::kDgc) return exchange;
   return std::make_unique<WarmExchange>(comm, processor, std::move(exchange), options.warmup_steps);
 }

@@ -24,8 +24,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  /// `values` holds this rank's gradient before, and the sum of all ranks' after: at least in this rank's share, where
-  /// the layout has shares.
+  /// `values` holds this rank's gradient before, and the sum of all ranks' after: at least in this rank's shard, where
+  /// the layout has shards.
   virtual void sum(std::span<float> values, uint64_t step) = 0;
   /// What a resumed job needs: this rank's pieces.
   virtual void save(StatePieces&) const {}
@@ -38,10 +38,10 @@ class Exchange {
   virtual uint64_t bytes_sent() const = 0;
 };
 
-/// `share` is the part of the whole gradient's elements that this group has: what dgc allots of its norm. `values` of
-/// sums, and what is kept, lie in the processor's memory.
+/// `fraction_of_gradient`: how much of the whole gradient's elements this group has, and so of the norm that dgc
+/// allows. `values` of sums, and what is kept, lie in the processor's memory.
 std::unique_ptr<Exchange> make_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
-                                        double share = 1, Processor& processor = host_processor());
+                                        double fraction_of_gradient = 1, Processor& processor = host_processor());
 
 /// What a dense sum of so many bytes makes a rank send.
 uint64_t dense_sum_bytes(uint64_t num_bytes, int num_ranks);

@@ -9,7 +9,7 @@ namespace trireme {
 std::unique_ptr<Exchange> make_block_exchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout,
                                               Processor& processor);
 std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout, double share, Processor& processor);
+                                               GroupLayout layout, double fraction_of_gradient, Processor& processor);
 std::unique_ptr<Exchange> make_low_rank_exchange(Communicator& comm, const CompressionOptions& options,
                                                  GroupLayout layout, Processor& processor);
 
@@ -32,7 +32,7 @@ class ResidualExchange : public Exchange {
 
  protected:
   /// For all_reduce().
-  Array<float> shared_array(size_t count) {
+  Array<float> host_shared_array(size_t count) {
     if (count == 0) return {processor_, 0};
     return {processor_.allocate_for(comm_, count * sizeof(float)), count};
   }

@@ -179,7 +179,7 @@ TEST(Exchange, ReportsWhatTravels) {
     for (const int ranks : {2, 3, 4}) {
       std::atomic<uint64_t> reported = 0, counted = 0;
       run_as_threads(ranks, [&](World& world) {
-        world.comm().impl().shared.reset();  // no meeting in memory
+        world.comm().impl().host_shared.reset();  // no meeting in memory
         const auto exchange = make_exchange(world.comm(), options, layout_of(kCount));
         std::vector<float> values = test_values(kCount, static_cast<uint64_t>(world.rank()));
         const uint64_t before = world.comm().traffic().bytes_sent;
@@ -256,7 +256,7 @@ TEST(Exchange, DgcGathersVelocity) {
   });
 }
 
-TEST(Exchange, DgcClipsItsShareOfTheNorm) {
+TEST(Exchange, DgcClipsItsFractionOfTheNorm) {
   CompressionOptions options;
   options.method = Method::kDgc;
   options.density = 1;
@@ -323,32 +323,32 @@ TEST(Exchange, LowRankFollowsGradientsOfAnySize) {
   });
 }
 
-// Of packed formats every rank gets its share of the sum for half the bytes; what was sent and what is kept are
+// Of packed formats every rank gets its shard of the sum for half the bytes; what was sent and what is kept are
 // together what was given.
-TEST(Exchange, SharesOfTheSum) {
+TEST(Exchange, ShardsOfTheSum) {
   constexpr size_t kSteps = 4;
   for (CompressionOptions options : all_options()) {
     if (!block_format(options)) continue;
     if (options.method >= Method::kFloat16) options.error_feedback = true;
-    for (const std::vector<size_t>& shares : {std::vector<size_t>{1537}, {600, 0, 937}, {1, 1024, 512, 0, 0}}) {
+    for (const std::vector<size_t>& shards : {std::vector<size_t>{1537}, {600, 0, 937}, {1, 1024, 512, 0, 0}}) {
       size_t count = 0;
-      for (const size_t share : shares) count += share;
+      for (const size_t shard : shards) count += shard;
       GroupLayout layout = layout_of(count);
-      layout.shares = shares;
-      std::vector<std::vector<double>> sent(shares.size(), std::vector<double>(count)), given = sent;
-      run_as_threads(static_cast<int>(shares.size()), [&](World& world) {
+      layout.shards = shards;
+      std::vector<std::vector<double>> sent(shards.size(), std::vector<double>(count)), given = sent;
+      run_as_threads(static_cast<int>(shards.size()), [&](World& world) {
         const auto rank = static_cast<size_t>(world.rank());
         const auto exchange = make_exchange(world.comm(), options, layout);
         size_t first = 0, bytes = 0;
-        for (size_t r = 0; r < shares.size(); ++r) {
-          first += r < rank ? shares[r] : 0;
-          bytes += r == rank ? 0 : encoded_bytes(*block_format(options), shares[r]);
+        for (size_t r = 0; r < shards.size(); ++r) {
+          first += r < rank ? shards[r] : 0;
+          bytes += r == rank ? 0 : encoded_bytes(*block_format(options), shards[r]);
         }
         for (size_t step = 0; step < kSteps; ++step) {
           std::vector<float> values = test_values(count, rank, step);
           for (size_t i = 0; i < count; ++i) given[rank][i] += values[i];
           exchange->sum(values, step);
-          for (size_t i = first; i < first + shares[rank]; ++i) sent[rank][i] += values[i];
+          for (size_t i = first; i < first + shards[rank]; ++i) sent[rank][i] += values[i];
         }
         EXPECT_EQ(exchange->bytes_sent(), kSteps * bytes);
         StatePieces pieces;
@@ -363,18 +363,18 @@ TEST(Exchange, SharesOfTheSum) {
       });
       for (size_t i = 0; i < count && keeps_residual(options); ++i) {
         double all_sent = 0, all_given = 0;
-        for (size_t r = 0; r < shares.size(); ++r) {
+        for (size_t r = 0; r < shards.size(); ++r) {
           all_sent += sent[r][i];
           all_given += given[r][i];
         }
-        ASSERT_NEAR(all_sent, all_given, 2e-6) << label(options) << " " << shares.size() << " ranks, " << i;
+        ASSERT_NEAR(all_sent, all_given, 2e-6) << label(options) << " " << shards.size() << " ranks, " << i;
       }
     }
   }
 }
 
 // A checkpoint of ranks that all needed all has what owners kept of sums: it goes on with one of them.
-TEST(Exchange, SharesTakeOverWhatSumsHaveKept) {
+TEST(Exchange, ShardsTakeOverWhatSumsHaveKept) {
   const CompressionOptions options{.method = Method::kInt8, .error_feedback = true};
   const Outcome before = run(2, options, 1537, 3);
   std::vector<double> kept(2);
@@ -387,7 +387,7 @@ TEST(Exchange, SharesTakeOverWhatSumsHaveKept) {
   };
   run_as_threads(2, [&](World& world) {
     GroupLayout layout = layout_of(1537);
-    layout.shares = {1000, 537};
+    layout.shards = {1000, 537};
     const auto exchange = make_exchange(world.comm(), options, layout);
     exchange->load(before.states);
     StatePieces pieces;

@@ -7,11 +7,12 @@ namespace {
 
 class GatherExchange : public Exchange {
  public:
-  GatherExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, double share,
+  GatherExchange(Communicator& comm, const CompressionOptions& options, GroupLayout layout, double fraction_of_gradient,
                  Processor& processor)
       : comm_(comm),
         processor_(processor),
-        encoder_(make_sparse_encoder(options, std::move(layout), comm.rank(), comm.size(), share, processor)) {}
+        encoder_(make_sparse_encoder(options, std::move(layout), comm.rank(), comm.size(), fraction_of_gradient,
+                                     processor)) {}
 
   void sum(std::span<float> values, uint64_t step) override {
     const std::span<uint8_t> own = encoder_->encode(values, step);
@@ -44,9 +45,9 @@ class GatherExchange : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> make_gather_exchange(Communicator& comm, const CompressionOptions& options,
-                                               GroupLayout layout, double share, Processor& processor) {
+                                               GroupLayout layout, double fraction_of_gradient, Processor& processor) {
   check_choosable(layout);
-  return std::make_unique<GatherExchange>(comm, options, std::move(layout), share, processor);
+  return std::make_unique<GatherExchange>(comm, options, std::move(layout), fraction_of_gradient, processor);
 }
 
 }  // namespace trireme

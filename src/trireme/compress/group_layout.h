@@ -19,8 +19,8 @@ struct GroupLayout {
   std::string name;
   size_t count = 0;
   std::vector<TensorPart> parts;  ///< ascending, without overlap; none: one vector with the name of the group
-  /// Elements of each rank's share, one after another, where a rank needs no more of the sum; none: all need all.
-  std::vector<size_t> shares = {};
+  /// Elements of each rank's shard, one after another, where a rank needs no more of the sum; none: all need all.
+  std::vector<size_t> shards = {};
 };
 
 /// The layout with parts that cover it all: what no tensor covers (padding) becomes vectors with names of their own.

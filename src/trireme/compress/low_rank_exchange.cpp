@@ -21,8 +21,8 @@ class LowRankExchange : public ResidualExchange {
       : ResidualExchange(comm, options, std::move(layout), processor),
         shape_{.rank = static_cast<size_t>(options.rank)},
         num_dense_(choose_matrices()),
-        p_(shared_array(shape_.num_p + num_dense_)),
-        q_(shared_array(shape_.num_q)) {
+        p_(host_shared_array(shape_.num_p + num_dense_)),
+        q_(host_shared_array(shape_.num_q)) {
     std::vector<float> begin(shape_.num_q);
     for (size_t row = 0; row < shape_.num_rows_of_q(); ++row) fill_at_random(row, 0, row_of(begin, row));
     processor_.from_host(begin, q_.span());

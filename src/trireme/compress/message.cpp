@@ -46,31 +46,36 @@ class WarmEncoder : public MessageEncoder {
   uint64_t steps_;
 };
 
+void refuse_several_messages(Method method) {
+  if (family_of(method) != Family::kLowRank && method != Method::kOneBitAdam) return;
+  throw UsageError(fmt::format("compression by {} takes more than one message a step", name_of(method)),
+                   "parameter servers work with the other methods");
+}
+
 std::unique_ptr<MessageEncoder> make_without_warmup(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                    int size, double share) {
-  switch (options.method) {
-    case Method::kNone:
-      return std::make_unique<DenseEncoder>();
-    case Method::kTopK:
-    case Method::kDgc:
-      return make_sparse_messages(options, std::move(layout), rank, size, share);
-    case Method::kPowerSgd:
-    case Method::kOneBitAdam:
-      throw UsageError(fmt::format("compression by {} takes more than one message a step", name_of(options.method)),
-                       "parameter servers work with the other methods");
-    default:
+                                                    int size, double fraction_of_gradient) {
+  refuse_several_messages(options.method);
+  switch (family_of(options.method)) {
+    case Family::kDense:
+    case Family::kLowRank:
+      break;
+    case Family::kSparse:
+      return make_sparse_messages(options, std::move(layout), rank, size, fraction_of_gradient);
+    case Family::kBlocks:
       return make_block_encoder(options, std::move(layout), rank, size);
   }
+  return std::make_unique<DenseEncoder>();
 }
 
 }  // namespace
 
 std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                     int size, double share) {
+                                                     int size, double fraction_of_gradient) {
   check(options);
   layout = checked(std::move(layout));
   check_choosable(layout);
-  std::unique_ptr<MessageEncoder> encoder = make_without_warmup(options, std::move(layout), rank, size, share);
+  std::unique_ptr<MessageEncoder> encoder =
+      make_without_warmup(options, std::move(layout), rank, size, fraction_of_gradient);
   if (options.warmup_steps == 0 || options.method == Method::kDgc) return encoder;
   return std::make_unique<WarmEncoder>(std::move(encoder), options.warmup_steps);
 }
@@ -78,16 +83,24 @@ std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& o
 void add_message(const CompressionOptions& options, uint64_t step, std::span<const uint8_t> message,
                  std::span<float> out) {
   const bool warm = step < options.warmup_steps && options.method != Method::kDgc;
-  if (warm || options.method == Method::kNone) return add_dense(message, out);
-  if (const auto format = block_format(options)) {
-    if (message.size() != encoded_bytes(*format, out.size())) {
-      throw Error(
-          fmt::format("a message of {} bytes is not {} elements as {}", message.size(), out.size(), name_of(*format)),
-          std::string(kSameOnBothSides));
-    }
-    return add_blocks(*format, message, out);
+  if (warm) return add_dense(message, out);
+  refuse_several_messages(options.method);
+  switch (family_of(options.method)) {
+    case Family::kDense:
+    case Family::kLowRank:
+      return add_dense(message, out);
+    case Family::kSparse:
+      return add_sparse(message, out);
+    case Family::kBlocks:
+      break;
   }
-  add_sparse(message, out);
+  const BlockFormat format = *block_format(options);
+  if (message.size() != encoded_bytes(format, out.size())) {
+    throw Error(
+        fmt::format("a message of {} bytes is not {} elements as {}", message.size(), out.size(), name_of(format)),
+        std::string(kSameOnBothSides));
+  }
+  add_blocks(format, message, out);
 }
 
 }  // namespace trireme

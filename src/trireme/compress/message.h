@@ -29,10 +29,10 @@ class MessageEncoder {
   virtual void rescale(float) {}
 };
 
-/// `rank` of `size` senders; `share` is the part of the whole gradient's elements that this group has: what dgc allots
-/// of its norm.
+/// `rank` of `size` senders; `fraction_of_gradient`: how much of the whole gradient's elements this group has, and so
+/// of the norm that dgc allows.
 std::unique_ptr<MessageEncoder> make_message_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                     int size, double share = 1);
+                                                     int size, double fraction_of_gradient = 1);
 
 /// out += the message that was sent at this step with the same options.
 void add_message(const CompressionOptions& options, uint64_t step, std::span<const uint8_t> message,

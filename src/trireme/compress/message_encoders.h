@@ -38,12 +38,13 @@ std::unique_ptr<MessageEncoder> make_block_encoder(const CompressionOptions& opt
 void check_choosable(const GroupLayout& layout);
 /// Top-k and dgc, whose messages hold chosen elements.
 std::unique_ptr<MessageEncoder> make_sparse_messages(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                     int size, double share);
+                                                     int size, double fraction_of_gradient);
 /// The same in a processor's memory.
 class SparseEncoder {
  public:
   virtual ~SparseEncoder() = default;
-  /// A message, which stays there until the next one. May change `values`.
+  /// A message, which stays there until the next one. Its length depends on the layout, the settings and the step
+  /// alone, so it is the same on all ranks. May change `values`.
   virtual std::span<uint8_t> encode(std::span<float> values, uint64_t step) = 0;
 
   // As of a MessageEncoder.
@@ -75,7 +76,7 @@ class SparseEncoder {
   Buffer message_;
 };
 std::unique_ptr<SparseEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                   int size, double share, Processor& processor);
+                                                   int size, double fraction_of_gradient, Processor& processor);
 /// Terngrad: cuts off what lies further from 0 than `clip_deviations` standard deviations of its tensor.
 void clip_to_deviations(const CompressionOptions& options, const GroupLayout& layout, std::span<float> values,
                         Processor& processor = host_processor());

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
 
 namespace trireme {
 namespace {
@@ -57,22 +55,33 @@ void check_feedback(const CompressionOptions& options) {
 
 }  // namespace
 
+Family family_of(Method method) {
+  switch (method) {
+    case Method::kNone:
+      return Family::kDense;
+    case Method::kTopK:
+    case Method::kDgc:
+      return Family::kSparse;
+    case Method::kPowerSgd:
+      return Family::kLowRank;
+    case Method::kTernGrad:
+    case Method::kQsgd:
+    case Method::kSign:
+    case Method::kOneBitAdam:
+    case Method::kFloat16:
+    case Method::kBFloat16:
+    case Method::kInt8:
+      return Family::kBlocks;
+  }
+  throw Error("a method of compression without a family");
+}
+
 std::string_view name_of(Method method) { return method_facts(method).name; }
 
-std::vector<std::string_view> method_names() {
+std::vector<std::string_view> names_of(Method) {
   std::vector<std::string_view> names;
   for (const MethodFacts& fact : kMethodFacts) names.push_back(fact.name);
   return names;
-}
-
-Method method_named(std::string_view name) {
-  const std::vector<std::string_view> names = method_names();
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found != names.end()) return static_cast<Method>(found - names.begin());
-  const std::optional<std::string> meant = nearest(name, names);
-  throw UsageError(
-      fmt::format("no method of compression is called \"{}\"", name),
-      meant ? fmt::format("did you mean \"{}\"?", *meant) : fmt::format("there are {}", join(names, ", ")));
 }
 
 void check(const CompressionOptions& options) {
@@ -133,9 +142,13 @@ std::optional<BlockFormat> block_format(const CompressionOptions& options) {
       return BlockFormat::kBFloat16;
     case Method::kInt8:
       return BlockFormat::kInt8;
-    default:
-      return std::nullopt;
+    case Method::kNone:
+    case Method::kTopK:
+    case Method::kDgc:
+    case Method::kPowerSgd:
+      break;
   }
+  return std::nullopt;
 }
 
 double bits_per_element(const CompressionOptions& options, size_t rows, size_t columns) {
@@ -156,7 +169,7 @@ double bits_per_element(const CompressionOptions& options, size_t rows, size_t c
 
 double dgc_density(const CompressionOptions& options, uint64_t step) {
   if (step >= options.warmup_steps) return options.density;
-  // Equal shares of the warm-up for 1/4, 1/16, 1/64, … down to the last that is above the density itself.
+  // Equal parts of the warm-up for 1/4, 1/16, 1/64, … down to the last that is above the density itself.
   const double stages = std::max(1.0, std::ceil(std::log(options.density) / std::log(0.25) - 1e-9) - 1);
   const double stage = std::floor(static_cast<double>(step) * stages / static_cast<double>(options.warmup_steps));
   return std::max(options.density, std::pow(0.25, stage + 1));

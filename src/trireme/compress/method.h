@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/names.h"
 #include "trireme/compress/formats/block_format.h"
 
 namespace trireme {
@@ -26,23 +27,30 @@ enum class Method : uint8_t {
 };
 inline constexpr size_t kNumMethods = 11;
 
+/// Methods of a family share their classes.
+enum class Family : uint8_t {
+  kDense,    ///< not compressed
+  kSparse,   ///< chosen elements
+  kLowRank,  ///< two factors of a matrix
+  kBlocks,   ///< packed blocks: those with a block_format()
+};
+Family family_of(Method method);
+
 std::string_view name_of(Method method);
-/// Throws UsageError, with the name that was probably meant.
-Method method_named(std::string_view name);
-std::vector<std::string_view> method_names();
+std::vector<std::string_view> names_of(Method);
 
 struct CompressionOptions {
   Method method = Method::kNone;
-  double density = 0.01;  ///< top-k, dgc: the share of elements that travel
+  double density = 0.01;  ///< top-k, dgc: fraction of elements sent
   int bits = 8;           ///< qsgd: 1, 2, 4 or 8
-  int rank = 4;           ///< powersgd
+  int rank = 4;           ///< powersgd: rank of the factors
   /// What was not sent is added to the next gradient. Unset: as the method wants it.
   std::optional<bool> error_feedback = std::nullopt;
-  /// The first steps: dense, or, for dgc, of falling density.
+  /// The first steps: sent dense, or, for dgc, of decreasing density.
   uint64_t warmup_steps = 0;
   float momentum = 0.9f;      ///< dgc
   float clip_norm = 0;        ///< dgc: of the gradient of all ranks together; 0: no clipping
-  float clip_deviations = 0;  ///< terngrad: elements are cut off at so many standard deviations; 0: not at all
+  float clip_deviations = 0;  ///< terngrad: elements are clipped at so many standard deviations; 0: not at all
   uint64_t seed = 0;
 };
 

@@ -22,18 +22,19 @@ std::string error_of(const CompressionOptions& options) {
 }
 
 TEST(Method, HasANameAndIsFoundByIt) {
-  for (const std::string_view name : method_names()) EXPECT_EQ(name_of(method_named(name)), name);
-  EXPECT_EQ(method_names().size(), kNumMethods);
-  try {
-    method_named("topkk");
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("\"topk\""), std::string::npos) << error.what();
-  }
+  for (const std::string_view name : all_names<Method>()) EXPECT_EQ(name_of(named<Method>(name).value()), name);
+  EXPECT_EQ(all_names<Method>().size(), kNumMethods);
+  EXPECT_FALSE(named<Method>("topkk"));
 }
 
 TEST(Method, DefaultsAreAllowed) {
   for (const CompressionOptions& options : all_options()) EXPECT_EQ(error_of(options), "no error") << label(options);
+}
+
+TEST(Method, OfPackedBlocksHasAFormat) {
+  for (const CompressionOptions& options : all_options()) {
+    EXPECT_EQ(block_format(options).has_value(), family_of(options.method) == Family::kBlocks) << label(options);
+  }
 }
 
 TEST(Method, RefusesWhatCannotBe) {

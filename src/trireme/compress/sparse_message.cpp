@@ -25,10 +25,10 @@ class LargestEncoder : public SparseEncoder {
 /// where an element is sent. Clipping is local, so that what accumulates on a rank is bounded.
 class DgcEncoder : public SparseEncoder {
  public:
-  DgcEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, double share,
+  DgcEncoder(const CompressionOptions& options, GroupLayout layout, int rank, int size, double fraction_of_gradient,
              Processor& processor)
       : SparseEncoder(options, std::move(layout), rank, size, processor),
-        limit_(options.clip_norm * std::sqrt(share / size)),
+        limit_(options.clip_norm * std::sqrt(fraction_of_gradient / size)),
         velocity_(layout_.count, "velocity/", true, processor) {}
 
   std::span<uint8_t> encode(std::span<float> values, uint64_t step) override {
@@ -85,17 +85,17 @@ void check_choosable(const GroupLayout& layout) {
 }
 
 std::unique_ptr<SparseEncoder> make_sparse_encoder(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                   int size, double share, Processor& processor) {
+                                                   int size, double fraction_of_gradient, Processor& processor) {
   if (options.method != Method::kDgc) {
     return std::make_unique<LargestEncoder>(options, std::move(layout), rank, size, processor);
   }
-  return std::make_unique<DgcEncoder>(options, std::move(layout), rank, size, share, processor);
+  return std::make_unique<DgcEncoder>(options, std::move(layout), rank, size, fraction_of_gradient, processor);
 }
 
 std::unique_ptr<MessageEncoder> make_sparse_messages(const CompressionOptions& options, GroupLayout layout, int rank,
-                                                     int size, double share) {
+                                                     int size, double fraction_of_gradient) {
   return std::make_unique<SparseMessages>(
-      make_sparse_encoder(options, std::move(layout), rank, size, share, host_processor()));
+      make_sparse_encoder(options, std::move(layout), rank, size, fraction_of_gradient, host_processor()));
 }
 
 }  // namespace trireme

@@ -70,14 +70,6 @@ int ConfigArguments::num_workers(const Config& config) const {
   return static_cast<int>(others > 1 ? others : std::min<int64_t>(2, cores));
 }
 
-std::vector<std::string> ConfigArguments::to_words() const {
-  std::vector<std::string> all;
-  if (!file.empty()) all.push_back(file);
-  if (!model.empty()) all.insert(all.end(), {"--model", model});
-  all.insert(all.end(), words.begin(), words.end());
-  return all;
-}
-
 std::vector<std::string> words_of_layout(std::string_view layout) {
   std::vector<std::string> words;
   for (const std::string_view part : split(layout, ',')) {

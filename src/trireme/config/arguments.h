@@ -25,8 +25,6 @@ struct ConfigArguments {
   ConfigSources sources_of_shape() const;
   /// Workers on this host: --nproc, or the product of the degrees, or two where dp is the rest (one on one core).
   int num_workers(const Config& config) const;
-  /// The words of a worker's command line.
-  std::vector<std::string> to_words() const;
 };
 
 /// "dp=2,pp=2" as --parallel.dp=2 --parallel.pp=2; longer names ("train.seed=2") are keys of their own.

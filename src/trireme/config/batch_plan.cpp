@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/config/layout_of.h"
 #include "trireme/config/value.h"
 #include "trireme/program/reduction_tree.h"
 
@@ -94,56 +94,52 @@ std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t
   return either(cure, working_replicas(config)) + "; " + fixed;
 }
 
-constexpr int64_t kMostShare = 1'000'000;
+constexpr int64_t kMostBatchPart = 1'000'000;
 
-/// parallel.shares, each a number of leaves.
-std::vector<int64_t> leaves_of_shares(const Config& config, const BatchPlan& plan) {
-  std::vector<int64_t> shares = shares_of(config);
+/// Whether the leaves can be divided as parallel.shares says.
+void check_parts(const Config& config, const Layout& layout) {
   const std::string& text = config.parallel.shares;
-  const int64_t sum = std::accumulate(shares.begin(), shares.end(), int64_t{0});
-  if (static_cast<int64_t>(shares.size()) != plan.dp) {
-    throw UsageError(
-        fmt::format("parallel.shares = \"{}\" has {} shares, and there are {} replicas", text, shares.size(), plan.dp),
-        "give one for each");
+  if (static_cast<int64_t>(layout.batch_parts.size()) != layout.dp) {
+    throw wrong_key("parallel.shares",
+                    fmt::format("parallel.shares = \"{}\" has {} shares, and there are {} replicas", text,
+                                layout.batch_parts.size(), layout.dp),
+                    "give one for each");
   }
-  if (plan.leaves % sum != 0) {
-    const std::vector<int64_t> working = working_leaves(plan.num_micro_batches, sum);
-    throw UsageError(
-        fmt::format("parallel.shares = \"{}\" are {} parts, and train.leaves = {} cannot be split into them", text, sum,
-                    plan.leaves),
-        working.empty() ? fmt::format("make train.global_batch a multiple of {} micro-batches", sum)
-                        : fmt::format("train.leaves = {} would work; leaves are part of what fixes the "
-                                      "numbers: another count changes their last bits",
-                                      alternatives(working)));
-  }
-  for (int64_t& share : shares) share *= plan.leaves / sum;
-  return shares;
+  const int64_t sum = std::accumulate(layout.batch_parts.begin(), layout.batch_parts.end(), int64_t{0});
+  if (layout.leaves % sum == 0) return;
+  const std::vector<int64_t> working = working_leaves(layout.micro_batches(), sum);
+  throw wrong_key("parallel.shares",
+                  fmt::format("parallel.shares = \"{}\" are {} parts, and train.leaves = {} cannot be split into them",
+                              text, sum, layout.leaves),
+                  working.empty() ? fmt::format("make train.global_batch a multiple of {} micro-batches", sum)
+                                  : fmt::format("train.leaves = {} would work; leaves are part of what fixes the "
+                                                "numbers: another count changes their last bits",
+                                                alternatives(working)));
 }
 
 }  // namespace
 
-std::vector<int64_t> shares_of(const Config& config) {
+std::vector<int64_t> batch_parts_of(const Config& config) {
   const std::string& text = config.parallel.shares;
-  std::vector<int64_t> shares;
+  std::vector<int64_t> batch_parts;
   for (const std::string_view word : split(text, ',')) {
-    int64_t share = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), share);
-    if (error != std::errc() || end != word.data() + word.size() || share < 1 || share > kMostShare) {
-      throw UsageError(
+    int64_t batch_part = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), batch_part);
+    if (error != std::errc() || end != word.data() + word.size() || batch_part < 1 || batch_part > kMostBatchPart) {
+      throw wrong_key(
+          "parallel.shares",
           fmt::format("parallel.shares = \"{}\" {}: \"{}\" is no share", text, origin(config, "parallel.shares"), word),
           "give a number of 1 or more for each replica: \"3,1\"");
     }
-    shares.push_back(share);
+    batch_parts.push_back(batch_part);
   }
-  return shares;
+  return batch_parts;
 }
 
-BatchPlan plan_batch(const Config& config, int64_t dp) {
+Layout plan_batch(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;
-  BatchPlan plan;
-  plan.global_batch = train.global_batch;
-  plan.micro_batch = train.micro_batch;
-  plan.dp = dp;
+  Layout layout = layout_of(config);
+  layout.dp = dp;
   const bool alike = config.parallel.stages.empty();
   const std::string dp_text = alike ? fmt::format("dp = {} {}", dp, origin(config, "parallel.dp"))
                                     : fmt::format("{} lanes, the least common multiple of the replicas of {}", dp,
@@ -152,48 +148,47 @@ BatchPlan plan_batch(const Config& config, int64_t dp) {
   const std::string batch_text = fmt::format("train.global_batch = {}", train.global_batch);
   const std::string micro_text = fmt::format("{} {}", train.micro_batch, origin(config, "train.micro_batch"));
   if (train.micro_batch > train.global_batch) {
-    throw UsageError(fmt::format("{} is less than one micro-batch of {}", batch_text, micro_text),
-                     fmt::format("set train.micro_batch to {} or less", std::max<int64_t>(train.global_batch / dp, 1)));
+    throw wrong_key("train.global_batch", fmt::format("{} is less than one micro-batch of {}", batch_text, micro_text),
+                    fmt::format("set train.micro_batch to {} or less", std::max<int64_t>(train.global_batch / dp, 1)));
   }
   const bool even = config.parallel.shares.empty();
   if (even && train.global_batch % dp != 0) {
-    throw UsageError(fmt::format("{} cannot be split over {}", batch_text, dp_text),
-                     either(nearest_batches(config, dp), other_dp()));
+    throw wrong_key("train.global_batch", fmt::format("{} cannot be split over {}", batch_text, dp_text),
+                    either(nearest_batches(config, dp), other_dp()));
   }
   if (train.global_batch % train.micro_batch != 0) {
-    throw UsageError(fmt::format("{} is not a number of micro-batches of {}", batch_text, micro_text),
-                     nearest_batches(config, dp));
+    throw wrong_key("train.global_batch",
+                    fmt::format("{} is not a number of micro-batches of {}", batch_text, micro_text),
+                    nearest_batches(config, dp));
   }
-  plan.num_micro_batches = train.global_batch / train.micro_batch;
-  if (even && plan.num_micro_batches % dp != 0) {
-    // The replica's share in one micro-batch, or the largest part of it that is not above what was asked for.
+  const int64_t micro_batches = layout.micro_batches();
+  if (even && micro_batches % dp != 0) {
+    // The replica's part in one micro-batch, or the largest part of it that is not above what was asked for.
     int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
     while (train.global_batch / dp % micro != 0) --micro;
-    throw UsageError(
-        fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text, plan.num_micro_batches,
+    throw wrong_key(
+        "train.global_batch",
+        fmt::format("{} is {} micro-batches of {}, which cannot be split over {}", batch_text, micro_batches,
                     micro_text, dp_text),
         either(either(nearest_batches(config, dp), fmt::format("set train.micro_batch = {}", micro)), other_dp()));
   }
-  plan.leaves = train.leaves > 0 ? train.leaves : derived_leaves(plan.num_micro_batches);
-  const std::string leaves_text = fmt::format("train.leaves = {} ({})", plan.leaves,
+  layout.leaves = layout.num_leaves();
+  const std::string leaves_text = fmt::format("train.leaves = {} ({})", layout.leaves,
                                               train.leaves > 0 ? config.origins.phrase("train.leaves") : "derived");
-  if (plan.num_micro_batches % plan.leaves != 0) {
-    throw UsageError(
-        fmt::format("{} does not divide the {} micro-batches of a step", leaves_text, plan.num_micro_batches),
-        leaves_cure(config, plan.num_micro_batches, dp));
+  if (micro_batches % layout.leaves != 0) {
+    throw wrong_key("train.leaves",
+                    fmt::format("{} does not divide the {} micro-batches of a step", leaves_text, micro_batches),
+                    leaves_cure(config, micro_batches, dp));
   }
   if (!even) {
-    plan.shares = leaves_of_shares(config, plan);
-    plan.accumulation =
-        *std::max_element(plan.shares.begin(), plan.shares.end()) * plan.num_micro_batches / plan.leaves;
-    return plan;
+    check_parts(config, layout);
+    return layout;
   }
-  if (plan.leaves % dp != 0) {
-    throw UsageError(fmt::format("{} cannot be split over {}", leaves_text, dp_text),
-                     leaves_cure(config, plan.num_micro_batches, dp));
+  if (layout.leaves % dp != 0) {
+    throw wrong_key("train.leaves", fmt::format("{} cannot be split over {}", leaves_text, dp_text),
+                    leaves_cure(config, micro_batches, dp));
   }
-  plan.accumulation = plan.num_micro_batches / dp;
-  return plan;
+  return layout;
 }
 
 }  // namespace trireme

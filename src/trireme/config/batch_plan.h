@@ -5,10 +5,11 @@
 
 namespace trireme {
 
-/// `dp` is at least 1. Throws UsageError that names the numbers nearest to those asked for that would work.
-BatchPlan plan_batch(const Config& config, int64_t dp);
+/// The layout with so many replicas, at least 1, and its leaves. Throws UsageError that names the numbers nearest to
+/// those asked for that would work.
+Layout plan_batch(const Config& config, int64_t dp);
 
 /// The numbers of parallel.shares; none where it is empty. Throws UsageError.
-std::vector<int64_t> shares_of(const Config& config);
+std::vector<int64_t> batch_parts_of(const Config& config);
 
 }  // namespace trireme

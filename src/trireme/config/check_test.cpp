@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "trireme/base/error.h"
+#include "trireme/compress/method.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/resolve.h"
@@ -36,19 +37,27 @@ std::string error_of(Arguments arguments, int64_t world_size = 1) {
 
 TEST(Check, SplitsTheBatch) {
   const Arguments arguments = {"--train.global_batch=48", "--train.micro_batch=2"};
-  EXPECT_EQ(check(config_of(arguments), 1), (BatchPlan{48, 2, 24, 8, 1, 24}));
-  EXPECT_EQ(check(config_of(arguments), 4), (BatchPlan{48, 2, 24, 8, 4, 6}));
+  for (const auto& [workers, accumulation] : {std::pair{1, 24}, {4, 6}}) {
+    const Layout layout = check(config_of(arguments), workers);
+    EXPECT_EQ(layout.global_batch, 48);
+    EXPECT_EQ(layout.micro_batch, 2);
+    EXPECT_EQ(layout.micro_batches(), 24);
+    EXPECT_EQ(layout.leaves, 8);
+    EXPECT_EQ(layout.dp, workers);
+    EXPECT_EQ(layout.accumulation(), accumulation);
+    EXPECT_TRUE(layout.batch_parts.empty());
+  }
 }
 
 TEST(Check, FillsInWhatFollows) {
   const Config config = config_of({});
-  const Config filled = with_plan(config, check(config, 2));
+  const Config filled = with_layout(config, check(config, 2));
   EXPECT_EQ(filled.parallel.dp, 2);
   EXPECT_EQ(filled.train.leaves, 8);
   EXPECT_EQ(filled.origins.of("parallel.dp"), "derived");
   EXPECT_EQ(filled.origins.of("train.leaves"), "derived");
   const Config set = config_of({"--parallel.dp=2", "--train.leaves=2"});
-  EXPECT_EQ(with_plan(set, check(set, 2)).origins.of("train.leaves"), "command line");
+  EXPECT_EQ(with_layout(set, check(set, 2)).origins.of("train.leaves"), "command line");
 }
 
 TEST(Check, LeavesDoNotDependOnDp) {
@@ -108,17 +117,17 @@ std::vector<int64_t> numbers_after(const std::string& text, const std::string& w
   return numbers;
 }
 
-TEST(Check, SharesAreSharesOfTheLeaves) {
+TEST(Check, BatchPartsAreNumbersOfLeaves) {
   Config config;
   config.train.global_batch = 24;
   config.train.micro_batch = 1;
   config.train.leaves = 12;
   config.parallel.shares = "3, 1";
-  const BatchPlan plan = plan_batch(config, 2);
-  EXPECT_EQ(plan.shares, (std::vector<int64_t>{9, 3}));
-  EXPECT_EQ(plan.accumulation, 18);
-  const auto refusal = [&](const char* shares, int64_t dp) -> std::string {
-    config.parallel.shares = shares;
+  const Layout layout = plan_batch(config, 2);
+  EXPECT_EQ(layout.leaves_of_replicas(), (std::vector<int64_t>{9, 3}));
+  EXPECT_EQ(layout.accumulation(), 18);
+  const auto refusal = [&](const char* batch_parts, int64_t dp) -> std::string {
+    config.parallel.shares = batch_parts;
     try {
       plan_batch(config, dp);
     } catch (const UsageError& error) {
@@ -153,10 +162,10 @@ TEST(Check, ProposalsWork) {
           config.train.micro_batch = micro;
           config.train.leaves = leaves;
           try {
-            const BatchPlan plan = plan_batch(config, dp);
-            ASSERT_EQ(plan.micro_batch * plan.num_micro_batches, batch);
-            ASSERT_EQ(plan.accumulation * dp, plan.num_micro_batches);
-            ASSERT_EQ(plan.num_micro_batches % plan.leaves, 0);
+            const Layout plan = plan_batch(config, dp);
+            ASSERT_EQ(plan.micro_batch * plan.micro_batches(), batch);
+            ASSERT_EQ(plan.accumulation() * dp, plan.micro_batches());
+            ASSERT_EQ(plan.micro_batches() % plan.leaves, 0);
             ASSERT_EQ(plan.leaves % dp, 0);
           } catch (const UsageError& error) {
             ++refused;
@@ -313,6 +322,18 @@ TEST(Check, Compression) {
             std::string::npos);
 }
 
+// What the table of keys allows, the methods take: else it would fail only where workers start.
+TEST(Check, CompressionTakesWhatItsKeysAllow) {
+  check(CompressionOptions{.method = Method::kPowerSgd, .rank = 256});
+  check(CompressionOptions{.method = Method::kDgc, .momentum = 0.999999f});
+  const auto resolves = [](const char* argument) { return config_of({argument}); };
+  EXPECT_EQ(resolves("--compression.rank=256").compression.rank, 256);
+  EXPECT_NE(error_of({"--compression.method=topkk"}).find("did you mean \"topk\"?"), std::string::npos);
+  for (const char* wrong : {"--compression.rank=0", "--compression.rank=257", "--compression.momentum=1"}) {
+    EXPECT_THROW(resolves(wrong), UsageError) << wrong;
+  }
+}
+
 TEST(Check, Offload) {
   EXPECT_EQ(error_of({"--parallel.offload=folder"}, 2), "no error");
   EXPECT_EQ(error_of({"--parallel.offload=folder", "--train.device=cuda"}, 2), "no error");
@@ -392,7 +413,7 @@ TEST(Check, EveryNameOfAScheduleTrains) {
   const auto stages_of = [](const std::string& name, int64_t rounds) {
     const Config config = config_of({"--parallel.pp=2", "--parallel.schedule=" + name, "--train.clip=0",
                                      "--model.tied=false", fmt::format("--parallel.interleave={}", rounds)});
-    return pipeline_schedule(config, check(config, 2)).num_stages();
+    return schedule_of(check(config, 2)).num_stages();
   };
   for (const char* name : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipedream", "pipedream-vertical-sync",
                            "pipedream-2bw", "pipedream-flush"}) {

@@ -9,7 +9,12 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/base/number_type.h"
+#include "trireme/compress/method.h"
+#include "trireme/config/choices.h"
 #include "trireme/config/model_config.h"
+#include "trireme/optimizer/rule.h"
+#include "trireme/server/settings.h"
 
 namespace trireme {
 
@@ -19,12 +24,12 @@ struct ModelSection : ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;                  ///< empty: generated
-  std::string kind = "auto";         ///< auto, text, tokens, images, generated
-  std::string tokenizer;             ///< empty: bytes
-  std::string cache = "mmap";        ///< mmap, memory
-  double held_out = 0.05;            ///< fraction
-  std::string split = "random";      ///< random, end
+  std::string path;  ///< empty: generated
+  DataKind kind = DataKind::kAuto;
+  std::string tokenizer;  ///< empty: bytes
+  FileCache cache = FileCache::kMap;
+  double held_out = 0.05;  ///< fraction
+  HoldOut split = HoldOut::kRandom;
   int64_t generated_samples = 4096;  ///< generated images
   int64_t generated_size = 2 << 20;  ///< bytes of generated text
   int64_t read_ahead = 2;            ///< steps
@@ -35,38 +40,38 @@ struct TrainConfig {
   int64_t steps = 1000;
   int64_t global_batch = 16;
   int64_t micro_batch = 8;
-  int64_t leaves = 0;              ///< 0: derived, see BatchPlan
+  int64_t leaves = 0;              ///< 0: derived
   std::string recompute = "none";  ///< none, full, selective, or numbers of layers
   int64_t threads = 1;             ///< of a worker
   int64_t seed = 1;
-  std::string device = "cpu";
+  DeviceKind device = DeviceKind::kCpu;
   bool deterministic = true;  ///< on a GPU: sums keep their order
   bool graph = true;          ///< on a GPU: a step is captured once and run again, where that can be
   int64_t eval_every = 100;   ///< steps; 0: only at the end
   int64_t eval_batches = 8;
-  double clip = 0;              ///< largest norm of all gradients together; 0: off
-  std::string on_nan = "stop";  ///< stop, skip, rollback
-  int64_t log_every = 10;       ///< steps
-  double target_loss = 0;       ///< on held-out data; 0: none
+  double clip = 0;  ///< largest norm of all gradients together; 0: off
+  OnNan on_nan = OnNan::kStop;
+  int64_t log_every = 10;  ///< steps
+  double target_loss = 0;  ///< on held-out data; 0: none
   bool operator==(const TrainConfig&) const = default;
 };
 
 struct OptimizerConfig {
-  std::string kind = "adamw";  ///< adamw, adam, sgd
+  OptimizerKind kind = OptimizerKind::kAdamW;
   double lr = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
-  std::string decay = "matrices";  ///< matrices, all
-  double momentum = 0.9;           ///< sgd
+  Decay decay = Decay::kMatrices;
+  double momentum = 0.9;  ///< sgd
   bool nesterov = false;
-  std::string schedule = "constant";  ///< constant, cosine, linear, step
+  LrSchedule schedule = LrSchedule::kConstant;
   int64_t warmup_steps = 0;
   double min_lr = 0;  ///< fraction of lr
   int64_t step_every = 0;
   double step_factor = 0.1;
-  std::string scale_lr = "none";  ///< none, linear, sqrt
+  LrScaling scale_lr = LrScaling::kNone;
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -80,44 +85,48 @@ struct ParallelConfig {
   int64_t cp = 1;
   int64_t ep = 1;
   int64_t zero = 0;
-  int64_t zero_shards = 0;  ///< replicas that share; 0: all
+  int64_t zero_shards = 0;  ///< replicas in a shard group; 0: all
   bool zero_keep = false;
-  std::string zero_accumulation = "whole";  ///< whole, shares
-  std::string offload;                      ///< a folder, or "memory": the host's; empty: the device's
-  bool offload_weights = false;             ///< there lie, too, those that the model computes with
+  ZeroAccumulation zero_accumulation = ZeroAccumulation::kWhole;
+  std::string offload;           ///< a folder, or "memory": the host's; empty: the device's
+  bool offload_weights = false;  ///< there lie, too, those that the model computes with
   bool sequence = false;
   std::string schedule = "1f1b";  ///< a name, or a CSV file
   int64_t interleave = 1;
-  int64_t update_every = 0;             ///< 0: the schedule's own
-  std::string split;                    ///< empty: by the layers' costs
-  std::string stages;                   ///< "2x1,1x2": dp x tp of each; empty: all alike
-  std::string shares;                   ///< "3,1": of the batch, of each replica; empty: equal
-  std::string plan;                     ///< empty: none
-  std::string aggregation = "average";  ///< average, sum, adasum, server
-  double bucket_mb = 0;                 ///< MiB; 0: derived (program/zero.h)
+  int64_t update_every = 0;  ///< 0: the schedule's own
+  std::string split;         ///< empty: by the layers' costs
+  std::string stages;        ///< "2x1,1x2": dp x tp of each; empty: all alike
+  std::string shares;        ///< "3,1": of the batch, of each replica; empty: equal
+  std::string plan;          ///< a file, "auto" or "try"; empty: none
+  Aggregation aggregation = Aggregation::kAverage;
+  double bucket_mb = 0;  ///< MiB; 0: derived (program/zero.h)
   bool overlap = true;
   bool has_own_schedule() const { return names_file(schedule); }
+  bool offloads_to_memory() const { return offload == "memory"; }
+  bool tries_plans() const { return plan == "try"; }
+  /// Instead of naming the file of a plan.
+  bool asks_planner() const { return plan == "auto" || tries_plans(); }
   /// Weights change while micro-batches are under way.
   bool is_asynchronous() const;
   bool operator==(const ParallelConfig&) const = default;
 };
 
 struct PrecisionConfig {
-  std::string compute = "float32";    ///< float32, bfloat16, float16
-  std::string matmul = "compute";     ///< compute, fp8
-  std::string gradients = "float32";  ///< compute, float32
+  NumberType compute = NumberType::kFloat32;  ///< not kFp8
+  MatmulType matmul = MatmulType::kCompute;
+  GradientType gradients = GradientType::kFloat32;
   double loss_scale_init = 65536;
   int64_t loss_scale_growth_every = 2000;  ///< steps
   bool operator==(const PrecisionConfig&) const = default;
 };
 
 struct CompressionConfig {
-  std::string method = "none";
-  std::string gather = "none";
-  double density = 0.01;  ///< share of the elements that travel
+  Method method = Method::kNone;
+  GatherFormat gather = GatherFormat::kNone;
+  double density = 0.01;  ///< fraction of elements sent
   int64_t bits = 8;
   int64_t rank = 4;
-  std::string error_feedback = "auto";  ///< auto, on, off
+  ErrorFeedback error_feedback = ErrorFeedback::kAuto;
   int64_t warmup_steps = 0;
   double momentum = 0.9;
   double clip_deviations = 0;  ///< 0: off
@@ -126,7 +135,7 @@ struct CompressionConfig {
 
 struct ServerConfig {
   int64_t count = 1;
-  std::string mode = "synchronous";  ///< synchronous, asynchronous, bounded
+  server::Mode mode = server::Mode::kSynchronous;
   int64_t staleness = 4;
   bool rows = false;
   bool replicate = false;
@@ -134,12 +143,12 @@ struct ServerConfig {
 };
 
 struct LocalConfig {
-  std::string method = "none";  ///< none, average, diloco
-  int64_t every = 16;           ///< steps
-  int64_t after = 0;            ///< steps
+  LocalMethod method = LocalMethod::kNone;
+  int64_t every = 16;  ///< steps
+  int64_t after = 0;   ///< steps
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
-  std::string format = "float32";  ///< float32, int8
+  OuterFormat format = OuterFormat::kFloat32;
   bool operator==(const LocalConfig&) const = default;
 };
 
@@ -150,6 +159,8 @@ struct CheckpointConfig {
   bool spread = true;           ///< over workers; else worker 0 writes all
   std::string resume = "auto";  ///< auto, never, or a path
   std::string start_from;       ///< safetensors; empty: initial weights
+  bool resumes_newest() const { return resume == "auto"; }
+  bool resumes_never() const { return resume == "never"; }
   bool operator==(const CheckpointConfig&) const = default;
 };
 

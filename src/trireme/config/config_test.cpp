@@ -25,7 +25,14 @@ TEST(Keys, EachHasItsOwnPlaceAndName) {
   std::set<const void*> places;
   std::set<std::string> names;
   for (const Key& key : keys()) {
-    places.insert(std::visit([](auto* at) { return static_cast<const void*>(at); }, key.pointer(config)));
+    const auto place = [](const auto& at) -> const void* {
+      if constexpr (std::is_same_v<std::decay_t<decltype(at)>, Choice>) {
+        return at.value;
+      } else {
+        return at;
+      }
+    };
+    places.insert(std::visit(place, key.pointer(config)));
     names.insert(key.full_name());
     EXPECT_FALSE(key.meaning.empty()) << key.full_name();
     EXPECT_EQ(&find_key(key.full_name(), "test"), &key);
@@ -40,6 +47,27 @@ TEST(Keys, DefaultsAreAllowed) {
     EXPECT_NO_THROW(set_value(config, key, get_value(config, key), "test")) << key.full_name();
     EXPECT_EQ(config, Config{});
   }
+}
+
+TEST(Keys, EveryNameIsReadAndWritten) {
+  int choices = 0;
+  for (const Key& key : keys()) {
+    Config config;
+    const ValuePointer pointer = key.pointer(config);
+    const auto* choice = std::get_if<Choice>(&pointer);
+    std::set<int> values;
+    for (const std::string_view name : key.allowed.names) {
+      set_value(config, key, std::string(name), "test");
+      EXPECT_EQ(get_value(config, key), Value(std::string(name))) << key.full_name();
+      if (choice != nullptr) values.insert(*choice->value);
+    }
+    if (choice == nullptr) continue;
+    ++choices;
+    EXPECT_GT(values.size(), 1u) << key.full_name();
+    EXPECT_EQ(values.size(), key.allowed.names.size()) << key.full_name();
+    EXPECT_THROW(set_value(config, key, std::string("no such name"), "test"), UsageError) << key.full_name();
+  }
+  EXPECT_GT(choices, 15);
 }
 
 TEST(Keys, NamesThatScriptsRelyOn) {

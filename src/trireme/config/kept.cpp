@@ -4,6 +4,7 @@
 
 #include "trireme/config/resolve.h"
 #include "trireme/config/toml/toml_text.h"
+#include "trireme/config/value.h"
 
 namespace trireme {
 namespace {
@@ -18,20 +19,19 @@ constexpr Younger kYounger[] = {
 
 }  // namespace
 
-std::vector<std::string> words_of_older_version(std::string_view toml, const std::string& name) {
+void add_younger_keys(Config& config, std::string_view toml, const std::string& name) {
   const std::vector<Assignment> kept = read_toml(toml, name);
-  std::vector<std::string> words;
   for (const Younger& younger : kYounger) {
     const auto is_it = [&](const Assignment& assignment) { return assignment.key == younger.key; };
-    if (std::none_of(kept.begin(), kept.end(), is_it)) {
-      words.push_back("--" + std::string(younger.key) + "=" + std::string(younger.before));
-    }
+    if (std::any_of(kept.begin(), kept.end(), is_it) || !config.origins.is_default(younger.key)) continue;
+    set_key(config, younger.key, std::string(younger.before), "command line");
   }
-  return words;
 }
 
 Config resolve_kept(std::string_view toml, const std::string& name) {
-  return resolve_text(toml, name, words_of_older_version(toml, name));
+  Config config = resolve_text(toml, name);
+  add_younger_keys(config, toml, name);
+  return config;
 }
 
 }  // namespace trireme

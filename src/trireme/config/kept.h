@@ -6,16 +6,16 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "trireme/config/config.h"
 
 namespace trireme {
 
-/// "--data.split=end", …: for keys that `toml` lacks, what runs did before there was the key. Throws as read_toml().
-std::vector<std::string> words_of_older_version(std::string_view toml, const std::string& name);
+/// Sets the keys that `toml` lacks, and that nobody gave, to what runs did before there was the key. Throws as
+/// read_toml().
+void add_younger_keys(Config& config, std::string_view toml, const std::string& name);
 
-/// As resolve_text(), with these words.
+/// As resolve_text(), with these keys.
 Config resolve_kept(std::string_view toml, const std::string& name);
 
 }  // namespace trireme

@@ -8,34 +8,56 @@ namespace {
 
 template <auto section, auto member>
 ValuePointer pointer_to(Config& config) {
-  return &(config.*section.*member);
+  auto& value = config.*section.*member;
+  using Type = std::remove_reference_t<decltype(value)>;
+  if constexpr (Named<Type> && !std::is_same_v<Type, ModelKind>) {
+    static_assert(sizeof(Type) == 1);
+    return Choice{reinterpret_cast<uint8_t*>(&value), all_names<Type>()};
+  } else {
+    return &value;
+  }
 }
 
 // A key is named after its member, so neither can change alone.
 #define KEY(section, member) #section, #member, &pointer_to < &Config::section, &decltype(Config::section)::member>
 
-using Names = std::vector<std::string_view>;
-
 Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
-Allowed one_of(Names names) { return {0, 0, std::move(names)}; }
-/// Some of the names are number types, for which other trainers have shorter ones.
-Allowed one_of_types(Names names) {
-  Allowed allowed = one_of(std::move(names));
-  for (const auto& alias :
-       {std::pair<std::string_view, std::string_view>{"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}}) {
-    if (std::count(allowed.names.begin(), allowed.names.end(), alias.second) > 0) allowed.aliases.push_back(alias);
-  }
+/// Some of an enum's values.
+template <Named Enum>
+Allowed one_of(std::initializer_list<Enum> values) {
+  Allowed allowed;
+  for (const Enum value : values) allowed.names.push_back(name_of(value));
   return allowed;
 }
-Allowed one_of_or_file(Names names, std::string_view file) { return {0, 0, std::move(names), {}, file}; }
-const Allowed kAny;
+Allowed one_of_or_file(std::vector<std::string_view> names, std::string_view file) {
+  return {0, 0, std::move(names), {}, file};
+}
+const Allowed kAny;  // texts, switches, names of an enum
 
 constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize = 1e6;
+
+/// What the type of an enum's key says: its names, and the short ones of number types.
+void add_names(Key& key, Config& any) {
+  const ValuePointer pointer = key.pointer(any);
+  const auto* choice = std::get_if<Choice>(&pointer);
+  const bool is_kind = std::holds_alternative<ModelKind*>(pointer);
+  if (choice == nullptr && !is_kind) return;
+  const auto all = is_kind ? all_names<ModelKind>() : choice->names;
+  std::vector<std::string_view>& names = key.allowed.names;
+  if (names.empty()) names.assign(all.begin(), all.end());
+  for (const auto& alias : kNumberTypeAliases) {
+    if (std::count(names.begin(), names.end(), alias.second) > 0) key.allowed.aliases.push_back(alias);
+  }
+}
 
 std::vector<Key> make_keys() {
   return {
       {KEY(model, preset), kAny, "start from this preset's values; the list is below"},
-      {KEY(model, kind), {0, 0, {"mlp", "resnet", "gpt2", "llama"}, {}, {}, {{"gpt", "gpt2"}}}, "what is built"},
+      {KEY(model, library), kAny,
+       "a shared library with models of your own, whose keys are in [model.NAME]; empty: none"},
+      {KEY(model, kind),
+       {0, 0, {}, {}, {}, {{"gpt", "gpt2"}}},
+       "what is built, or a model of model.library; own: what a program gives to its Trainer"},
       {KEY(model, layers), range(1, 1e4), "transformer blocks; mlp: hidden layers"},
       {KEY(model, hidden), range(1, kMaxSize), "width of a layer"},
       {KEY(model, heads), range(1, 1e5), "attention heads; must divide model.hidden"},
@@ -56,12 +78,11 @@ std::vector<Key> make_keys() {
 
       {KEY(data, path), kAny,
        "a file, a folder, a pattern (data/*.txt) or names with commas between; empty: generated"},
-      {KEY(data, kind), one_of({"auto", "text", "tokens", "images", "generated"}),
-       "what the files hold; auto looks at them"},
+      {KEY(data, kind), kAny, "what the files hold; auto looks at them"},
       {KEY(data, tokenizer), kAny, "for text: a tokenizer file or folder; empty: bytes"},
-      {KEY(data, cache), one_of({"mmap", "memory"}), "leave files where they are, or read them at the start"},
+      {KEY(data, cache), kAny, "leave files where they are, or read them at the start"},
       {KEY(data, held_out), range(0, 0.5), "share kept from training, to measure on"},
-      {KEY(data, split), one_of({"random", "end"}),
+      {KEY(data, split), kAny,
        "where that share comes from: drawn from the whole by train.seed, or the end, for data in the order of time"},
       {KEY(data, generated_samples), range(1, 1e9), "images to generate"},
       {KEY(data, generated_size), range(1, 1e12, "bytes"), "text to generate"},
@@ -79,45 +100,47 @@ std::vector<Key> make_keys() {
       {KEY(train, threads), range(1, 1024), "threads of a worker; part of what fixes the last bits"},
       {KEY(train, seed), range(0, 9007199254740991.0),
        "of first weights, order of samples, held-out samples and generated data"},
-      {KEY(train, device), one_of({"cpu", "cuda"}), "where tensors live"},
+      {KEY(train, device), kAny, "where tensors live"},
       {KEY(train, deterministic), kAny,
        "cuda: sums keep their order and algorithms are not chosen by timing, so that bits repeat; false may be faster"},
       {KEY(train, graph), kAny, "cuda: a step of one worker is captured once and then run again as a whole"},
       {KEY(train, eval_every), range(0, kMaxSteps, "steps"), "measure held-out loss this often; 0: only at the end"},
       {KEY(train, eval_batches), range(1, 1e6), "batches of train.global_batch in a measurement, at most"},
       {KEY(train, clip), range(0, 1e9), "largest norm of all gradients together; 0: off"},
-      {KEY(train, on_nan), one_of({"stop", "skip", "rollback"}),
+      {KEY(train, on_nan), kAny,
        "when a gradient is not finite: stop, skip the step, or return to the last checkpoint (one is made at the "
        "start)"},
       {KEY(train, log_every), range(1, kMaxSteps, "steps"), "a line of metrics this often"},
       {KEY(train, target_loss), range(0, 1e9), "held-out loss that the run must reach for exit code 0; 0: none"},
 
-      {KEY(optimizer, kind), one_of({"adamw", "adam", "sgd"}), "the rule that changes weights"},
+      {KEY(optimizer, kind), one_of({OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}),
+       "the rule that changes weights"},
       {KEY(optimizer, lr), range(0, 1000), "learning rate after warm-up"},
       {KEY(optimizer, beta1), range(0, 0.999999), "adamw, adam: decay of the mean"},
       {KEY(optimizer, beta2), range(0, 0.999999999), "adamw, adam: decay of the mean square"},
       {KEY(optimizer, eps), range(0, 1), "adamw, adam: added to the root"},
       {KEY(optimizer, weight_decay), range(0, 100), "pull towards zero; adamw: apart from the gradient"},
-      {KEY(optimizer, decay), one_of({"matrices", "all"}), "what decays: weights of two or more dims, or everything"},
+      {KEY(optimizer, decay), kAny, "what decays: weights of two or more dims, or everything"},
       {KEY(optimizer, momentum), range(0, 0.999999), "sgd"},
       {KEY(optimizer, nesterov), kAny, "sgd: look ahead; needs momentum"},
-      {KEY(optimizer, schedule), one_of({"constant", "cosine", "linear", "step"}), "learning rate after warm-up"},
+      {KEY(optimizer, schedule), kAny, "learning rate after warm-up"},
       {KEY(optimizer, warmup_steps), range(0, kMaxSteps, "steps"), "learning rate rises from zero; 0: off"},
       {KEY(optimizer, min_lr), range(0, 1), "where cosine and linear end, as a fraction of optimizer.lr"},
       {KEY(optimizer, step_every), range(0, kMaxSteps, "steps"), "schedule step: a fall this often"},
       {KEY(optimizer, step_factor), range(0, 1), "schedule step: the factor of a fall"},
-      {KEY(optimizer, scale_lr), one_of({"none", "linear", "sqrt"}), "multiply the learning rate by dp, or its root"},
+      {KEY(optimizer, scale_lr), kAny, "multiply the learning rate by dp, or its root"},
 
       {KEY(parallel, dp), range(-1, kMaxWorkers), "data parallel: replicas; -1: the rest of the workers"},
       {KEY(parallel, tp), range(-1, kMaxWorkers), "tensor parallel: workers that share each operator"},
-      {KEY(parallel, pp), range(-1, kMaxWorkers), "pipeline parallel: stages"},
+      {KEY(parallel, pp), range(-1, kMaxWorkers),
+       "pipeline parallel: workers along the pipeline, each with one stage or more"},
       {KEY(parallel, cp), range(-1, kMaxWorkers), "context parallel: workers that share a sequence"},
       {KEY(parallel, ep), range(-1, kMaxWorkers), "expert parallel: workers that share the experts, among those of dp"},
       {KEY(parallel, zero), range(0, 3), "replicas share 1: optimizer state, 2: and gradients, 3: and weights"},
       {KEY(parallel, zero_shards), range(0, kMaxWorkers),
        "replicas that share among themselves, copied by the other groups of so many; 0: all of dp"},
       {KEY(parallel, zero_keep), kAny, "zero 3: weights stay from the forward pass to the backward pass"},
-      {KEY(parallel, zero_accumulation), one_of({"whole", "shares"}),
+      {KEY(parallel, zero_accumulation), kAny,
        "zero 2 and 3: where micro-batches are summed; whole: as without zero, to the bit; shares: in little memory"},
       {KEY(parallel, offload), kAny,
        "where master weights and optimizer state lie: a folder, memory (the host's, on GPUs); empty: the device's "
@@ -141,49 +164,50 @@ std::vector<Key> make_keys() {
       {KEY(parallel, plan), kAny,
        "a plan file, \"auto\" to ask the planner, or \"try\" to let its best plans show what they can before one is "
        "taken; empty: the degrees above"},
-      {KEY(parallel, aggregation), one_of({"average", "sum", "adasum", "server"}),
+      {KEY(parallel, aggregation), kAny,
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},
       {KEY(parallel, bucket_mb), range(0, 4096, "MiB"),
        "gradients that are reduced together; 0: 4, with zero 2 and 3 at most a 128th of a worker's"},
       {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
 
-      {KEY(precision, compute), one_of_types({"float32", "bfloat16", "float16"}), "type of activations and products"},
-      {KEY(precision, matmul), one_of({"compute", "fp8"}),
+      {KEY(precision, compute), one_of({NumberType::kFloat32, NumberType::kBfloat16, NumberType::kFloat16}),
+       "type of activations and products"},
+      {KEY(precision, matmul), kAny,
        "type of the products in gpt2's and llama's blocks; fp8: cuda, with precision.compute bfloat16"},
-      {KEY(precision, gradients), one_of_types({"compute", "float32"}), "type in which gradients are summed"},
+      {KEY(precision, gradients), kAny, "type in which gradients are summed"},
       {KEY(precision, loss_scale_init), range(1, 1e30), "float16: first factor of the loss"},
       {KEY(precision, loss_scale_growth_every), range(1, kMaxSteps, "steps"),
        "float16: the factor doubles after so many steps without overflow"},
 
-      {KEY(compression, method),
-       one_of_types({"none", "topk", "dgc", "terngrad", "qsgd", "sign", "onebit_adam", "powersgd", "float16",
-                     "bfloat16", "int8"}),
+      {KEY(compression, method), kAny,
        "how gradients travel between replicas; onebit_adam: how momenta do, after warmup_steps"},
-      {KEY(compression, gather), one_of({"none", "int8"}), "zero 3: how weights travel to those who compute with them"},
-      {KEY(compression, density), range(1e-6, 1), "topk, dgc: the share of elements that travel"},
+      {KEY(compression, gather), kAny, "zero 3: how weights travel to those who compute with them"},
+      {KEY(compression, density), range(1e-6, 1), "topk, dgc: fraction of elements sent"},
       {KEY(compression, bits), range(1, 8), "qsgd: 1, 2, 4 or 8"},
-      {KEY(compression, rank), range(1, 1024), "powersgd: of the factors"},
-      {KEY(compression, error_feedback), one_of({"auto", "on", "off"}),
+      {KEY(compression, rank), range(1, 256), "powersgd: rank of the factors"},
+      {KEY(compression, error_feedback), kAny,
        "what was not sent is added to the next gradient; auto: as the method wants it"},
-      {KEY(compression, warmup_steps), range(0, kMaxSteps, "steps"), "dense at first; dgc: of falling density"},
-      {KEY(compression, momentum), range(0, 1), "dgc: gathered before the choice, instead of the optimizer's"},
-      {KEY(compression, clip_deviations), range(0, 100), "terngrad: cut off at so many standard deviations; 0: off"},
+      {KEY(compression, warmup_steps), range(0, kMaxSteps, "steps"),
+       "steps sent dense at first; dgc: of decreasing density; onebit_adam: before the second moment is frozen "
+       "(required)"},
+      {KEY(compression, momentum), range(0, 0.999999),
+       "dgc: momentum applied before selection, instead of the optimizer's"},
+      {KEY(compression, clip_deviations), range(0, 100), "terngrad: clip at this many standard deviations; 0: off"},
 
       {KEY(server, count), range(1, kMaxWorkers), "parameter servers; they run beside the workers"},
-      {KEY(server, mode), one_of({"synchronous", "asynchronous", "bounded"}),
+      {KEY(server, mode), kAny,
        "weights change when all gradients are there; with each; or with each, nobody too far ahead"},
       {KEY(server, staleness), range(0, kMaxSteps, "steps"),
        "bounded: steps that a worker may be ahead; in training never more than one"},
       {KEY(server, rows), kAny, "of the embedding only the rows of a step's tokens travel; model.tied must be false"},
       {KEY(server, replicate), kAny, "every gradient is kept by two servers before it counts"},
 
-      {KEY(local, method), one_of({"none", "average", "diloco"}),
-       "replicas step alone and then average their weights, or take an outer step"},
+      {KEY(local, method), kAny, "replicas step alone and then average their weights, or take an outer step"},
       {KEY(local, every), range(1, kMaxSteps, "steps"), "how often replicas meet"},
       {KEY(local, after), range(0, kMaxSteps, "steps"), "they meet at every step before this one"},
       {KEY(local, outer_lr), range(0, 10), "diloco: learning rate of the outer step"},
       {KEY(local, outer_momentum), range(0, 1), "diloco: Nesterov's momentum of the outer step"},
-      {KEY(local, format), one_of_types({"float32", "int8"}), "diloco: how the outer step travels"},
+      {KEY(local, format), kAny, "diloco: how the outer step travels"},
 
       {KEY(checkpoint, every), range(0, kMaxSteps, "steps"), "0: only at the end"},
       {KEY(checkpoint, keep), range(1, 1e6), "how many; older ones go once a newer one is verified"},
@@ -207,13 +231,10 @@ std::vector<Key> make_keys() {
 
 }  // namespace
 
-const std::vector<Key>& keys() {
-  static const std::vector<Key> all = make_keys();
-  return all;
-}
-
-const std::vector<Section>& sections() {
-  static const std::vector<Section> all = {
+KeyTable::KeyTable() : keys_(make_keys()) {
+  Config any;
+  for (Key& key : keys_) add_names(key, any);
+  sections_ = {
       {"model", "What is trained."},
       {"data", "What it learns from."},
       {"train", "How long, in which batches, where."},
@@ -222,14 +243,13 @@ const std::vector<Section>& sections() {
        "How the work is split over workers. The product of dp, tp, pp and cp is their number, unless there are "
        "stages."},
       {"precision", "In which types it computes."},
-      {"compression", "What is done to gradients before they travel."},
+      {"compression", "How gradients are compressed before they are sent."},
       {"server", "Parameter servers, with parallel.aggregation = \"server\"."},
       {"local", "Steps that replicas take alone, between meetings."},
       {"checkpoint", "What is kept on disk."},
       {"elastic", "What happens when a worker fails."},
       {"observe", "What a run tells about itself."},
   };
-  return all;
 }
 
 }  // namespace trireme

@@ -9,8 +9,6 @@
 namespace trireme {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"mlp", "resnet", "gpt2", "llama"};
-
 /// Weights and biases of a fully connected layer.
 int64_t linear(int64_t in, int64_t out) { return in * out + out; }
 
@@ -60,14 +58,21 @@ int64_t count_mlp(const ModelConfig& m) {
 
 }  // namespace
 
-std::string_view name_of(ModelKind kind) { return kNames.at(static_cast<size_t>(kind)); }
-
-ModelKind model_kind(std::string_view name) {
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == name) return static_cast<ModelKind>(i);
+template <typename Type>
+const Type& own_value(const ModelConfig& model, const std::string& key) {
+  const auto found = model.own_values.find(model.own_kind + "." + key);
+  if (found == model.own_values.end()) {
+    throw UsageError(fmt::format("the model {} has no key {}", model.own_kind, key),
+                     "list it among the keys that the library gives");
   }
-  throw UsageError(fmt::format("\"{}\" is not a kind of model", name), "there are mlp, resnet, gpt2 and llama");
+  if (const auto* value = std::get_if<Type>(&found->second)) return *value;
+  throw UsageError(fmt::format("model.{}.{} is of another type", model.own_kind, key),
+                   "its default says of which type it is: 8 is a whole number, 8.0 a number");
 }
+template const int64_t& own_value(const ModelConfig& model, const std::string& key);
+template const double& own_value(const ModelConfig& model, const std::string& key);
+template const bool& own_value(const ModelConfig& model, const std::string& key);
+template const std::string& own_value(const ModelConfig& model, const std::string& key);
 
 int64_t count_parameters(const ModelConfig& model) {
   switch (model.kind) {
@@ -79,8 +84,11 @@ int64_t count_parameters(const ModelConfig& model) {
       return count_gpt2(model);
     case ModelKind::kLlama:
       return count_llama(model);
+    case ModelKind::kOwn:
+      break;
   }
-  return 0;
+  throw UsageError(fmt::format("model.kind = {}: what a library gives is counted where it is built", model.name()),
+                   "trireme train says how many parameters it has");
 }
 
 }  // namespace trireme

@@ -1,5 +1,7 @@
-// The pipeline that a configuration asks for: the order of its work, and where the model is cut.
+// The pipeline that a configuration asks for: whether its schedule can run, and where the model is cut.
 #pragma once
+
+#include <optional>
 
 #include "trireme/config/check.h"
 #include "trireme/program/schedules/partition.h"
@@ -7,20 +9,20 @@
 
 namespace trireme {
 
-/// Layers that a model can be cut between: embedding or stem, blocks, output.
-int num_layers(const ModelConfig& model);
+/// Unset for one of the user's own.
+std::optional<ScheduleKind> named_schedule(const ParallelConfig& parallel);
 
-/// Of one replica. A file is read at each call; what is wrong with it throws UsageError, or SystemError.
-Schedule pipeline_schedule(const Config& config, const BatchPlan& plan);
 /// The backward pass comes in two halves.
 bool splits_backward(const Schedule& schedule);
 
-/// As parallel.split says: empty where it says nothing. Throws UsageError for layers or stages that are not there.
-Partition pipeline_split(const Config& config, int num_stages);
+/// As parallel.split says, of a model of so many layers. Throws UsageError for layers that are not there.
+Partition split_of(const Config& config, int num_layers);
+/// The same for so many stages: empty where it says nothing. Throws UsageError for layers or stages that are not there.
+Partition pipeline_split(const Config& config, int num_stages, int num_layers);
 
-/// What can be said without the batch: stages and layers, keys that do not go together. Throws UsageError.
+/// What can be said without the batch: stages and layers. Throws UsageError.
 void check_pipeline(const Config& config);
 /// Whether a schedule of the user's own can run, and fits the workers and the batch. Throws UsageError.
-void check_own_schedule(const Config& config, const BatchPlan& plan);
+void check_own_schedule(const Config& config, const Layout& layout);
 
 }  // namespace trireme

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 
 #include "trireme/base/error.h"
@@ -24,32 +23,20 @@ int64_t number_of(std::string_view text) {
 
 }  // namespace
 
-bool Recompute::covers(int64_t layer) const {
-  return all || std::any_of(ranges.begin(), ranges.end(),
-                            [&](const auto& range) { return range.first <= layer && layer <= range.second; });
-}
-
-int64_t Recompute::last() const {
-  int64_t last = -1;
-  for (const auto& range : ranges) last = std::max(last, range.second);
-  return last;
-}
-
 Recompute parse_recompute(std::string_view text) {
   Recompute result;
   if (text == "none") return result;
-  if (text == "full" || text == "selective") {
-    (text == "full" ? result.all : result.attention) = true;
-    return result;
-  }
+  if (text == "full") return RecomputeKind::kFull;
+  if (text == "selective") return RecomputeKind::kSelective;
   const auto parts = split(text.empty() ? std::string_view("-") : text, ',');
   for (const std::string_view part : parts) {
     const size_t dash = part.find('-');
     const int64_t first = number_of(trim(part.substr(0, dash)));
     const int64_t last = dash == std::string_view::npos ? first : number_of(trim(part.substr(dash + 1)));
     if (first < 0 || last < first) {
-      throw UsageError(fmt::format("train.recompute = \"{}\" is not what can be computed again", printable(text)),
-                       "give none, full, selective, or numbers of layers from 0, such as 0-3,7");
+      throw wrong_key("train.recompute",
+                      fmt::format("train.recompute = \"{}\" is not what can be computed again", printable(text)),
+                      "give none, full, selective, or numbers of layers from 0, such as 0-3,7");
     }
     result.ranges.emplace_back(first, last);
   }

@@ -19,7 +19,7 @@ std::vector<int64_t> covered(std::string_view text, int64_t layers) {
 TEST(Recompute, Names) {
   EXPECT_EQ(parse_recompute("none"), Recompute{});
   EXPECT_EQ(covered("full", 3), (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_TRUE(parse_recompute("selective").attention);
+  EXPECT_EQ(parse_recompute("selective"), RecomputeKind::kSelective);
   EXPECT_TRUE(covered("selective", 3).empty());
 }
 

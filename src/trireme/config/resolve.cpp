@@ -28,20 +28,22 @@ struct Setting {
   std::string place, origin;
 };
 
-std::vector<Setting> settings_of_toml(std::string_view text, const std::string& name, const std::string& origin = {}) {
+std::vector<Setting> settings_of_toml(std::string_view text, const std::string& name, const KeyTable& table,
+                                      const std::string& origin = {}) {
   std::vector<Setting> settings;
   for (const Assignment& assignment : read_toml(text, name)) {
     const std::string place = fmt::format("{}:{}:{}", name, assignment.line, assignment.column);
-    const bool is_section = std::any_of(sections().begin(), sections().end(),
+    const bool is_section = std::any_of(table.sections().begin(), table.sections().end(),
                                         [&](const Section& section) { return section.name == assignment.key; });
     if (is_section) {
-      throw UsageError(fmt::format("{} ({}) is a section, not a key", assignment.key, place),
-                       assignment.key == "model" ? "did you mean model.preset or model.kind?"
-                                                 : fmt::format("write [{}], then its keys below", assignment.key));
+      throw wrong_key(assignment.key, fmt::format("{} ({}) is a section, not a key", assignment.key, place),
+                      assignment.key == "model" ? "did you mean model.preset or model.kind?"
+                                                : fmt::format("write [{}], then its keys below", assignment.key));
     }
-    const Key& key = find_key(assignment.key, place);
+    const Key& key = table.find(assignment.key, place);
     if (!assignment.value) {
-      throw UsageError(
+      throw wrong_key(
+          key.full_name(),
           fmt::format("{} ({}) is {}, but must be {}", key.full_name(), place, assignment.shown, key.expected()),
           key.full_name() == "data.path" ? "several files: their folder, a pattern (\"data/*.txt\"), or names with "
                                            "commas between in one text"
@@ -55,7 +57,25 @@ std::vector<Setting> settings_of_toml(std::string_view text, const std::string& 
 
 bool is_flag(std::string_view word) { return word.starts_with("--"); }
 
-std::vector<Setting> settings_of_arguments(const std::vector<std::string>& arguments, std::string& file) {
+/// Which library the words or the file name: it has keys of its own.
+std::string library_in(const std::vector<std::string>& arguments, std::string_view toml, const std::string& name) {
+  constexpr std::string_view kWord = "--model.library";
+  for (size_t i = arguments.size(); i-- > 0;) {
+    const std::string_view word = arguments[i];
+    if (word == kWord && i + 1 < arguments.size()) return arguments[i + 1];
+    if (word.starts_with(kWord) && word.substr(kWord.size()).starts_with("=")) {
+      return std::string(word.substr(kWord.size() + 1));
+    }
+  }
+  for (const Assignment& assignment : read_toml(toml, name)) {
+    const auto* text = assignment.value ? std::get_if<std::string>(&*assignment.value) : nullptr;
+    if (text && assignment.key == "model.library") return *text;
+  }
+  return {};
+}
+
+std::vector<Setting> settings_of_arguments(const std::vector<std::string>& arguments, const KeyTable& table,
+                                           std::string& file) {
   std::vector<Setting> settings;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string_view word = arguments[i];
@@ -66,7 +86,7 @@ std::vector<Setting> settings_of_arguments(const std::vector<std::string>& argum
     const size_t equals = word.find('=');
     const std::string_view name = word.substr(2, equals == word.npos ? word.npos : equals - 2);
     const bool is_model = name == "model";
-    const Key& key = find_key(is_model ? kPresetKey : name, kCommandLine);
+    const Key& key = table.find(is_model ? kPresetKey : name, kCommandLine);
     std::optional<std::string_view> text;
     if (equals != word.npos) {
       text = word.substr(equals + 1);
@@ -75,7 +95,7 @@ std::vector<Setting> settings_of_arguments(const std::vector<std::string>& argum
     } else if (key.type_name() == "switch") {
       text = "true";
     }
-    if (!text) throw UsageError(fmt::format("--{} has no value: {} is expected", name, key.expected()));
+    if (!text) throw wrong_key(name, fmt::format("--{} has no value: {} is expected", name, key.expected()));
     if (is_model && text->ends_with(".toml")) {
       if (!file.empty()) {
         throw UsageError(fmt::format("two configurations are given: {} and --model {}", file, *text),
@@ -91,10 +111,14 @@ std::vector<Setting> settings_of_arguments(const std::vector<std::string>& argum
 }
 
 void put(Config& config, const std::vector<Setting>& settings) {
-  for (const Setting& setting : settings) {
+  const auto put_one = [&](const Setting& setting) {
     set_value(config, *setting.key, setting.value, setting.place);
     config.origins.set(setting.key->full_name(), setting.origin);
+  };
+  for (const Setting& setting : settings) {  // it knows the kinds
+    if (setting.key->full_name() == "model.library") put_one(setting);
   }
+  for (const Setting& setting : settings) put_one(setting);
 }
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -109,6 +133,10 @@ void derive(Config& config, const Config& preset, const std::string& file) {
     origins.set("train.target_loss", std::string(kDerived));
   }
   const auto open = [&](std::string_view key, int64_t value) { return origins.is_default(key) || value == 0; };
+  if (!model.library.empty()) {
+    model.library = std::filesystem::absolute(model.library).lexically_normal().string();
+    for (const Key& key : key_table(model.library).keys()) get_value(config, key);  // each has one
+  }
   const bool is_llama = model.kind == ModelKind::kLlama;
   if (open("model.kv_heads", model.kv_heads)) {
     model.kv_heads = model.heads;
@@ -154,11 +182,11 @@ Config layer(const std::vector<Setting>& of_file, const std::vector<Setting>& of
       try {
         return find_preset(config.model.preset);
       } catch (const UsageError& error) {
-        throw UsageError(fmt::format("model.preset ({}): {}", config.origins.of(kPresetKey), error.what()));
+        throw wrong_key(kPresetKey, fmt::format("model.preset ({}): {}", config.origins.of(kPresetKey), error.what()));
       }
     }();
     const std::string name = fmt::format("preset {}", preset.name);
-    put(config, settings_of_toml(preset.toml, name, name));
+    put(config, settings_of_toml(preset.toml, name, key_table(), name));
   }
   const Config as_preset = config;
   put(config, of_file);
@@ -189,23 +217,31 @@ std::string Origins::phrase(std::string_view key) const {
 
 Config resolve(const ConfigSources& sources) {
   std::string file = sources.file;
-  const std::vector<Setting> of_arguments = settings_of_arguments(sources.arguments, file);
+  const std::string early = file.empty() ? "" : read_config_file(file);
+  std::string library = library_in(sources.arguments, early, printable(file));
+  const std::vector<Setting> of_arguments = settings_of_arguments(sources.arguments, key_table(library), file);
   std::vector<Setting> of_file;
-  if (!file.empty()) of_file = settings_of_toml(read_config_file(file), printable(file));
-  return layer(of_file, of_arguments, file.empty() ? sources.default_preset : "", file);
+  if (!file.empty()) {
+    const std::string text = early.empty() ? read_config_file(file) : early;
+    library = library_in(sources.arguments, text, printable(file));
+    of_file = settings_of_toml(text, printable(file), key_table(library));
+  }
+  return layer(of_file, of_arguments, file.empty() && library.empty() ? sources.default_preset : "", file);
 }
 
 Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments) {
   std::string file = name;  // so that --model FILE.toml is refused
-  const std::vector<Setting> of_arguments = settings_of_arguments(arguments, file);
-  return layer(settings_of_toml(toml, printable(name)), of_arguments, "", name);
+  const KeyTable& table = key_table(library_in(arguments, toml, printable(name)));
+  const std::vector<Setting> of_arguments = settings_of_arguments(arguments, table, file);
+  return layer(settings_of_toml(toml, printable(name), table), of_arguments, "", name);
 }
 
 std::string to_toml(const Config& config) {
   std::string text;
-  for (const Section& section : sections()) {
+  const KeyTable& table = key_table(config.model.library);
+  for (const Section& section : table.sections()) {
     text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
-    for (const Key& key : keys()) {
+    for (const Key& key : table.keys()) {
       if (key.section != section.name) continue;
       const std::string line = fmt::format("{} = {}", key.name, format_value(get_value(config, key)));
       text += fmt::format("{:<36}  # {}\n", line, printable(config.origins.of(key.full_name())));

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/config/check.h"
+#include "trireme/config/compatibility.h"
 #include "trireme/config/value.h"
-#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 namespace {
@@ -36,78 +35,48 @@ std::vector<StageDegrees> stage_degrees(const Config& config) {
     StageDegrees stage{0, 0};
     if (degrees.size() == 2) stage = {degree_in(degrees[0]), degree_in(degrees[1])};
     if (stage.dp == 0 || stage.tp == 0) {
-      throw UsageError(fmt::format("{}: \"{}\" is no shape of a stage", with_origin(config, "parallel.stages"), word),
-                       "give dp x tp of each: \"2x1,1x2\" is a stage of two replicas, then one cut over two workers");
+      throw wrong_key("parallel.stages",
+                      fmt::format("{}: \"{}\" is no shape of a stage", with_origin(config, "parallel.stages"), word),
+                      "give dp x tp of each: \"2x1,1x2\" is a stage of two replicas, then one cut over two workers");
     }
     stages.push_back(stage);
     // Each number is small, so that no step overflows.
     if (num_workers(stages) > kMostRanks || num_lanes(stages) > kMostRanks) {
-      throw UsageError(fmt::format("{}: {} workers whose replicas have {} as their least common multiple are too many",
-                                   with_origin(config, "parallel.stages"), num_workers(stages), num_lanes(stages)),
-                       fmt::format("at most {} of both", kMostRanks));
+      throw wrong_key("parallel.stages",
+                      fmt::format("{}: {} workers whose replicas have {} as their least common multiple are too many",
+                                  with_origin(config, "parallel.stages"), num_workers(stages), num_lanes(stages)),
+                      fmt::format("at most {} of both", kMostRanks));
     }
   }
   return stages;
-}
-
-std::string stages_to_text(const std::vector<StageDegrees>& stages) {
-  std::vector<std::string> words;
-  for (const StageDegrees& stage : stages) words.push_back(fmt::format("{}x{}", stage.dp, stage.tp));
-  return join(words, ",");
-}
-
-int64_t num_lanes(const std::vector<StageDegrees>& stages) {
-  int64_t lanes = 1;
-  for (const StageDegrees& stage : stages) lanes = std::lcm(lanes, stage.dp);
-  return lanes;
-}
-
-int64_t num_workers(const std::vector<StageDegrees>& stages) {
-  int64_t sum = 0;
-  for (const StageDegrees& stage : stages) sum += stage.num_workers();
-  return sum;
 }
 
 void check_stage_degrees(const Config& config) {
   const std::vector<StageDegrees> stages = stage_degrees(config);
   if (stages.empty()) return;
   const ParallelConfig& parallel = config.parallel;
-  const auto demand = [&](bool holds, std::string_view key, std::string_view problem, const std::string& cure) {
-    if (!holds) contradict(config, "parallel.stages", problem, key, cure);
-  };
   if (stages.size() == 1) {
-    throw UsageError(fmt::format("{} is one stage, not a pipeline", with_origin(config, "parallel.stages")),
-                     fmt::format("set parallel.dp = {} and parallel.tp = {} instead", stages[0].dp, stages[0].tp));
+    refuse(config, "parallel.stages", "is one stage, not a pipeline",
+           fmt::format("set parallel.dp = {} and parallel.tp = {} instead", stages[0].dp, stages[0].tp));
   }
-  demand(static_cast<int64_t>(stages.size()) == parallel.pp, "parallel.pp",
-         fmt::format("are {} stages, but", stages.size()), fmt::format("set parallel.pp = {}", stages.size()));
-  demand(parallel.tp == 1, "parallel.tp", "says for each stage what all have by", "leave parallel.tp at 1");
-  demand(parallel.dp == -1 || parallel.dp == num_lanes(stages), "parallel.dp", "says for each stage what all have by",
-         fmt::format("leave parallel.dp at -1: it is {}", num_lanes(stages)));
-  const bool several =
-      parallel.interleave > 1 || (!parallel.has_own_schedule() && stages_a_rank(schedule_kind(parallel.schedule)) > 1);
-  demand(!several, parallel.interleave > 1 ? "parallel.interleave" : "parallel.schedule",
-         "are one for each worker, but several have", "take a schedule with one stage a worker, such as 1f1b");
-  const std::string_view alike = "need replicas that are alike for";
-  demand(parallel.aggregation == "average" || parallel.aggregation == "sum", "parallel.aggregation", alike,
-         "set parallel.aggregation = \"average\"");
-  demand(config.compression.method == "none", "compression.method", alike, "set compression.method = \"none\"");
-  demand(config.compression.gather == "none", "compression.gather", alike, "set compression.gather = \"none\"");
-  demand(parallel.cp == 1, "parallel.cp", alike, "set parallel.cp = 1");
-  demand(parallel.ep == 1, "parallel.ep", alike, "set parallel.ep = 1");
-  demand(config.local.method == "none", "local.method", alike, "set local.method = \"none\"");
-  demand(parallel.shares.empty(), "parallel.shares", alike, "leave parallel.shares empty");
-  demand(parallel.zero_shards == 0, "parallel.zero_shards", alike, "leave it at 0: all replicas of a stage share");
-  demand(!config.model.sync_statistics, "model.sync_statistics",
-         "let a worker compute for several replicas one after another, which meet inside a pass with",
-         "set model.sync_statistics = false");
+  if (static_cast<int64_t>(stages.size()) != parallel.pp) {
+    contradict(config, "parallel.stages", fmt::format("are {} stages, but", stages.size()), "parallel.pp",
+               fmt::format("set parallel.pp = {}", stages.size()));
+  }
+  if (parallel.dp != -1 && parallel.dp != num_lanes(stages)) {
+    contradict(config, "parallel.stages", "says for each stage what all have by", "parallel.dp",
+               fmt::format("leave parallel.dp at -1: it is {}", num_lanes(stages)));
+  }
+  check_rules(config, RuleScope::kEveryTraining, "parallel.stages");
   for (size_t i = 0; i < stages.size(); ++i) {
     const StageDegrees& stage = stages[i];
     if (stage.tp > 1) {
       check_tensor_parallel(config.model, stage.tp, fmt::format("tp of stage {} (parallel.stages)", i));
     }
-    demand(!parallel.sequence || config.model.seq % stage.tp == 0, "model.seq",
-           "with parallel.sequence cut the sequence into equal parts, not", "choose a tp that divides model.seq");
+    if (parallel.sequence && config.model.seq % stage.tp != 0) {
+      contradict(config, "parallel.stages", "with parallel.sequence cut the sequence into equal parts, not",
+                 "model.seq", "choose a tp that divides model.seq");
+    }
   }
 }
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 
-#include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 
@@ -34,7 +33,8 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
   if (key.full_name() == "precision.compute" && shown.find("fp8") != std::string::npos) {
     cure = "products alone are in fp8: precision.matmul = \"fp8\", with precision.compute = \"bfloat16\"";
   }
-  throw UsageError(fmt::format("{} = {} ({}) must be {}", key.full_name(), shown, place, key.expected()), cure);
+  throw wrong_key(key.full_name(),
+                  fmt::format("{} = {} ({}) must be {}", key.full_name(), shown, place, key.expected()), cure);
 }
 
 std::string toml_string(std::string_view text) {
@@ -62,6 +62,15 @@ std::optional<double> as_number(const Value& value) {
   if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
   if (const auto* number = std::get_if<double>(&value); number && std::isfinite(*number)) return *number;
   return std::nullopt;
+}
+
+/// A built-in kind, one of the library, or one that a program has given to its Trainer.
+void set_kind(ModelConfig& model, const std::string& name) {
+  model.kind = is_built_in(name) ? model_kind(name) : ModelKind::kOwn;
+  model.own_kind = model.is_own() ? name : "";
+  model.own_samples = model.is_own() && name != name_of(ModelKind::kOwn)
+                          ? read_model_library(model.library)->find(name).samples
+                          : SampleKind::kOwn;
 }
 
 /// The name that an alias stands for; other values as they are.
@@ -105,14 +114,24 @@ Value get_value(const Config& config, const Key& key) {
   // The table has one pointer for reading and writing; nothing is written here.
   const ValuePointer pointer = key.pointer(const_cast<Config&>(config));
   return std::visit(
-      [](const auto* at) -> Value {
-        if constexpr (std::is_same_v<decltype(at), const ModelKind*>) {
-          return std::string(name_of(*at));
+      [&](const auto& at) -> Value {
+        using At = std::decay_t<decltype(at)>;
+        if constexpr (std::is_same_v<At, ModelKind*>) {
+          return config.model.name();
+        } else if constexpr (std::is_same_v<At, Choice>) {
+          return std::string(at.names[*at.value]);
         } else {
           return *at;
         }
       },
       pointer);
+}
+
+Value value_from(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<int64_t>();
+  if (json.is_number()) return json.get<double>();
+  return json.get<std::string>();
 }
 
 void set_value(Config& config, const Key& key, const Value& given, std::string_view place) {
@@ -136,16 +155,24 @@ void set_value(Config& config, const Key& key, const Value& given, std::string_v
     **on = std::get<bool>(value);
   } else if (!named) {
     refuse(key, shown(value), place);
-  } else if (auto* const* kind = std::get_if<ModelKind*>(&pointer)) {
-    **kind = model_kind(*text);
+  } else if (std::holds_alternative<ModelKind*>(pointer)) {
+    set_kind(config.model, *text);
+  } else if (const auto* choice = std::get_if<Choice>(&pointer)) {
+    *choice->value =
+        static_cast<uint8_t>(std::find(choice->names.begin(), choice->names.end(), *text) - choice->names.begin());
   } else {
     // What the system takes as a path and TOML can hold.
     if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
-      throw UsageError(
-          fmt::format("{} = {} ({}) must be UTF-8 without zero bytes", key.full_name(), shown(value), place));
+      throw wrong_key(key.full_name(), fmt::format("{} = {} ({}) must be UTF-8 without zero bytes", key.full_name(),
+                                                   shown(value), place));
     }
     *std::get<std::string*>(pointer) = *text;
   }
+}
+
+void set_key(Config& config, std::string_view name, const Value& value, const std::string& origin) {
+  set_value(config, find_key(name, origin), value, origin);
+  config.origins.set(name, origin);
 }
 
 Value parse_value(const Key& key, std::string_view text, std::string_view place) {
@@ -191,9 +218,17 @@ std::string with_origin(const Config& config, std::string_view key) {
   return fmt::format("{} = {} ({})", key, value, config.origins.phrase(key));
 }
 
+UsageError wrong_key(std::string_view key, const std::string& cause, const std::string& cure) {
+  return UsageError(cause, cure, {.key = std::string(key)});
+}
+
+void refuse(const Config& config, std::string_view key, std::string_view problem, const std::string& cure) {
+  throw wrong_key(key, fmt::format("{} {}", with_origin(config, key), problem), cure);
+}
+
 void contradict(const Config& config, std::string_view key, std::string_view problem, std::string_view other,
                 const std::string& cure) {
-  throw UsageError(fmt::format("{} {} {}", with_origin(config, key), problem, with_origin(config, other)), cure);
+  refuse(config, key, fmt::format("{} {}", problem, with_origin(config, other)), cure);
 }
 
 }  // namespace trireme

@@ -42,7 +42,7 @@ ImagePiece read_cifar(const std::shared_ptr<const FileBytes>& file) {
 
 ImageFiles open_cifar(const fs::path& folder, FileCache cache) {
   ImageFiles files;
-  files.shape = SampleShape::image(3, 32, 32);
+  files.shape = ImageShape{3, 32, 32};
   // The means and deviations of the training pixels.
   files.normalisation = {{0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}};
   files.classes = kClasses;

@@ -3,47 +3,74 @@
 
 #include <cstdint>
 #include <span>
+#include <variant>
 #include <vector>
 
 namespace trireme {
 
-/// What one sample is: `seq` tokens with as many targets, or an image of floats with one label.
-struct SampleShape {
-  int64_t seq = 0;  ///< 0: images
-  int64_t channels = 0, height = 0, width = 0;
+/// One tensor of a sample.
+struct Field {
+  enum class Type : uint8_t { kFloat, kInt64 };
+  Type type = Type::kFloat;
+  std::vector<int64_t> sizes;  ///< none: a number
 
-  static SampleShape language(int64_t seq) { return {seq, 0, 0, 0}; }
-  static SampleShape image(int64_t channels, int64_t height, int64_t width) { return {0, channels, height, width}; }
+  int64_t count() const;
+  bool operator==(const Field&) const = default;
+};
+
+/// What one sample is: what a model is given, and what its loss compares with.
+struct SampleShape {
+  std::vector<Field> inputs, targets;
+  int64_t seq = 0;  ///< of language: its tokens
+
+  /// `seq` tokens with as many targets.
+  static SampleShape language(int64_t seq);
+  /// An image of floats with one label.
+  static SampleShape image(int64_t channels, int64_t height, int64_t width);
   bool is_language() const { return seq > 0; }
-  int64_t num_pixels() const { return channels * height * width; }  ///< all channels
   bool operator==(const SampleShape&) const = default;
 };
 
 /// What of a sample is read: the first stage of a pipeline needs no targets, the last one nothing else.
 struct SampleParts {
-  bool inputs = true, targets = true;  ///< tokens or image; targets or label
+  bool inputs = true, targets = true;
   bool operator==(const SampleParts&) const = default;
 };
 
-/// Samples one after the other. Language fills tokens and targets, images fill images and labels; the rest, and parts
-/// that are not read, are empty.
+using FieldValues = std::variant<std::vector<float>, std::vector<int64_t>>;
+using FieldPlace = std::variant<std::span<float>, std::span<int64_t>>;
+
+/// Samples one after the other, field by field. Fields of parts that are not read are empty.
 struct Batch {
   int64_t count = 0;
   SampleParts parts = {};
-  std::vector<int64_t> tokens, targets;  ///< count × seq
-  std::vector<float> images;             ///< count × channels × height × width
-  std::vector<int64_t> labels;           ///< count
+  std::vector<FieldValues> inputs, targets;
 
   Batch() = default;
   Batch(const SampleShape& shape, int64_t count, SampleParts parts = {});  ///< all zero
+  template <typename T>
+  const std::vector<T>& input(size_t field = 0) const {
+    return std::get<std::vector<T>>(inputs.at(field));
+  }
+  template <typename T>
+  const std::vector<T>& target(size_t field = 0) const {
+    return std::get<std::vector<T>>(targets.at(field));
+  }
   bool operator==(const Batch&) const = default;
 };
 
 /// Where one sample is to be written: views of exactly the sizes of the shape, or empty where a part is not wanted.
 struct SampleSlot {
-  std::span<int64_t> tokens, targets;
-  std::span<float> image;
-  std::span<int64_t> label;
+  std::vector<FieldPlace> inputs, targets;
+
+  template <typename T>
+  std::span<T> input(size_t field = 0) const {
+    return std::get<std::span<T>>(inputs.at(field));
+  }
+  template <typename T>
+  std::span<T> target(size_t field = 0) const {
+    return std::get<std::span<T>>(targets.at(field));
+  }
 };
 
 /// Immutable. Threads: reads from any number at once. A read may wait for the disk. Owners share it by shared_ptr.

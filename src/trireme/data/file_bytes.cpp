@@ -67,12 +67,6 @@ std::vector<fs::path> several_paths(const std::string& text) {
 
 }  // namespace
 
-FileCache parse_file_cache(std::string_view text) {
-  if (text == "mmap") return FileCache::kMap;
-  if (text == "memory") return FileCache::kMemory;
-  throw UsageError(fmt::format("data.cache = \"{}\" is not known", text), "known: mmap, memory");
-}
-
 std::shared_ptr<const FileBytes> FileBytes::open(const fs::path& path, FileCache cache, std::string_view key) {
   std::shared_ptr<FileBytes> file(new FileBytes(path.string()));
   const std::string& name = file->name_;

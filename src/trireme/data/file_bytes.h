@@ -10,15 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/config/choices.h"
+
 namespace trireme {
-
-enum class FileCache {
-  kMap,     ///< pages come from the disk when they are read; the file must not shrink meanwhile (SIGBUS)
-  kMemory,  ///< all bytes are read now
-};
-
-/// "mmap" or "memory"; UsageError for anything else.
-FileCache parse_file_cache(std::string_view text);
 
 /// Immutable. Threads: all.
 class FileBytes {

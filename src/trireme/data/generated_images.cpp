@@ -145,7 +145,7 @@ ImageFiles generate_images(const GeneratedImageOptions& options) {
     return ImagePiece{std::move(images), nullptr, data + 1, data, count, num_pixels + 1, num_pixels + 1, prepare};
   };
   ImageFiles files;
-  files.shape = SampleShape::image(options.channels, options.height, options.width);
+  files.shape = ImageShape{options.channels, options.height, options.width};
   const auto channels = static_cast<size_t>(options.channels);
   // Close to the mean and deviation of what is drawn above.
   files.normalisation = {std::vector<float>(channels, 0.28f), std::vector<float>(channels, 0.24f)};

@@ -88,7 +88,7 @@ IdxImages read_idx(const std::shared_ptr<const FileBytes>& images, const std::sh
   const ImagePiece piece{images,         labels, images->bytes().data() + 16, labels->bytes().data() + 8, count,
                          height * width, 1};
   check_labels(piece, classes, labels->name(), 8);
-  return {piece, SampleShape::image(1, height, width)};
+  return {piece, ImageShape{1, height, width}};
 }
 
 ImageFiles open_idx(const fs::path& folder, FileCache cache, int64_t classes) {

@@ -16,7 +16,7 @@ bool has_idx(const std::filesystem::path& folder);
 
 struct IdxImages {
   ImagePiece piece;
-  SampleShape shape;
+  ImageShape shape;
 };
 /// One file of images with that of their labels, which must be below `classes`. Throws as open_idx does.
 IdxImages read_idx(const std::shared_ptr<const FileBytes>& images, const std::shared_ptr<const FileBytes>& labels,

@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-ImageDataset::ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, SampleShape shape,
+ImageDataset::ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, const ImageShape& shape,
                            const Normalisation& normalisation)
     : pieces_(std::move(pieces)), part_(part), shape_(shape) {
   int64_t end = 0;
@@ -36,14 +36,14 @@ void ImageDataset::read_sample(int64_t index, const SampleSlot& slot) const {
   const ImagePiece& piece = pieces_[place];
   const int64_t at = wanted - (ends_[place] - piece.count);
   if (piece.prepare) piece.prepare(at);
-  if (!slot.image.empty()) {
+  if (const auto image = slot.input<float>(); !image.empty()) {
     const uint8_t* pixel = piece.pixels + at * piece.pixel_stride;
-    auto out = slot.image.begin();
+    auto out = image.begin();
     for (const auto& value : value_of_) {
       for (int64_t i = 0; i < shape_.height * shape_.width; ++i) *out++ = value[*pixel++];
     }
   }
-  if (!slot.label.empty()) slot.label[0] = piece.labels[at * piece.label_stride];
+  if (const auto label = slot.target<int64_t>(); !label.empty()) label[0] = piece.labels[at * piece.label_stride];
 }
 
 void check_labels(const ImagePiece& piece, int64_t classes, const std::string& name, int64_t first_byte) {

@@ -29,14 +29,20 @@ struct Normalisation {
   std::vector<float> mean, deviation;
 };
 
+struct ImageShape {
+  int64_t channels = 0, height = 0, width = 0;
+  int64_t num_pixels() const { return channels * height * width; }  ///< all channels
+  bool operator==(const ImageShape&) const = default;
+};
+
 /// Immutable. Threads: all.
 class ImageDataset : public Dataset {
  public:
   /// `part` counts over all pieces and has at least one image; all are there.
-  ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, SampleShape shape,
+  ImageDataset(std::vector<ImagePiece> pieces, const SamplePart& part, const ImageShape& shape,
                const Normalisation& normalisation);
   int64_t size() const override { return part_.count(); }
-  SampleShape shape() const override { return shape_; }
+  SampleShape shape() const override { return SampleShape::image(shape_.channels, shape_.height, shape_.width); }
 
  protected:
   void read_sample(int64_t index, const SampleSlot& slot) const override;
@@ -45,14 +51,14 @@ class ImageDataset : public Dataset {
   std::vector<ImagePiece> pieces_;
   std::vector<int64_t> ends_;
   SamplePart part_;
-  SampleShape shape_;
+  ImageShape shape_;
   std::vector<std::array<float, 256>> value_of_;  ///< for each channel, what a byte stands for
 };
 
 /// What a folder of images holds.
 struct ImageFiles {
   std::vector<ImagePiece> train, held_out;  ///< held_out is empty where there are no test files
-  SampleShape shape;
+  ImageShape shape;
   Normalisation normalisation;
   int64_t classes = 10;
   std::string format;  ///< "MNIST", …

@@ -70,9 +70,9 @@ TEST_F(ImagesTest, MnistIsReadAndNormalised) {
       for (int64_t i = 0; i < 10; ++i) data.read(i, batch, i);
       for (size_t i = 0; i < 120; ++i) {
         const float pixel = static_cast<float>((i + 24) * 7 % 256) / 255.0f;
-        ASSERT_FLOAT_EQ(batch.images[i], (pixel - 0.1307f) / 0.3081f);
+        ASSERT_FLOAT_EQ(batch.input<float>()[i], (pixel - 0.1307f) / 0.3081f);
       }
-      EXPECT_EQ(batch.labels[3], 5);
+      EXPECT_EQ(batch.target<int64_t>()[3], 5);
     }
   }
   write("t10k-images.idx3-ubyte", images_file(5, 3, 4));
@@ -111,9 +111,9 @@ TEST_F(ImagesTest, CifarIsReadAcrossFiles) {
   const ImageDataset data(files.train, SamplePart::range(0, 7), files.shape, files.normalisation);
   Batch batch(data.shape(), 1);
   data.read(5, batch, 0);
-  EXPECT_EQ(batch.labels[0], 2);
-  EXPECT_FLOAT_EQ(batch.images[0], (2 / 255.0f - 0.4914f) / 0.2470f);
-  EXPECT_FLOAT_EQ(batch.images[2048], (2 / 255.0f - 0.4465f) / 0.2616f);
+  EXPECT_EQ(batch.target<int64_t>()[0], 2);
+  EXPECT_FLOAT_EQ(batch.input<float>()[0], (2 / 255.0f - 0.4914f) / 0.2470f);
+  EXPECT_FLOAT_EQ(batch.input<float>()[2048], (2 / 255.0f - 0.4465f) / 0.2616f);
   write("data_batch_2.bin", cifar_file(4).substr(1));
   expect_says(message_of([&] { open_cifar(folder_, FileCache::kMap); }), {"data_batch_2.bin", "12291 bytes", "3073"});
   std::string bad = cifar_file(4);
@@ -153,14 +153,14 @@ TEST(GeneratedImagesTest, AreEvenlySpreadNormalisedAndTheSameEachTime) {
   for (int64_t i = 0; i < 500; ++i) {
     data.read(i, a, i);
     again.read(i, b, i);
-    ++count[static_cast<size_t>(a.labels[static_cast<size_t>(i)])];
+    ++count[static_cast<size_t>(a.target<int64_t>()[static_cast<size_t>(i)])];
   }
   EXPECT_EQ(a, b);
-  for (const float value : a.images) {
+  for (const float value : a.input<float>()) {
     sum += value;
     squares += value * value;
   }
-  const double n = static_cast<double>(a.images.size());
+  const double n = static_cast<double>(a.input<float>().size());
   EXPECT_NEAR(sum / n, 0, 0.1);
   EXPECT_NEAR(std::sqrt(squares / n), 1, 0.1);
   for (const int of_class : count) EXPECT_EQ(of_class, 50);
@@ -168,7 +168,7 @@ TEST(GeneratedImagesTest, AreEvenlySpreadNormalisedAndTheSameEachTime) {
   const ImageFiles other_files = generate_images(options);
   const ImageDataset other(other_files.train, SamplePart::range(0, 500), files.shape, files.normalisation);
   other.read(0, b, 0);
-  EXPECT_NE(a.images, b.images);
+  EXPECT_NE(a.input<float>(), b.input<float>());
   options.height = 4;
   expect_says(message_of([&] { generate_images(options); }), {"height = 4"});
 }
@@ -207,16 +207,18 @@ TEST(GeneratedImagesTest, TheNearestClassMeanKnowsMoreThanChanceAndLessThanAll) 
   Batch one(train.shape(), 1);
   for (int64_t i = 0; i < n; ++i) {
     train.read(i, one, 0);
-    for (size_t k = 0; k < 784; ++k) mean[static_cast<size_t>(one.labels[0])][k] += one.images[k] * 10 / n;
+    for (size_t k = 0; k < 784; ++k)
+      mean[static_cast<size_t>(one.target<int64_t>()[0])][k] += one.input<float>()[k] * 10 / n;
   }
   int right = 0;
   for (int64_t i = 0; i < m; ++i) {
     test.read(i, one, 0);
     std::vector<float> distance(10);
     for (size_t c = 0; c < 10; ++c) {
-      for (size_t k = 0; k < 784; ++k) distance[c] += (mean[c][k] - one.images[k]) * (mean[c][k] - one.images[k]);
+      for (size_t k = 0; k < 784; ++k)
+        distance[c] += (mean[c][k] - one.input<float>()[k]) * (mean[c][k] - one.input<float>()[k]);
     }
-    right += std::min_element(distance.begin(), distance.end()) - distance.begin() == one.labels[0];
+    right += std::min_element(distance.begin(), distance.end()) - distance.begin() == one.target<int64_t>()[0];
   }
   EXPECT_GT(right, 100) << "of 500, where chance has 50";
   EXPECT_LT(right, 475) << "too easy to show learning";

@@ -23,19 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 5> kKinds{"auto", "text", "tokens", "images", "generated"};
-
 void check(const DataOptions& options) {
-  if (std::find(kKinds.begin(), kKinds.end(), options.kind) == kKinds.end()) {
-    const auto meant = nearest(options.kind, kKinds);
-    throw UsageError(fmt::format("data.kind = \"{}\" is not known", options.kind),
-                     meant ? fmt::format("did you mean \"{}\"?", *meant) : "known: " + join(kKinds, ", "));
-  }
   if (!(options.held_out >= 0 && options.held_out < 1)) {
     throw UsageError(fmt::format("data.held_out = {} must be from 0 to below 1", options.held_out));
   }
-  if (options.path.empty() && (options.kind == "text" || options.kind == "tokens")) {
-    throw UsageError(fmt::format("data.kind = \"{}\" needs data.path", options.kind), "name a file or a folder");
+  if (options.path.empty() && (options.kind == DataKind::kText || options.kind == DataKind::kTokens)) {
+    throw UsageError(fmt::format("data.kind = \"{}\" needs data.path", name_of(options.kind)),
+                     "name a file or a folder");
   }
 }
 
@@ -52,21 +46,21 @@ bool is_held_out_name(const fs::path& path) {
   return false;
 }
 
-std::string guess_kind(const DataOptions& options) {
-  if (options.path.empty()) return options.channels > 0 ? "images" : "generated";
+DataKind guess_kind(const DataOptions& options) {
+  if (options.path.empty()) return options.channels > 0 ? DataKind::kImages : DataKind::kGenerated;
   std::error_code ignored;
   const bool is_several = !fs::exists(options.path, ignored);  // a pattern, a list, or a mistake that is told
   if (is_several || fs::is_directory(options.path, ignored)) {
-    if (has_idx(options.path) || has_cifar(options.path)) return "images";
+    if (has_idx(options.path) || has_cifar(options.path)) return DataKind::kImages;
     const auto files = files_under(options.path);
     const auto num_bins = std::count_if(files.begin(), files.end(), is_bin);
-    if (num_bins == 0) return "text";
-    if (num_bins == static_cast<int64_t>(files.size())) return "tokens";
+    if (num_bins == 0) return DataKind::kText;
+    if (num_bins == static_cast<int64_t>(files.size())) return DataKind::kTokens;
     const auto other = std::find_if_not(files.begin(), files.end(), is_bin);
     throw UsageError(fmt::format("{} holds token files (*.bin) and others, such as {}", options.path, other->string()),
                      "say what is meant: data.kind = \"tokens\" (then only *.bin are read) or \"text\"");
   }
-  return is_bin(options.path) || looks_like_llmc(options.path) ? "tokens" : "text";
+  return is_bin(options.path) || looks_like_llmc(options.path) ? DataKind::kTokens : DataKind::kText;
 }
 
 void need_vocab(int64_t found, const DataOptions& options, const std::string& what) {
@@ -75,9 +69,7 @@ void need_vocab(int64_t found, const DataOptions& options, const std::string& wh
                    fmt::format("set model.vocab = {}", found));
 }
 
-HeldOutWindows held_out_windows(const DataOptions& options) {
-  return {options.held_out, parse_hold_out(options.split), options.seed};
-}
+HeldOutWindows held_out_windows(const DataOptions& options) { return {options.held_out, options.split, options.seed}; }
 
 std::string sizes(const OpenedData& data) {
   const int64_t held_out = data.held_out ? data.held_out->size() : 0;
@@ -104,7 +96,7 @@ OpenedData open_text_data(const DataOptions& options) {
   if (!options.tokenizer.empty()) data.tokenizer = std::make_shared<const Bpe>(Bpe::load(options.tokenizer));
   data.vocab = data.tokenizer ? data.tokenizer->vocab_size() : 256;
   need_vocab(data.vocab, options, data.tokenizer ? "the tokenizer " + options.tokenizer : "text as bytes");
-  TextFiles text = open_text(options.path, parse_file_cache(options.cache), data.tokenizer.get());
+  TextFiles text = open_text(options.path, options.cache, data.tokenizer.get());
   SplitTokens split = split_tokens(std::move(text.pieces), options.seq, held_out_windows(options), options.path);
   data.train = std::move(split.train);
   data.held_out = std::move(split.held_out);
@@ -126,7 +118,7 @@ OpenedData open_token_data(const DataOptions& options) {
   std::vector<TokenPiece> train, held_out;
   int64_t largest = 0, count = 0;
   for (const fs::path& path : files) {
-    TokenFile file = open_token_file(path, parse_file_cache(options.cache), options.vocab);
+    TokenFile file = open_token_file(path, options.cache, options.vocab);
     largest = std::max(largest, file.largest);
     count += file.tokens.count;
     (files.size() > 1 && is_held_out_name(path) ? held_out : train).push_back(std::move(file.tokens));
@@ -158,7 +150,7 @@ ImageFiles open_image_files(const DataOptions& options) {
     if (options.width > 0) made.width = options.width;
     return generate_images(made);
   }
-  const FileCache cache = parse_file_cache(options.cache);
+  const FileCache cache = options.cache;
   if (has_idx(options.path)) return open_idx(options.path, cache, options.vocab > 0 ? options.vocab : 10);
   if (has_cifar(options.path)) return open_cifar(options.path, cache);
   throw UsageError(
@@ -193,7 +185,7 @@ OpenedData open_image_data(const DataOptions& options) {
   } else {
     if (count < 2 && options.held_out > 0)
       throw UsageError(fmt::format("{} has one image: none is left to hold out", options.path), "data.held_out = 0");
-    const SampleSplit split = split_samples(count, options.held_out, parse_hold_out(options.split), options.seed);
+    const SampleSplit split = split_samples(count, options.held_out, options.split, options.seed);
     data.train = part_of(files.train, split.train);
     if (split.held_out.count() > 0) data.held_out = part_of(files.train, split.held_out);
   }
@@ -208,20 +200,18 @@ OpenedData open_image_data(const DataOptions& options) {
 
 OpenedData open_data(const DataOptions& options) {
   check(options);
-  parse_file_cache(options.cache);
-  parse_hold_out(options.split);
-  const std::string kind = options.kind == "auto" ? guess_kind(options) : options.kind;
-  if (!options.tokenizer.empty() && kind != "text") {
+  const DataKind kind = options.kind == DataKind::kAuto ? guess_kind(options) : options.kind;
+  if (!options.tokenizer.empty() && kind != DataKind::kText) {
     throw UsageError(fmt::format("data.tokenizer = \"{}\" is for text, but these data are {}", options.tokenizer,
-                                 options.path.empty() ? "generated" : kind),
+                                 name_of(options.path.empty() ? DataKind::kGenerated : kind)),
                      options.path.empty() ? "name the text in data.path" : "leave data.tokenizer out");
   }
-  if (kind == "text") return open_text_data(options);
-  if (kind == "tokens") return open_token_data(options);
-  if (kind == "images") return open_image_data(options);
+  if (kind == DataKind::kText) return open_text_data(options);
+  if (kind == DataKind::kTokens) return open_token_data(options);
+  if (kind == DataKind::kImages) return open_image_data(options);
   if (options.channels == 0) return open_generated_text(options);
   DataOptions images = options;
-  images.path.clear();  // kind "generated" looks at no file
+  images.path.clear();  // generated: no file is looked at
   return open_image_data(images);
 }
 
@@ -229,8 +219,10 @@ DataOptions data_options_of(const Config& config) {
   DataOptions options;
   options.path = config.data.path;
   options.kind = config.data.kind;
-  const bool is_image_model = !config.model.is_language();
-  if (is_image_model && options.kind == "auto") options.kind = options.path.empty() ? "generated" : "images";
+  const bool is_image_model = !config.model.takes_tokens();
+  if (is_image_model && options.kind == DataKind::kAuto) {
+    options.kind = options.path.empty() ? DataKind::kGenerated : DataKind::kImages;
+  }
   options.tokenizer = config.data.tokenizer;
   options.cache = config.data.cache;
   options.held_out = config.data.held_out;
@@ -238,7 +230,7 @@ DataOptions data_options_of(const Config& config) {
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.generated.num_bytes = config.data.generated_size;
   options.generated_images = config.data.generated_samples;
-  if (config.model.is_language()) {
+  if (config.model.takes_tokens()) {
     options.seq = config.model.seq;
     options.vocab = config.model.vocab;
   } else {

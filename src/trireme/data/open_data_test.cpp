@@ -8,6 +8,7 @@
 #include <set>
 
 #include "trireme/base/fault.h"
+#include "trireme/config/value.h"
 #include "trireme/data/data_test_util.h"
 #include "trireme/data/sample_stream.h"
 
@@ -25,12 +26,18 @@ class OpenDataTest : public DataTest {
   static std::string refusal(const DataOptions& options) {
     return message_of([&] { open_data(options); });
   }
+  /// What the key says to a name that is none of its values.
+  static std::string refusal(std::string_view key, const std::string& name) {
+    Config config;
+    return message_of([&] { set_key(config, key, name, "test"); });
+  }
 };
 
 std::string all_tokens(const Dataset& data) {
   std::string text;
   const SampleStream stream(std::shared_ptr<const Dataset>(&data, [](const Dataset*) {}), 0, SampleOrder::kAsStored);
-  for (const int64_t token : stream.read(0, data.size()).tokens) text += static_cast<char>(token);
+  const Batch all = stream.read(0, data.size());
+  for (const int64_t token : all.input<int64_t>()) text += static_cast<char>(token);
   return text;
 }
 
@@ -56,11 +63,11 @@ TEST_F(OpenDataTest, TextOfAFolderComesInOrderOfNames) {
   write("text/b/two.txt", "klmnopqrstuvwxyz");
   write("text/a.txt", "abcdefghij");
   write("text/c.txt", "ABCDEFGHI");
-  for (const char* cache : {"mmap", "memory"}) {
+  for (const FileCache cache : {FileCache::kMap, FileCache::kMemory}) {
     DataOptions options = at(folder_ / "text");
     options.cache = cache;
     options.held_out = 0.25;
-    options.split = "end";
+    options.split = HoldOut::kEnd;
     const OpenedData data = open_data(options);
     EXPECT_EQ(all_tokens(*data.train), "abcdefghijklmnopqrstuvwx");
     EXPECT_EQ(all_tokens(*data.held_out), "yzABCDEF");
@@ -115,7 +122,7 @@ TEST_F(OpenDataTest, TokenFilesAndTheirHeldOutOnes) {
   write("two/readme.txt", "hello");
   expect_says(refusal(at(folder_ / "two")), {"readme.txt", "say what is meant"});
   options.vocab = 400;
-  options.kind = "tokens";
+  options.kind = DataKind::kTokens;
   EXPECT_EQ(refusal(options), "accepted");
 }
 
@@ -134,7 +141,7 @@ TEST_F(OpenDataTest, ImageFolders) {
   data = open_data(half);
   Batch batch(data.held_out->shape(), 50);
   for (int64_t i = 0; i < 50; ++i) data.held_out->read(i, batch, i);
-  EXPECT_EQ(std::set<int64_t>(batch.labels.begin(), batch.labels.end()).size(), 10u);
+  EXPECT_EQ(std::set<int64_t>(batch.target<int64_t>().begin(), batch.target<int64_t>().end()).size(), 10u);
   write("c/test_batch.bin", record);
   data = open_data(at(folder_ / "c"));
   EXPECT_EQ(data.train->size(), 4);
@@ -150,17 +157,16 @@ TEST_F(OpenDataTest, ImageFolders) {
   expect_says(refusal(options), {"10 classes", "model.classes = 5"});
   write("t/a.txt", "text");
   options = at(folder_ / "t");
-  options.kind = "images";
+  options.kind = DataKind::kImages;
   expect_says(refusal(options), {"holds no images", "MNIST"});
 }
 
 TEST_F(OpenDataTest, WhatCannotBeIsRefused) {
   DataOptions options = at(folder_ / "absent");
   expect_says(refusal(options), {"absent", "No such file", "data.path"});
-  options.kind = "tekst";
-  expect_says(refusal(options), {"data.kind = \"tekst\"", "did you mean \"text\"?"});
+  expect_says(refusal("data.kind", "tekst"), {"data.kind = \"tekst\"", "did you mean \"text\"?"});
   options = at("");
-  options.kind = "tokens";
+  options.kind = DataKind::kTokens;
   expect_says(refusal(options), {"needs data.path"});
   write("e/empty.txt", "");
   expect_says(refusal(at(folder_ / "e")), {"holds no text", "a file of 0 bytes"});
@@ -169,12 +175,8 @@ TEST_F(OpenDataTest, WhatCannotBeIsRefused) {
   write("s/short.txt", "0123456789");
   expect_says(refusal(at(folder_ / "s")), {"has 10 tokens, but 17 are needed"});
   options = at(folder_ / "s");
-  options.cache = "ram";
-  expect_says(refusal(options), {"data.cache = \"ram\"", "mmap, memory"});
-  options.cache = "mmap";
-  options.split = "middle";
-  expect_says(refusal(options), {"data.split = \"middle\"", "random, end"});
-  options.split = "random";
+  expect_says(refusal("data.cache", "ram"), {"data.cache = \"ram\"", "mmap, memory"});
+  expect_says(refusal("data.split", "middle"), {"data.split = \"middle\"", "random, end"});
   options.held_out = 1;
   expect_says(refusal(options), {"data.held_out = 1"});
   options.held_out = 0;
@@ -188,14 +190,14 @@ TEST_F(OpenDataTest, WhatCannotBeIsRefused) {
   ASSERT_EQ(mkfifo((folder_ / "e" / "pipe").c_str(), 0600), 0);
   expect_says(refusal(at(folder_ / "e")), {"pipe", "neither a file nor a folder"});
   options = at(folder_ / "e" / "pipe");
-  options.kind = "tokens";
+  options.kind = DataKind::kTokens;
   expect_says(refusal(options), {"pipe is a device, not a file"});
 }
 
 TEST_F(OpenDataTest, FailingSystemCallsAreNamed) {
   write("a.txt", "0123456789012345678901234567890");
   DataOptions options = at(folder_ / "a.txt");
-  options.cache = "memory";
+  options.cache = FileCache::kMemory;
   set_faults("point=data.file.read,kind=errno:EIO");
   expect_says(refusal(options), {"read", "a.txt"});
   set_faults("point=data.file.open,kind=errno:EACCES");

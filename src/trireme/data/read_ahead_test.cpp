@@ -39,7 +39,7 @@ class Awkward : public Dataset {
       waits_ = true;
       gate_.wait();
     }
-    slot.tokens[0] = index;
+    slot.input<int64_t>()[0] = index;
   }
 
  private:
@@ -76,8 +76,8 @@ TEST(ReadAheadTest, ReadsNoFurtherThanItsDepth) {
 TEST(ReadAheadTest, ErrorsComeAfterTheBatchesBeforeThem) {
   const SampleStream stream(std::make_shared<Awkward>(5), 0, SampleOrder::kAsStored);
   ReadAhead ahead(stream, {{0, 3}, {3, 2}, {5, 1}, {6, 1}}, {4});
-  EXPECT_EQ(ahead.next(soon()).tokens, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(ahead.next(soon()).tokens, (std::vector<int64_t>{3, 4}));
+  EXPECT_EQ(ahead.next(soon()).input<int64_t>(), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(ahead.next(soon()).input<int64_t>(), (std::vector<int64_t>{3, 4}));
   for (int i = 0; i < 3; ++i) expect_says(message_of([&] { ahead.next(soon()); }), {"sample 5 is broken"});
   ReadAhead planless(stream, []() -> std::optional<BatchRange> { throw Error("no plan"); });
   expect_says(message_of([&] { planless.next(soon()); }), {"no plan"});
@@ -92,7 +92,7 @@ TEST(ReadAheadTest, ADeadlineNamesWhatHangsAndLaterCallsStillWork) {
   expect_says(message, {"not read in time", "1 samples from position 7", "data.cache"});
   EXPECT_GE(ahead.waited(), 20ms);
   gate.set_value();
-  EXPECT_EQ(ahead.next(soon()).tokens, std::vector<int64_t>{7});
+  EXPECT_EQ(ahead.next(soon()).input<int64_t>(), std::vector<int64_t>{7});
 }
 
 TEST(ReadAheadTest, TheDestructorDoesNotWaitForAReadThatHangs) {

@@ -99,9 +99,9 @@ class Parts : public Dataset {
 
  protected:
   void read_sample(int64_t index, const SampleSlot& slot) const override {
-    num_images += !slot.image.empty();
-    num_labels += !slot.label.empty();
-    if (!slot.label.empty()) slot.label[0] = index;
+    num_images += !slot.input<float>().empty();
+    num_labels += !slot.target<int64_t>().empty();
+    if (!slot.target<int64_t>().empty()) slot.target<int64_t>()[0] = index;
   }
 };
 
@@ -131,13 +131,13 @@ TEST(SampleStreamTest, ReadsOnlyTheWantedParts) {
   const auto data = std::make_shared<Parts>();
   const Batch labels = SampleStream(data, 0, SampleOrder::kAsStored, {.inputs = false}).read(0, 3);
   EXPECT_EQ(data->num_images, 0);
-  EXPECT_TRUE(labels.images.empty());
-  EXPECT_EQ(labels.labels, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_TRUE(labels.input<float>().empty());
+  EXPECT_EQ(labels.target<int64_t>(), (std::vector<int64_t>{0, 1, 2}));
   const Batch images = SampleStream(data, 0, SampleOrder::kAsStored, {.targets = false}).read(0, 3);
   EXPECT_EQ(data->num_labels, 3);
   EXPECT_EQ(data->num_images, 3);
-  EXPECT_EQ(images.images.size(), 12u);
-  EXPECT_TRUE(images.labels.empty());
+  EXPECT_EQ(images.input<float>().size(), 12u);
+  EXPECT_TRUE(images.target<int64_t>().empty());
   const Batch nothing = SampleStream(data, 0, SampleOrder::kAsStored, {false, false}).read(0, 3);
   EXPECT_EQ(nothing, Batch(data->shape(), 3, {false, false}));
 }
@@ -145,7 +145,8 @@ TEST(SampleStreamTest, ReadsOnlyTheWantedParts) {
 TEST(SampleStreamTest, PartsOfATextAreThoseOfTheWhole) {
   const auto data = numbered(7, 3);
   const Batch whole = SampleStream(data, 1).read(2, 9);
-  EXPECT_EQ(SampleStream(data, 1, SampleOrder::kShuffled, {.targets = false}).read(2, 9).tokens, whole.tokens);
+  EXPECT_EQ(SampleStream(data, 1, SampleOrder::kShuffled, {.targets = false}).read(2, 9).input<int64_t>(),
+            whole.input<int64_t>());
   EXPECT_EQ(SampleStream(data, 1, SampleOrder::kShuffled, {.inputs = false}).read(2, 9).targets, whole.targets);
 }
 
@@ -171,8 +172,11 @@ TEST(SampleStreamTest, AnyPartitionAmongAnyNumberOfWorkersGivesTheSameSamples) {
       const auto [at, count] = parts[i];
       const Batch part = workers[i % num_workers].read(at, count);
       ASSERT_EQ(part.count, count);
-      std::copy(part.tokens.begin(), part.tokens.end(), joined.tokens.begin() + at * 3);
-      std::copy(part.targets.begin(), part.targets.end(), joined.targets.begin() + at * 3);
+      const auto place = [at = at](const std::vector<int64_t>& tokens, std::vector<FieldValues>& whole) {
+        std::copy(tokens.begin(), tokens.end(), std::get<std::vector<int64_t>>(whole[0]).begin() + at * 3);
+      };
+      place(part.input<int64_t>(), joined.inputs);
+      place(part.target<int64_t>(), joined.targets);
     }
     ASSERT_EQ(joined, whole);
   }
@@ -182,8 +186,8 @@ TEST(SampleStreamTest, TargetsAreTheTokensThatFollow) {
   const SampleStream stream(numbered(9, 5), 1, SampleOrder::kAsStored);
   const Batch batch = stream.read(0, 9);
   for (size_t i = 0; i < 45; ++i) {
-    EXPECT_EQ(batch.tokens[i], static_cast<int64_t>(i));
-    EXPECT_EQ(batch.targets[i], static_cast<int64_t>(i) + 1) << "every token but the first is a target once";
+    EXPECT_EQ(batch.input<int64_t>()[i], static_cast<int64_t>(i));
+    EXPECT_EQ(batch.target<int64_t>()[i], static_cast<int64_t>(i) + 1) << "every token but the first is a target once";
   }
 }
 

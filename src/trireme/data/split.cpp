@@ -9,12 +9,6 @@
 
 namespace trireme {
 
-HoldOut parse_hold_out(std::string_view text) {
-  if (text == "random") return HoldOut::kRandom;
-  if (text == "end") return HoldOut::kEnd;
-  throw UsageError(fmt::format("data.split = \"{}\" is not known", text), "known: random, end");
-}
-
 SampleSplit split_samples(int64_t total, double fraction, HoldOut how, uint64_t seed) {
   if (total < (fraction > 0 ? 2 : 1)) throw UsageError(fmt::format("{} samples cannot be split", total));
   if (fraction <= 0) return {SamplePart::range(0, total), SamplePart::range(total, 0)};

@@ -3,20 +3,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
+#include "trireme/config/choices.h"
 #include "trireme/data/permutation.h"
 
 namespace trireme {
-
-/// Where the held-out samples come from.
-enum class HoldOut {
-  kRandom,  ///< drawn from the whole row by a seed
-  kEnd,     ///< the last ones: for data in the order of time, and what runs of before did
-};
-
-/// "random" or "end"; UsageError for anything else.
-HoldOut parse_hold_out(std::string_view text);
 
 /// Samples of a row: number i of the part is number at(i) of the row. A value. Threads: all.
 class SamplePart {

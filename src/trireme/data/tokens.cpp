@@ -97,8 +97,8 @@ TokenDataset::TokenDataset(std::shared_ptr<const TokenRow> row, const SamplePart
 
 void TokenDataset::read_sample(int64_t index, const SampleSlot& slot) const {
   const int64_t start = part_.at(index) * seq_;
-  if (!slot.tokens.empty()) row_->copy(start, slot.tokens);
-  if (!slot.targets.empty()) row_->copy(start + 1, slot.targets);
+  if (const auto tokens = slot.input<int64_t>(); !tokens.empty()) row_->copy(start, tokens);
+  if (const auto targets = slot.target<int64_t>(); !targets.empty()) row_->copy(start + 1, targets);
 }
 
 SplitTokens split_tokens(std::vector<TokenPiece> pieces, int64_t seq, const HeldOutWindows& held_out,

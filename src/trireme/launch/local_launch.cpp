@@ -19,7 +19,10 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
+#include "trireme/base/json.h"
+#include "trireme/base/memory_file.h"
 #include "trireme/base/sha256.h"
+#include "trireme/base/text.h"
 #include "trireme/comm/transport/socket.h"
 #include "trireme/launch/prefixed_output.h"
 #include "trireme/launch/process.h"
@@ -30,6 +33,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr const char* kFailures = "TRIREME_FAILURES";  // a file to which ranks add lines of JSON
 constexpr int kSweepMs = 250;  // ends are swept for at least this often, should a SIGCHLD get lost
 
 std::string random_hex(size_t num_bytes) {
@@ -39,7 +43,7 @@ std::string random_hex(size_t num_bytes) {
 }
 
 /// What all ranks share: the launcher's own variables, and where the job meets.
-std::vector<std::string> shared_environment(const LocalLaunch& launch, const Socket& listener) {
+std::vector<std::string> common_environment(const LocalLaunch& launch, const Socket& listener) {
   std::vector<std::pair<std::string, std::string>> ours = {
       {"TRIREME_WORLD_SIZE", std::to_string(launch.num_processes * launch.num_nodes)},
       {"TRIREME_LOCAL_SIZE", std::to_string(launch.num_processes)},
@@ -59,17 +63,35 @@ std::vector<std::string> shared_environment(const LocalLaunch& launch, const Soc
 
   // A launcher under a launcher: what belonged to one rank of the outer job is not for these.
   std::vector<std::string_view> dropped = {"TRIREME_RANK", "TRIREME_LOCAL_RANK", "TRIREME_LISTEN_FD",
-                                           "TRIREME_TOKEN_FILE"};
+                                           "TRIREME_TOKEN_FILE", kFailures};
   for (const auto& [name, value] : ours) dropped.push_back(name);
-  std::vector<std::string> shared;
+  std::vector<std::string> common;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
     if (std::find(dropped.begin(), dropped.end(), text.substr(0, text.find('='))) == dropped.end()) {
-      shared.emplace_back(text);
+      common.emplace_back(text);
     }
   }
-  for (const auto& [name, value] : ours) shared.push_back(name + "=" + value);
-  return shared;
+  for (const auto& [name, value] : ours) common.push_back(name + "=" + value);
+  return common;
+}
+
+/// Of lines that ranks wrote, the first that blames no other rank; else the first.
+std::optional<Error> first_cause(const std::string& lines) {
+  std::optional<Error> first;
+  for (const std::string_view line : split(lines, '\n')) {
+    if (!Json::accept(line)) continue;  // the end, or a rank that was killed while it wrote
+    Error error = failure_from_text(line);
+    if (!error.where().peer) return error;
+    if (!first) first = std::move(error);
+  }
+  return first;
+}
+
+const RankEnd* first_failed(const std::vector<RankEnd>& ends) {
+  const auto first = std::find_if(ends.begin(), ends.end(),
+                                  [](const RankEnd& end) { return end.failed() && !end.stopped_by_launcher; });
+  return first == ends.end() ? nullptr : &*first;
 }
 
 /// Keeps the forwarded signals and SIGCHLD for signalfd, and puts everything back.
@@ -119,6 +141,7 @@ class Job {
   explicit Job(const LocalLaunch& launch) : launch_(launch), guardian_(static_cast<size_t>(launch.num_processes)) {
     if (launch.timeout.count() > 0) next_ = Deadline::after(launch.timeout);
     if (launch.prefix_output) output_.emplace();
+    if (launch.asks_why) failures_.emplace("trireme-failures");
   }
 
   ~Job() {
@@ -138,6 +161,7 @@ class Job {
     if (output_) output_->close_pipes();
     while (output_ && !abandoned_ && (output_->wants_write(1) || output_->wants_write(2))) wait();
     report_.exit_code = exit_code();
+    if (failures_) report_.told = first_cause(failures_->text());
     return std::move(report_);
   }
 
@@ -172,6 +196,7 @@ class Job {
   SignalsHeld signals_;
   Guardian guardian_;
   std::optional<PrefixedOutput> output_;
+  std::optional<MemoryFile> failures_;
   std::vector<Process> running_;
   Phase phase_ = Phase::kRunning;
   bool abandoned_ = false;        ///< told to stop when only output was left, which somebody is slow to read
@@ -188,9 +213,10 @@ void Job::start_all() {
 
   Socket listener;
   if (launch_.master_address.empty()) listener = listen_on("127.0.0.1", 0, std::max(128, launch_.num_processes));
-  std::vector<std::string> shared = shared_environment(launch_, listener);
+  std::vector<std::string> common = common_environment(launch_, listener);
+  if (failures_) common.push_back(std::string(kFailures) + "=" + failures_->path());
   std::vector<char*> environment;
-  for (std::string& variable : shared) environment.push_back(variable.data());
+  for (std::string& variable : common) environment.push_back(variable.data());
 
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   Spawn spawn;
@@ -203,7 +229,7 @@ void Job::start_all() {
     const bool listens = rank == 0 && listener.valid();
     std::array own = {"TRIREME_RANK=" + std::to_string(rank), "TRIREME_LOCAL_RANK=" + std::to_string(local_rank),
                       "TRIREME_LISTEN_FD=" + std::to_string(listener.fd())};
-    environment.resize(shared.size());
+    environment.resize(common.size());
     for (size_t i = 0; i < (listens ? 3 : 2); ++i) environment.push_back(own[i].data());
     environment.push_back(nullptr);
     spawn.environment = environment.data();
@@ -311,9 +337,7 @@ void Job::enforce() {
 }
 
 int Job::exit_code() const {
-  for (const RankEnd& end : report_.ends) {
-    if (end.failed() && !end.stopped_by_launcher) return end.signal != 0 ? 128 + end.signal : end.exit_code;
-  }
+  if (const RankEnd* end = first_failed(report_.ends)) return end->signal != 0 ? 128 + end->signal : end->exit_code;
   if (report_.timed_out) return 124;
   // A job that takes SIGTERM as "finish up" and does has succeeded; Ctrl-C is never success.
   if (report_.interrupted_by == SIGINT) return 128 + SIGINT;
@@ -343,10 +367,9 @@ std::string describe(const RankEnd& end) {
 
 std::string LaunchReport::text() const {
   if (exit_code == 0) return {};
-  const auto first = std::find_if(ends.begin(), ends.end(),
-                                  [](const RankEnd& end) { return end.failed() && !end.stopped_by_launcher; });
+  const RankEnd* const first = first_failed(ends);
   std::string text;
-  if (first != ends.end()) {
+  if (first != nullptr) {
     text = describe(*first) + " after " + seconds_text(first->seconds);
     if (first->signal == SIGKILL) text += "\n  the launcher did not do it; out of memory? see: dmesg | grep -i oom";
   } else if (timed_out) {
@@ -357,12 +380,12 @@ std::string LaunchReport::text() const {
   }
   constexpr int kMaxLines = 8;
   int listed = 0, unlisted = 0, stopped = 0;
-  for (auto end = ends.begin(); end != ends.end(); ++end) {
-    if (!end->failed() || end == first) continue;
-    if (end->stopped_by_launcher) {
+  for (const RankEnd& end : ends) {
+    if (!end.failed() || &end == first) continue;
+    if (end.stopped_by_launcher) {
       ++stopped;
     } else if (++listed <= kMaxLines) {
-      text += "\n  " + describe(*end) + ", " + seconds_text(end->seconds - first->seconds) + " later";
+      text += "\n  " + describe(end) + ", " + seconds_text(end.seconds - first->seconds) + " later";
     } else {
       ++unlisted;
     }
@@ -373,6 +396,20 @@ std::string LaunchReport::text() const {
         "\n  " + std::to_string(stopped) + (stopped == 1 ? " rank was" : " ranks were") + " stopped by the launcher";
   }
   return text;
+}
+
+Error LaunchReport::failure() const {
+  const RankEnd* const first = first_failed(ends);
+  const Where where{.rank = first == nullptr ? std::nullopt : std::optional(first->rank)};
+  return told ? Error(told->what(), {}, completed(told->where(), where)) : Error(text(), {}, where);
+}
+
+bool is_asked_why() { return getenv(kFailures) != nullptr; }
+
+void tell_failure(const Error& error) {
+  const Fd file(open(getenv(kFailures), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const std::string line = failure_to_text(error) + "\n";
+  if (write(file.get(), line.data(), line.size()) < 0) return;  // the launcher is gone, or says how the rank ended
 }
 
 LaunchReport launch_locally(const LocalLaunch& launch) {

@@ -12,9 +12,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "trireme/base/error.h"
 
 namespace trireme {
 
@@ -22,6 +25,7 @@ struct LocalLaunch {
   int num_processes = 1;                                         ///< on this host
   std::vector<std::string> argv;                                 ///< the program, sought in PATH, and its arguments
   std::vector<std::pair<std::string, std::string>> environment;  ///< added to, or instead of, the launcher's own
+  bool asks_why = false;                                         ///< ranks may tell_failure()
   bool prefix_output = false;  ///< "[rank 1] " before each line; otherwise output goes straight through
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds kill_after{5'000};
@@ -53,10 +57,17 @@ struct LaunchReport {
   bool timed_out = false;
   int interrupted_by = 0;     ///< the signal that ended the job through the launcher, or 0
   std::vector<RankEnd> ends;  ///< in the order in which they ended
+  std::optional<Error> told;  ///< why a rank failed, in its own words: one that blames no other, where there is one
 
+  /// What ended the job, with its place: as a rank told it, or else text(), by the first rank that failed.
+  Error failure() const;
   /// "rank 1 (pid 812) was killed by SIGKILL", then what became of the others. Empty when all went well.
   std::string text() const;
 };
+
+/// In a rank: whether the launcher asks why ranks fail, and the answer.
+bool is_asked_why();
+void tell_failure(const Error& error);
 
 /// Blocks until every rank has ended. While it runs, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to this
 /// process go to the ranks instead; a second SIGINT or SIGTERM kills them. One call at a time in a process.

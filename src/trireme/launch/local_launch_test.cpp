@@ -74,6 +74,21 @@ class LocalLaunchTest : public testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(LocalLaunchTest, TellsWhyARankFailed) {
+  LocalLaunch launch = shell(2, R"(if [ $TRIREME_RANK = 0 ]; then words='"error": "lost 1", "peer": 1'; else
+    words='"error": "no disk", "cure": "buy one", "step": 7'; fi; echo "{$words}" >> $TRIREME_FAILURES; exit 1)");
+  EXPECT_FALSE(launch_locally(launch).told) << "nobody asked";
+  launch.asks_why = true;
+  const Error why = launch_locally(launch).failure();
+  EXPECT_STREQ(why.what(), "no disk\n  buy one") << "who blames another rank comes second";
+  EXPECT_EQ(why.where().step, 7);
+
+  launch = shell(1, "kill -9 $$");
+  const Error silent = launch_locally(launch).failure();
+  EXPECT_TRUE(contains(silent.what(), "was killed by SIGKILL")) << silent.what();
+  EXPECT_EQ(silent.where().rank, 0);
+}
+
 TEST_F(LocalLaunchTest, SucceedsWhenAllRanksDo) {
   const LaunchReport report = launch_locally(shell(3, "exit 0"));
   EXPECT_EQ(report.exit_code, 0);

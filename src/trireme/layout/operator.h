@@ -46,7 +46,7 @@ struct OpCall {
 /// How the local part of an operator is computed.
 enum class Execution : uint8_t {
   kPlain,               ///< the operator itself on local tensors
-  kMean,                ///< the local mean, weighted by the share of elements
+  kMean,                ///< the local mean, weighted by the fraction of elements
   kEmbedding,           ///< rows of other ranks give zeros
   kSoftmax,             ///< softmax and log-softmax, forward and backward, with the dimension cut
   kNegativeLikelihood,  ///< nll_loss with the classes cut, forward and backward

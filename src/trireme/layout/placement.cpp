@@ -82,14 +82,14 @@ Placement Placement::parse(std::string_view text) {
     } else if (parts[i].starts_with("unit")) {
       number(parts[i].substr(4), made.unit);
     } else if (parts[i].starts_with("ratio")) {
-      const std::vector<std::string_view> shares = split(parts[i].substr(5), ':');
-      if (shares.size() != made.ratio.size()) refuse(text);
-      for (size_t j = 0; j < shares.size(); ++j) number(shares[j], made.ratio[j]);
+      const std::vector<std::string_view> ratio = split(parts[i].substr(5), ':');
+      if (ratio.size() != made.ratio.size()) refuse(text);
+      for (size_t j = 0; j < ratio.size(); ++j) number(ratio[j], made.ratio[j]);
     } else {
       refuse(text);
     }
   }
-  const auto is_bad = [](int16_t share) { return share < 0; };
+  const auto is_bad = [](int16_t part) { return part < 0; };
   if (made.stretches < 1 || made.unit < 1 || made.ratio[0] < 1 ||
       std::any_of(made.ratio.begin(), made.ratio.end(), is_bad)) {
     refuse(text);
@@ -103,34 +103,34 @@ bool fits(const Placement& shard, int64_t extent) {
 
 std::vector<Piece> pieces(const Placement& shard, int64_t extent, int axis_size, int coordinate) {
   std::vector<Piece> all;
-  const int64_t share = extent / (shard.stretches * weight(shard));  // elements for one part of the ratio
+  const int64_t per_part = extent / (shard.stretches * weight(shard));  // elements for one part of the ratio
   int64_t start = 0;
   for (int64_t stretch = 0; stretch < shard.stretches; ++stretch) {
     for (const int64_t part : shard.ratio) {
       if (part == 0) continue;
-      const Range own = balanced(part * share / shard.unit, axis_size, coordinate);
+      const Range own = balanced(part * per_part / shard.unit, axis_size, coordinate);
       all.push_back({start + own.first * shard.unit, (own.last - own.first) * shard.unit});
-      start += part * share;
+      start += part * per_part;
     }
   }
   return all;
 }
 
 int64_t local_extent(const Placement& shard, int64_t extent, int axis_size, int coordinate) {
-  const int64_t share = extent / (shard.stretches * weight(shard));
+  const int64_t per_part = extent / (shard.stretches * weight(shard));
   int64_t sum = 0;
   for (const int64_t part : shard.ratio) {
     if (part == 0) continue;
-    const Range own = balanced(part * share / shard.unit, axis_size, coordinate);
+    const Range own = balanced(part * per_part / shard.unit, axis_size, coordinate);
     sum += (own.last - own.first) * shard.unit;
   }
   return sum * shard.stretches;
 }
 
 bool is_even(const Placement& shard, int64_t extent, int axis_size) {
-  const int64_t share = extent / (shard.stretches * weight(shard));
+  const int64_t per_part = extent / (shard.stretches * weight(shard));
   return std::all_of(shard.ratio.begin(), shard.ratio.end(),
-                     [&](int64_t part) { return part * share / shard.unit % axis_size == 0; });
+                     [&](int64_t part) { return part * per_part / shard.unit % axis_size == 0; });
 }
 
 Placement canonical(Placement placement, int64_t extent, int axis_size) {

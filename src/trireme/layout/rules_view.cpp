@@ -22,9 +22,9 @@ Sizes resolve(Sizes sizes, int64_t num_elements) {
 
 /// The elements that stay together in an even cut, however long its unit is written.
 int64_t shortest_block(const Placement& cut, int64_t extent, int axis_size) {
-  const int64_t share = extent / (cut.stretches * (cut.ratio[0] + cut.ratio[1] + cut.ratio[2]));
+  const int64_t per_part = extent / (cut.stretches * (cut.ratio[0] + cut.ratio[1] + cut.ratio[2]));
   int64_t block = 0;
-  for (const int64_t part : cut.ratio) block = std::gcd(block, part * share / axis_size);
+  for (const int64_t part : cut.ratio) block = std::gcd(block, part * per_part / axis_size);
   return block;
 }
 
@@ -194,7 +194,7 @@ OpRule split_into(const OpCall& call, int dim, const Sizes& sizes, std::vector<i
     if (cut.dim != dim) return Mapped{{{cut, from[static_cast<size_t>(cut.dim)]}}};
     const int64_t extent = from[static_cast<size_t>(dim)];
     if (!is_even(cut, extent, axis_size)) return std::nullopt;
-    const int64_t weight = cut.ratio[0] + cut.ratio[1] + cut.ratio[2], share = extent / (cut.stretches * weight);
+    const int64_t weight = cut.ratio[0] + cut.ratio[1] + cut.ratio[2], per_part = extent / (cut.stretches * weight);
     Mapped mapped{{}, counts};
     if (weight > 1) {  // queries, keys and values: each piece is some whole parts of the ratio
       size_t part = 0;
@@ -205,7 +205,7 @@ OpRule split_into(const OpCall& call, int dim, const Sizes& sizes, std::vector<i
         int64_t covered = 0;
         for (size_t i = 0; covered < size && part < cut.ratio.size(); ++i, ++part) {
           there.ratio[i] = cut.ratio[part];
-          covered += cut.ratio[part] * share;
+          covered += cut.ratio[part] * per_part;
         }
         if (covered != size) return std::nullopt;
         if (there.ratio[1] == 0) there.ratio = {1, 0, 0};
@@ -214,8 +214,8 @@ OpRule split_into(const OpCall& call, int dim, const Sizes& sizes, std::vector<i
       return mapped;
     }
     for (const int64_t size : sizes) {
-      if (size == 0 || size % share != 0) return std::nullopt;
-      mapped.outputs.push_back({canonical(Placement::shard(dim, size / share, cut.unit), size, axis_size), size});
+      if (size == 0 || size % per_part != 0) return std::nullopt;
+      mapped.outputs.push_back({canonical(Placement::shard(dim, size / per_part, cut.unit), size, axis_size), size});
     }
     return mapped;
   };

@@ -40,7 +40,7 @@ double estimate_train_seconds(const TrainPlan& plan, const TrainOptions& options
   double ours = 0;
   for (const TrainCase& each : plan.cases) {
     const double flops = model_flops(each.config.model, each.samples_per_step);
-    if (flops == 0 || each.config.train.device != "cpu") return 0;
+    if (flops == 0 || each.config.train.device != DeviceKind::kCpu) return 0;
     const double busy = std::min<double>(each.num_workers * static_cast<double>(each.config.train.threads), cores);
     ours += kStartTraining +
             static_cast<double>(options.warmup + options.steps) * flops / (kFlopsPerCore * std::max(1.0, busy));

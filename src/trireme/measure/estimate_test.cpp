@@ -43,7 +43,7 @@ TEST(Estimate, Trainings) {
   options.repeats = 3;
   EXPECT_NEAR(estimate_train_seconds(plan, options, 0, 2), 3 * single, 1e-6);
   EXPECT_GT(estimate_train_seconds(plan, options, 1, 2), 6 * single) << "PyTorch takes longer to start";
-  plan.cases[0].config.train.device = "cuda";
+  plan.cases[0].config.train.device = DeviceKind::kCuda;
   EXPECT_EQ(estimate_train_seconds(plan, options, 0, 2), 0);
   plan.cases[0].config = resolve({.file = "", .arguments = {}, .default_preset = "resnet18"});
   EXPECT_EQ(estimate_train_seconds(plan, options, 0, 2), 0);

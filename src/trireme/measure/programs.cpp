@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/json.h"
+#include "trireme/config/arguments.h"
 #include "trireme/launch/process.h"
 #include "trireme/measure/crew.h"
 
@@ -26,25 +26,21 @@ constexpr int kNoTorch = 42;  // the exit code of bench/peer_*.py
 /// While it lives, what this process and its children write to stdout goes to a file in memory.
 class StdoutInMemory {
  public:
-  StdoutInMemory() : file_(memfd_create("trireme-bench", MFD_CLOEXEC)) {
+  StdoutInMemory() : file_("trireme-bench") {
     std::fflush(stdout);
     before_ = Fd(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
-    if (file_.get() < 0 || before_.get() < 0 || dup2(file_.get(), STDOUT_FILENO) < 0) {
+    if (before_.get() < 0 || dup2(file_.fd(), STDOUT_FILENO) < 0) {
       throw SystemError("send the workers' output to memory", errno);
     }
   }
   ~StdoutInMemory() { dup2(before_.get(), STDOUT_FILENO); }
   StdoutInMemory(const StdoutInMemory&) = delete;
 
-  std::string text() const {
-    std::string text(static_cast<size_t>(std::max<off_t>(0, lseek(file_.get(), 0, SEEK_END))), '\0');
-    const ssize_t length = pread(file_.get(), text.data(), text.size(), 0);
-    text.resize(static_cast<size_t>(std::max<ssize_t>(0, length)));
-    return text;
-  }
+  std::string text() const { return file_.text(); }
 
  private:
-  Fd file_, before_;
+  MemoryFile file_;
+  Fd before_;
 };
 
 }  // namespace
@@ -59,6 +55,26 @@ std::string tensor_program() {
         "./trireme in the source tree brings libtorch and builds it; trireme doctor shows what else is missing");
   }
   return path;
+}
+
+TrainingHandoff::TrainingHandoff(const Training& training)
+    : environment_(worker_environment(training.config)), file_("trireme-training") {
+  file_.write(training_to_json(training));
+}
+
+std::vector<std::string> TrainingHandoff::argv(const std::vector<std::string>& flags) const {
+  std::vector<std::string> argv = {tensor_program(), "train", file_.path()};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  return argv;
+}
+
+LocalLaunch TrainingHandoff::launch(int num_processes, const std::vector<std::string>& flags) const {
+  LocalLaunch launch;
+  launch.num_processes = num_processes;
+  launch.argv = argv(flags);
+  launch.environment = environment_;
+  launch.asks_why = true;
+  return launch;
 }
 
 const char* const kNoGpuCode = "this build has no GPU code";
@@ -83,7 +99,9 @@ nlohmann::json run_for_json(const LocalLaunch& launch, const std::string& name) 
   if (report.exit_code == kNoTorch && launch.argv.front() == peer_python()) {
     throw Error(fmt::format("TRIREME_PYTHON={} has no PyTorch", peer_python()), kInstallTorch);
   }
-  if (report.exit_code != 0) throw Error(fmt::format("{}: {}", name, report.text()));
+  if (report.exit_code != 0) {
+    throw Error(fmt::format("{}: {}", name, report.text()), {}, report.failure().where());
+  }
   const std::string text = output.text();
   // Libraries may have spoken before the object, which is the whole output or its last line.
   const size_t end = text.find_last_not_of('\n');

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/memory_file.h"
+#include "trireme/config/training.h"
 #include "trireme/launch/local_launch.h"
 
 namespace trireme::measure {
@@ -14,6 +16,21 @@ namespace trireme::measure {
 std::string program_folder();
 /// `trireme-tensor` in that folder. Throws Error with the cure where the build had no libtorch.
 std::string tensor_program();
+/// How `trireme-tensor train` gets a training: as a value, in a file that lives as long as this.
+class TrainingHandoff {
+ public:
+  explicit TrainingHandoff(const Training& training);
+
+  /// The command line of a worker; `flags` are more words for it.
+  std::vector<std::string> argv(const std::vector<std::string>& flags) const;
+  /// Its workers on this machine, which tell why they fail.
+  LocalLaunch launch(int num_processes, const std::vector<std::string>& flags) const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> environment_;
+  MemoryFile file_;
+};
+
 /// The library with the GPU code of this build; empty where the build has none.
 std::string gpu_library();
 /// The words of gpu/no_cuda.cpp.

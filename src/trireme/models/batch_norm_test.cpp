@@ -8,7 +8,7 @@
 #include <barrier>
 #include <thread>
 
-#include "trireme/models/model.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/models_test_util.h"
 
 namespace trireme {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "trireme/base/error.h"
-#include "trireme/models/model.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/models_test_util.h"
 #include "trireme/tensor/random_scope.h"
 

@@ -10,9 +10,9 @@
 #include <functional>
 
 #include "trireme/base/error.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/functions.h"
 #include "trireme/models/kernels/multiply.h"
-#include "trireme/models/model.h"
 #include "trireme/models/models_test_util.h"
 
 namespace trireme {
@@ -272,7 +272,7 @@ TEST_F(KernelsTest, WholeModelsAreAsWithLibtorch) {
     const auto x = small_input(config, 3), target = small_target(config, 3);
     const auto step = [&] {
       model->zero_grad();
-      for (const auto& shared : model->shared_uses()) shared.use->mutable_grad().reset();
+      for (const auto& tied : model->tied_uses()) tied.use->mutable_grad().reset();
       const auto loss = model->loss(model->forward(x), target);
       loss.backward();
       Tensors all{loss.detach()};

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-class Gpt2Embedding : public Layer {
+class Gpt2Embedding : public TensorLayer {
  public:
   explicit Gpt2Embedding(const ModelConfig& c)
       : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))),
@@ -58,7 +58,7 @@ class Gpt2FeedForward : public torch::nn::Module {
   const std::shared_ptr<Linear> up, down;
 };
 
-class Gpt2Block : public Layer {
+class Gpt2Block : public TensorLayer {
  public:
   Gpt2Block(const ModelConfig& c, const std::string& name)
       : attention_norm_(register_module("attention_norm", std::make_shared<LayerNorm>(c.hidden, c.norm_eps))),
@@ -111,6 +111,6 @@ class Gpt2 : public LanguageModel<LayerNorm> {
 
 }  // namespace
 
-std::shared_ptr<Model> make_gpt2(const ModelConfig& config) { return std::make_shared<Gpt2>(config); }
+std::shared_ptr<BuiltInModel> make_gpt2(const ModelConfig& config) { return std::make_shared<Gpt2>(config); }
 
 }  // namespace trireme

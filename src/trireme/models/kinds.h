@@ -7,10 +7,10 @@
 
 namespace trireme {
 
-class Model;
-std::shared_ptr<Model> make_gpt2(const ModelConfig& config);
-std::shared_ptr<Model> make_llama(const ModelConfig& config);
-std::shared_ptr<Model> make_resnet(const ModelConfig& config);
-std::shared_ptr<Model> make_mlp(const ModelConfig& config);
+class BuiltInModel;
+std::shared_ptr<BuiltInModel> make_gpt2(const ModelConfig& config);
+std::shared_ptr<BuiltInModel> make_llama(const ModelConfig& config);
+std::shared_ptr<BuiltInModel> make_resnet(const ModelConfig& config);
+std::shared_ptr<BuiltInModel> make_mlp(const ModelConfig& config);
 
 }  // namespace trireme

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "trireme/models/model.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/modules.h"
 
 namespace trireme {
 
-/// Norm, then logits. With tied weights it uses a leaf that shares the embedding's memory (SharedUse); otherwise it has
+/// Norm, then logits. With tied weights it uses a leaf tied to the embedding's memory (TiedUse); otherwise it has
 /// a Linear of its own, `head`.
 template <typename Norm>
-class OutputLayer : public Layer {
+class OutputLayer : public TensorLayer {
  public:
   OutputLayer(const ModelConfig& config, const torch::Tensor& token_weight)
       : norm_(register_module("norm", std::make_shared<Norm>(config.hidden, config.norm_eps))) {
@@ -42,14 +42,14 @@ class OutputLayer : public Layer {
 
 /// Embedding, blocks and output layer.
 template <typename Norm>
-class LanguageModel : public Model {
+class LanguageModel : public BuiltInModel {
  public:
-  torch::Tensor forward_loss(torch::Tensor x, const torch::Tensor& target, size_t first = 0) const override {
+  torch::Tensor forward_loss(Tensors x, const Tensors& targets, size_t first = 0) const override {
     const size_t last = layers().size() - 1;
     x = forward_layers(std::move(x), first, last);
-    return run_layer(last, [&] { return output()->loss(x, target); });
+    return run_layer(last, [&] { return output()->loss(x.at(0), targets.at(0)); });
   }
-  std::vector<SharedUse> shared_uses() override {
+  std::vector<TiedUse> tied_uses() override {
     if (!output() || !output()->tied_weight()) return {};
     return {{"embedding.token.weight", output()->tied_weight(), layers().size() - 1}};
   }
@@ -66,7 +66,8 @@ class LanguageModel : public Model {
  protected:
   /// `make_block(name)` gives each block; `embedding` has a module `token`.
   template <typename Embedding, typename MakeBlock>
-  LanguageModel(const ModelConfig& config, std::shared_ptr<Embedding> embedding, MakeBlock make_block) : Model(config) {
+  LanguageModel(const ModelConfig& config, std::shared_ptr<Embedding> embedding, MakeBlock make_block)
+      : BuiltInModel(config) {
     add_layer("embedding", embedding);
     for (int64_t i = 0; i < config.layers; ++i) {
       const std::string name = "layers." + std::to_string(i);

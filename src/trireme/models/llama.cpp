@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-class LlamaEmbedding : public Layer {
+class LlamaEmbedding : public TensorLayer {
  public:
   explicit LlamaEmbedding(const ModelConfig& c)
       : token(register_module("token", std::make_shared<Embedding>(c.vocab, c.hidden))), seq_(c.seq) {}
@@ -103,7 +103,7 @@ class LlamaFeedForward : public torch::nn::Module {
   std::shared_ptr<Linear> gate_, up_, down_;
 };
 
-class LlamaBlock : public Layer {
+class LlamaBlock : public TensorLayer {
  public:
   explicit LlamaBlock(const ModelConfig& c)
       : attention_norm_(register_module("attention_norm", std::make_shared<RmsNorm>(c.hidden, c.norm_eps))),
@@ -133,6 +133,6 @@ class Llama : public LanguageModel<RmsNorm> {
 
 }  // namespace
 
-std::shared_ptr<Model> make_llama(const ModelConfig& config) { return std::make_shared<Llama>(config); }
+std::shared_ptr<BuiltInModel> make_llama(const ModelConfig& config) { return std::make_shared<Llama>(config); }
 
 }  // namespace trireme

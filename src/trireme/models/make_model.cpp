@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/kinds.h"
-#include "trireme/models/model.h"
+#include "trireme/models/model_library.h"
+#include "trireme/parallel/tensor/recipes.h"
 
 namespace trireme {
 namespace {
@@ -37,7 +39,11 @@ void check_language(const ModelConfig& c) {
 
 }  // namespace
 
-std::shared_ptr<Model> build_model(const ModelConfig& c) {
+LayoutRules BuiltInModel::tensor_parallel_rules(int ranks) const {
+  return trireme::tensor_parallel_rules(config_, ranks);
+}
+
+std::shared_ptr<Model> build_model(const ModelConfig& c, uint64_t seed) {
   switch (c.kind) {
     case ModelKind::kGpt2:
       check_language(c);
@@ -61,12 +67,14 @@ std::shared_ptr<Model> build_model(const ModelConfig& c) {
                        {"image", c.image},
                        {"classes", c.classes}});
       return make_mlp(c);
+    case ModelKind::kOwn:
+      return build_own_model(c, seed);
   }
   throw UsageError(fmt::format("model.kind = {} is unknown", static_cast<int>(c.kind)));
 }
 
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed) {
-  auto model = build_model(config);
+  auto model = build_model(config, seed);
   initialize(*model, seed);
   return model;
 }

@@ -4,15 +4,15 @@
 
 #include <cmath>
 
+#include "trireme/models/built_in.h"
 #include "trireme/models/dropout.h"
 #include "trireme/models/kinds.h"
-#include "trireme/models/model.h"
 #include "trireme/models/modules.h"
 
 namespace trireme {
 namespace {
 
-class HiddenLayer : public Layer {
+class HiddenLayer : public TensorLayer {
  public:
   HiddenLayer(int64_t in, const ModelConfig& c, const std::string& name)
       : linear_(register_module("linear", std::make_shared<Linear>(in, c.hidden, true))),
@@ -27,7 +27,7 @@ class HiddenLayer : public Layer {
   std::shared_ptr<Dropout> dropout_;
 };
 
-class MlpClasses : public Layer {
+class MlpClasses : public TensorLayer {
  public:
   explicit MlpClasses(const ModelConfig& c)
       : head_(register_module("head", std::make_shared<Linear>(c.hidden, c.classes, true))) {}
@@ -38,9 +38,9 @@ class MlpClasses : public Layer {
   std::shared_ptr<Linear> head_;
 };
 
-class Mlp : public Model {
+class Mlp : public BuiltInModel {
  public:
-  explicit Mlp(const ModelConfig& c) : Model(c) {
+  explicit Mlp(const ModelConfig& c) : BuiltInModel(c) {
     for (int64_t i = 0; i < c.layers; ++i) {
       const std::string name = fmt::format("layers.{}", i);
       add_layer(name, std::make_shared<HiddenLayer>(i == 0 ? c.channels * c.image * c.image : c.hidden, c, name));
@@ -57,6 +57,6 @@ class Mlp : public Model {
 
 }  // namespace
 
-std::shared_ptr<Model> make_mlp(const ModelConfig& config) { return std::make_shared<Mlp>(config); }
+std::shared_ptr<BuiltInModel> make_mlp(const ModelConfig& config) { return std::make_shared<Mlp>(config); }
 
 }  // namespace trireme

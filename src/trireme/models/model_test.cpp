@@ -1,10 +1,9 @@
 // Every kind of model: shapes, counts, gradients, initial values, and errors.
-#include "trireme/models/model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/models_test_util.h"
 
 namespace trireme {
@@ -57,7 +56,9 @@ TEST_P(EveryModel, LayersOnTheirOwnEqualTheWhole) {
   const auto input = small_input(config_, 4);
   model->eval();
   auto x = input;
-  for (const auto& layer : model->layers()) x = layer->forward(x.is_floating_point() ? x.detach().clone() : x);
+  for (const auto& layer : model->layers()) {
+    x = layer->forward(Tensors{x.is_floating_point() ? x.detach().clone() : x}).at(0);
+  }
   EXPECT_TRUE(torch::equal(x, model->forward(input)));
 }
 
@@ -185,7 +186,7 @@ TEST(Model, TiedWeightsAreTwoLeavesOfOneMemory) {
     const ModelConfig c = small_config(kind);
     const auto model = make_model(c, 1);
     auto token = model->named_parameters()["embedding.token.weight"];
-    const auto uses = model->shared_uses();
+    const auto uses = model->tied_uses();
     ASSERT_EQ(uses.size(), 1u);
     EXPECT_EQ(uses[0].parameter, "embedding.token.weight");
     torch::Tensor& use = *uses[0].use;
@@ -215,8 +216,13 @@ TEST(Model, LossOfBFloat16IsTakenInFloat) {
 
 TEST(Model, CountsWhatIsRight) {
   const auto logits = torch::tensor({0.1, 0.9, 0.8, 0.2, 0.3, 0.7}).view({3, 2});
-  EXPECT_EQ(count_correct(logits, torch::tensor({1, 1, 1}, torch::kInt64)), 2);
-  EXPECT_EQ(count_correct(logits.view({1, 3, 2}), torch::tensor({1, 0, 1}, torch::kInt64).view({1, 3})), 3);
+  const auto model = make_model(small_config(ModelKind::kGpt2), 1);
+  EXPECT_EQ(model->score({logits}, {torch::tensor({1, 1, 1}, torch::kInt64)}).correct, 2);
+  const auto target = torch::tensor({1, 0, 1}, torch::kInt64).view({1, 3});
+  const Score score = model->score({logits.view({1, 3, 2})}, {target});
+  EXPECT_EQ(score.correct, 3);
+  EXPECT_EQ(score.predictions, 3);
+  EXPECT_DOUBLE_EQ(score.loss, 3.0 * model->loss(logits.view({1, 3, 2}), target).item<double>());
 }
 
 /// What make_model says about `change` applied to the small configuration.

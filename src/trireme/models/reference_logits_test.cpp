@@ -8,7 +8,7 @@
 #include "support/paths.h"
 #include "trireme/checkpoint/hugging_face.h"
 #include "trireme/checkpoint/safetensors.h"
-#include "trireme/models/model.h"
+#include "trireme/models/built_in.h"
 
 namespace trireme {
 namespace {

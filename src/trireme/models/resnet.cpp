@@ -9,8 +9,8 @@
 
 #include "trireme/base/error.h"
 #include "trireme/models/batch_norm.h"
+#include "trireme/models/built_in.h"
 #include "trireme/models/kinds.h"
-#include "trireme/models/model.h"
 #include "trireme/models/modules.h"
 
 namespace trireme {
@@ -67,7 +67,7 @@ class Downsample : public torch::nn::Module {
 };
 
 /// Two 3×3 convolutions; or, as a bottleneck, 1×1, 3×3 and 1×1 to four times the width.
-class ResidualBlock : public Layer {
+class ResidualBlock : public TensorLayer {
  public:
   ResidualBlock(int64_t in, int64_t width, int64_t stride, bool bottleneck, bool sync) {
     const int64_t out = bottleneck ? 4 * width : width;
@@ -104,7 +104,7 @@ class ResidualBlock : public Layer {
   std::shared_ptr<Downsample> downsample_;
 };
 
-class Stem : public Layer {
+class Stem : public TensorLayer {
  public:
   explicit Stem(const ModelConfig& c)
       : small_(c.image <= kSmallImage),
@@ -121,7 +121,7 @@ class Stem : public Layer {
   std::shared_ptr<BatchNorm> norm_;
 };
 
-class ResnetClasses : public Layer {
+class ResnetClasses : public TensorLayer {
  public:
   ResnetClasses(int64_t in, int64_t classes)
       : fc_(register_module("fc", std::make_shared<Linear>(in, classes, true))) {}
@@ -132,9 +132,9 @@ class ResnetClasses : public Layer {
   std::shared_ptr<Linear> fc_;
 };
 
-class ResNet : public Model {
+class ResNet : public BuiltInModel {
  public:
-  explicit ResNet(const ModelConfig& c) : Model(c) {
+  explicit ResNet(const ModelConfig& c) : BuiltInModel(c) {
     const Shape shape = shape_of(c.depth);
     add_layer(std::make_shared<Stem>(c));
     int64_t channels = 64;
@@ -154,10 +154,10 @@ class ResNet : public Model {
   std::vector<double> layer_costs() const override {
     std::vector<double> costs = Model::layer_costs();
     size_t at = 1;
-    double share = 1;
+    double fraction = 1;
     for (const int64_t blocks : shape_of(config().depth).blocks) {
-      for (int64_t i = 0; i < blocks; ++i) costs[at++] *= share;
-      share /= 4;
+      for (int64_t i = 0; i < blocks; ++i) costs[at++] *= fraction;
+      fraction /= 4;
     }
     costs.back() = 0;
     return costs;
@@ -171,6 +171,6 @@ class ResNet : public Model {
 
 }  // namespace
 
-std::shared_ptr<Model> make_resnet(const ModelConfig& config) { return std::make_shared<ResNet>(config); }
+std::shared_ptr<BuiltInModel> make_resnet(const ModelConfig& config) { return std::make_shared<ResNet>(config); }
 
 }  // namespace trireme

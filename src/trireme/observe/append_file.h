@@ -21,7 +21,4 @@ class AppendFile {
   File file_;
 };
 
-/// Readers see the old file or the new one, never half of it. Throws SystemError.
-void replace_file(const std::filesystem::path& path, std::string_view contents);
-
 }  // namespace trireme

@@ -79,7 +79,7 @@ class EventLog {
 /// What is left of a log, in the order of writing.
 ///
 /// Of "step", "eval" and "checkpoint" the last one of a step counts. A "resume" at step S takes back those that were
-/// written before it for steps beyond S; resume at 0 starts anew. The other kinds happened, and stay.
+/// written before it for steps beyond S; resume at 0 starts again. The other kinds happened, and stay.
 struct EventHistory {
   std::vector<Event> events;
   size_t num_superseded = 0;

@@ -159,7 +159,7 @@ void add_parts(HtmlPage& page, const RunReport& report) {
   for (const auto& [name, seconds] : report.step_parts) sum += std::isfinite(seconds) ? std::max(0.0, seconds) : 0;
   if (!(sum > 0)) return;
   page.add_heading("Where the time of a step goes");
-  page.add_shares(report.step_parts);
+  page.add_fractions(report.step_parts);
   Table table({{"part"}, {"mean of a step", Align::kRight}, {"share", Align::kRight}});
   for (const auto& [name, seconds] : report.step_parts) {
     if (!std::isfinite(seconds) || seconds < 0) continue;

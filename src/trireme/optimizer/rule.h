@@ -4,9 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "trireme/base/names.h"
+
 namespace trireme {
 
 enum class OptimizerKind : uint8_t { kSgd, kAdam, kAdamW };
+constexpr auto names_of(OptimizerKind) { return std::to_array<std::string_view>({"sgd", "adam", "adamw"}); }
 
 /// A plain value. Threads: all; nothing here blocks or fails.
 struct UpdateRule {

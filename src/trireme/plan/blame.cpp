@@ -19,10 +19,10 @@ namespace {
 /// That the planner decides where nobody has; the batch is always the user's.
 std::vector<std::string> given_keys(const Config& config) {
   std::vector<std::string> given;
-  const PlanKeys any;
-  visit_keys(any, [&](const std::string& name, const auto&) {
+  for (const auto& [key, value] : keys_of({})) {
+    const std::string name = key;
     if (name != "train.global_batch" && is_given(config, name)) given.push_back(name);
-  });
+  }
   return given;
 }
 
@@ -53,8 +53,7 @@ std::string reason_of_tensors(const Config& config) {
     check_tensor_parallel(config.model, config.parallel.tp);
     return "";
   } catch (const UsageError& error) {
-    const std::string text = error.what();
-    return text.substr(0, text.find('\n'));  // without what it says to do, which is said below
+    return cause_of(error);  // what to do is said below
   }
 }
 
@@ -105,9 +104,10 @@ void refuse_keys(const Config& config, int64_t num_devices, const std::function<
                      "change one of them, or leave it to the planner");
   }
   const std::string reason = reason_of(keys[0], config, num_devices);
-  throw UsageError(fmt::format("{} leaves no layout for {}{}", said[0], counted(num_devices, "device"),
-                               reason.empty() ? "" : ": " + reason),
-                   fmt::format("give another {0}, or leave {0} to the planner", keys[0]));
+  throw wrong_key(keys[0],
+                  fmt::format("{} leaves no layout for {}{}", said[0], counted(num_devices, "device"),
+                              reason.empty() ? "" : ": " + reason),
+                  fmt::format("give another {0}, or leave {0} to the planner", keys[0]));
 }
 
 }  // namespace trireme

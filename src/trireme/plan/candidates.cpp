@@ -5,7 +5,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/check.h"
-#include "trireme/config/pipeline.h"
+#include "trireme/config/layout_of.h"
 #include "trireme/plan/config_job.h"
 
 namespace trireme {
@@ -21,16 +21,32 @@ struct Sums {
   double forward = 0, rest = 0, parameters = 0, activations = 0;
 };
 
+/// Micro-batches whose activations some rank holds at once, at least.
+int64_t least_in_flight(const Layout& l) {
+  if (l.pp == 1 || l.own_schedule || l.schedule == ScheduleKind::kNaive) return 1;
+  const int64_t most = l.accumulation();
+  if (l.schedule == ScheduleKind::kGPipe) return most;
+  const bool few = l.schedule == ScheduleKind::kPipeDream2Bw && l.update_every > 0;
+  return std::min(few ? std::min(most, l.update_every) : most, l.pp);
+}
+
 class Enumeration {
  public:
   Enumeration(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
-      : config_(config), cluster_(cluster), devices_(num_devices), options_(options), base_(job_of(config)) {
-    base_.layout.flash = options.flash;
+      : config_(config),
+        cluster_(cluster),
+        devices_(num_devices),
+        options_(options),
+        base_(job_of(config, trireme_on(cluster))),
+        rules_(config) {
+    base_.flash = options.flash;
     base_.layout.stages.clear();
+    base_.layout.split.clear();
+    base_.layout.zero_sums_whole = false;  // a plan says it
     if (!is_given(config, "parallel.split")) return;
     Config in_stages = config;
     in_stages.parallel.pp = std::max<int64_t>(2, config.parallel.pp);
-    split_ = job_of(in_stages).layout.stages;
+    split_ = layout_of(in_stages).split;
   }
 
   std::vector<Candidate> run() {
@@ -42,7 +58,7 @@ class Enumeration {
         const int64_t dp = rest / cp;
         if (config_.parallel.dp > 0 && is_given(config_, "parallel.dp") && dp != config_.parallel.dp) continue;
         if (base_.layout.global_batch % dp != 0 || dp % options_.num_kinds != 0) continue;
-        JobLayout layout = base_.layout;
+        Layout layout = base_.layout;
         layout.tp = tp;
         layout.pp = pp;
         layout.dp = dp;
@@ -77,7 +93,7 @@ class Enumeration {
   }
 
   /// Leaves that somebody has given must divide as the trainer needs it.
-  bool has_leaves(const JobLayout& layout) const {
+  bool has_leaves(const Layout& layout) const {
     if (!is_given(config_, "train.leaves")) return true;
     Config own = config_;
     own.train.micro_batch = layout.micro_batch;
@@ -89,7 +105,7 @@ class Enumeration {
     }
   }
 
-  void batches(JobLayout& layout) {
+  void batches(Layout& layout) {
     const int64_t of_replica = layout.global_batch / layout.dp;
     for (const int64_t samples : divisors_of(of_replica)) {
       if (is_given(config_, "train.micro_batch") ? samples != config_.train.micro_batch : samples > kMostSamples)
@@ -99,7 +115,7 @@ class Enumeration {
     }
   }
 
-  void recomputations(JobLayout& layout) {
+  void recomputations(Layout& layout) {
     if (is_given(config_, "train.recompute")) return sequences(layout);
     for (const RecomputeKind kind : {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
       if (kind == RecomputeKind::kSelective && !base_.model.is_language()) continue;
@@ -108,7 +124,7 @@ class Enumeration {
     }
   }
 
-  void sequences(JobLayout& layout) {
+  void sequences(Layout& layout) {
     const bool can = layout.tp > 1 && base_.model.is_language() && base_.model.seq / layout.cp % layout.tp == 0;
     for (const bool sequence : {false, true}) {
       if (sequence && !can) continue;
@@ -118,7 +134,7 @@ class Enumeration {
     }
   }
 
-  void zero_stages(JobLayout& layout) {
+  void zero_stages(Layout& layout) {
     for (const int zero : options_.zero) {
       if (is_given(config_, "parallel.zero") ? zero != config_.parallel.zero : zero > 0 && layout.dp == 1) continue;
       layout.zero = zero;
@@ -126,44 +142,42 @@ class Enumeration {
     }
   }
 
-  void schedules(JobLayout& layout) {
+  void schedules(Layout& layout) {
     const auto put = [&](ScheduleKind kind, int64_t interleave) {
-      JobLayout own = layout;
+      Layout own = layout;
       own.schedule = kind;
       own.interleave = interleave;
       if (!split_.empty() && static_cast<int64_t>(split_.size()) != own.pp * interleave) return;
-      own.stages = split_;
-      compressions(own);
+      own.split = split_;
+      if (rules_.allow(own)) compressions(own);
     };
     const bool given = is_given(config_, "parallel.schedule"), given_rounds = is_given(config_, "parallel.interleave");
     if (layout.pp == 1) return put(given ? base_.layout.schedule : ScheduleKind::k1F1B, 1);
     const std::vector<ScheduleKind> kinds = given ? std::vector{base_.layout.schedule} : options_.schedules;
     for (const ScheduleKind kind : kinds) {
-      if (!goes_with(kind, layout)) continue;
       if (kind != ScheduleKind::kInterleaved) {
         put(kind, given_rounds && kind == ScheduleKind::k1F1B ? config_.parallel.interleave : 1);
         continue;
       }
       for (int64_t rounds = 2; rounds <= kMostInterleave; ++rounds) {
         if (given_rounds && rounds != std::max<int64_t>(2, config_.parallel.interleave)) continue;
-        if (cuts_evenly(layout.pp * rounds) && layout.num_micro_batches() % layout.pp == 0) put(kind, rounds);
+        if (cuts_evenly(layout.pp * rounds) && layout.accumulation() % layout.pp == 0) put(kind, rounds);
       }
     }
   }
 
-  void compressions(JobLayout& layout) {
-    add(layout, config_.compression.method);
+  void compressions(Layout& layout) {
+    add(layout);
     if (!options_.compression || is_given(config_, "compression.method") || layout.dp == 1) return;
-    if (!why_not_compressible(config_).empty()) return;
-    for (const char* method : {"bfloat16", "powersgd", "topk"}) {
-      if (layout.tp > 1 && std::string_view(method) != "bfloat16") continue;
+    for (const Method method : {Method::kBFloat16, Method::kPowerSgd, Method::kTopK}) {
       set_compression(config_, method, layout);
-      if (layout.wire_factor < 1) add(layout, method);
+      if (layout.wire_factor < 1 && rules_.allow(layout)) add(layout);
     }
   }
 
-  void add(const JobLayout& layout, const std::string& compression) {
-    Candidate candidate{{base_.model, layout}, compression};
+  void add(const Layout& layout) {
+    Candidate candidate{base_};
+    candidate.job.layout = layout;
     try {
       candidate.job.check();
     } catch (const UsageError&) {
@@ -174,8 +188,8 @@ class Enumeration {
   }
 
   const Sums& sums_of(const Job& job) {
-    const JobLayout& l = job.layout;
-    const auto key = std::tuple(l.tp, l.sequence, l.micro_batch, l.recompute, l.pp > 1);
+    const Layout& l = job.layout;
+    const auto key = std::tuple(l.tp, l.sequence, l.micro_batch, l.recompute.kind, l.pp > 1);
     const auto [entry, is_new] = sums_.try_emplace(key);
     if (is_new) {
       for (const BlockCost& block : block_costs(job, cluster_)) {
@@ -189,18 +203,15 @@ class Enumeration {
   }
 
   void bound(Candidate& candidate) {
-    const JobLayout& l = candidate.job.layout;
+    const Layout& l = candidate.job.layout;
     const Sums& sums = sums_of(candidate.job);
-    const auto pp = static_cast<double>(l.pp), m = static_cast<double>(l.num_micro_batches());
+    const auto pp = static_cast<double>(l.pp), m = static_cast<double>(l.accumulation());
     const double stage = (sums.forward + sums.rest) / pp;
-    const double fill =
-        l.schedule == ScheduleKind::kZbH1 || l.schedule == ScheduleKind::kZbV || l.schedule == ScheduleKind::kZbH2
-            ? sums.forward / pp
-            : stage;
+    const double fill = splits_backward(l.schedule) ? sums.forward / pp : stage;
     const auto rounds = static_cast<double>(l.schedule == ScheduleKind::kZbV ? 2 : l.interleave);
     candidate.least_seconds = kBoundSlack * (m * stage + (pp - 1) / rounds * fill) + cluster_.device.step_seconds;
-    const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
-    const double in_flight = l.schedule == ScheduleKind::kGPipe ? m : std::min(m, pp);
+    const StateBytes states = sharded(state_bytes(candidate.job), l.zero, static_cast<double>(l.num_shards()));
+    const auto in_flight = static_cast<double>(least_in_flight(l));
     candidate.least_bytes = kMemorySlack * (sums.parameters / pp * states.sum() + in_flight * sums.activations / pp);
   }
 
@@ -209,23 +220,13 @@ class Enumeration {
   const int64_t devices_;
   const PlanOptions& options_;
   Job base_;
-  std::vector<StageShape> split_;  ///< as it was given; empty: as it may be
+  TrainerRules rules_;
+  Partition split_;  ///< as it was given; empty: as it may be
   std::map<std::tuple<int64_t, bool, int64_t, RecomputeKind, bool>, Sums> sums_;
   std::vector<Candidate> found_;
 };
 
 }  // namespace
-
-bool is_given(const Config& config, std::string_view key) {
-  const std::string& origin = config.origins.of(key);
-  return origin != "default" && origin != "derived" && !origin.starts_with("preset");
-}
-
-bool goes_with(ScheduleKind kind, const JobLayout& layout) {
-  const bool splits = kind == ScheduleKind::kZbH1 || kind == ScheduleKind::kZbH2 || kind == ScheduleKind::kZbV;
-  const bool some_blocks = layout.recompute == RecomputeKind::kSelective || !layout.full_layers.empty();
-  return !splits || (!some_blocks && layout.zero != 3);
-}
 
 std::vector<int64_t> divisors_of(int64_t n) {
   std::vector<int64_t> list;

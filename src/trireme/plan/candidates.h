@@ -4,13 +4,13 @@
 #include <map>
 #include <tuple>
 
+#include "trireme/plan/layout_rules.h"
 #include "trireme/plan/search.h"
 
 namespace trireme {
 
 struct Candidate {
   Job job;
-  std::string compression = "none";
   double least_seconds = 0;  ///< no simulation of it takes less, but for what bounds do not see
   double least_bytes = 0;
 };
@@ -18,12 +18,6 @@ struct Candidate {
 /// All of them, those with the lowest bounds first. What the configuration fixes is as it says.
 std::vector<Candidate> all_candidates(const Config& config, const Cluster& cluster, int64_t num_devices,
                                       const PlanOptions& options);
-
-/// Given on the command line or in a file, not by default or a preset.
-bool is_given(const Config& config, std::string_view key);
-
-/// Whether the trainer runs the schedule with the layout's recomputation and ZeRO stage.
-bool goes_with(ScheduleKind kind, const JobLayout& layout);
 
 /// n itself and what divides it, in order.
 std::vector<int64_t> divisors_of(int64_t n);

@@ -15,14 +15,14 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostParts = 128;  ///< of the batch that are shared out, so that large batches take no longer
+constexpr int64_t kMostParts = 128;  ///< of the batch that are given out, so that large batches take no longer
 
 /// The seconds of a step on one kind, by the micro-batches that each of its replicas has.
 class KindTimes {
  public:
   KindTimes(const Job& job, const Cluster& cluster, size_t num_kinds)
       : job_(job), cluster_(in_mix(cluster, job.layout.num_devices(), num_kinds)) {
-    job_.layout.shares.clear();
+    job_.layout.batch_parts.clear();
   }
 
   double seconds(int64_t micro_batches) {
@@ -40,12 +40,12 @@ class KindTimes {
   std::map<int64_t, double> known_;
 };
 
-// [Note: Shares]
+// [Note: Batch parts]
 // The batch is given out part by part, each to the kind that would be done with it first. Times only grow with the
-// share, so no other distribution of these parts ends earlier.
+// part, so no other distribution of these parts ends earlier.
 
 /// Micro-batches of a replica of each kind, with the least time of the slowest; none where there are too few.
-std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kinds) {
+std::vector<int64_t> best_batch_parts(const Job& job, const std::vector<Cluster>& kinds) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   const int64_t replicas = job.layout.dp / num_kinds;
   int64_t parts = job.layout.global_batch / job.layout.micro_batch / replicas;
@@ -68,69 +68,60 @@ std::vector<int64_t> best_shares(const Job& job, const std::vector<Cluster>& kin
     }
     ++given[first];
   }
-  for (int64_t& share : given) share *= each;
+  for (int64_t& batch_part : given) batch_part *= each;
   return given;
 }
 
-/// A divisor of all as small numbers, "3,3,1,1", and their sum.
-std::pair<std::string, int64_t> shares_text(const std::vector<int64_t>& shares) {
-  int64_t divisor = 0, sum = 0;
-  for (const int64_t share : shares) divisor = std::gcd(divisor, share);
-  std::vector<std::string> words;
-  for (const int64_t share : shares) {
-    words.push_back(std::to_string(share / divisor));
-    sum += share / divisor;
-  }
-  return {join(words, ","), sum};
-}
-
-struct Shared {
+struct Divided {
   Plan plan;
   Simulation simulation;
 };
 
-/// The plan with the batch shared out by speed; nothing where its keys cannot say that.
-std::optional<Shared> share_out(const Config& config, const std::vector<Cluster>& kinds, Plan plan) {
+/// The plan with the batch divided by speed; nothing where its keys cannot say that.
+std::optional<Divided> divide_batch(const Config& config, const std::vector<Cluster>& kinds, Plan plan) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
-  if (plan.keys.pp > 1 || plan.keys.cp > 1 || plan.keys.dp % num_kinds != 0) return std::nullopt;
-  plan.keys.shares.clear();
-  plan.keys.zero = std::min<int64_t>(plan.keys.zero, 1);  // later stages meet at each micro-batch
+  if (plan.layout.pp > 1 || plan.layout.cp > 1 || plan.layout.dp % num_kinds != 0) return std::nullopt;
+  plan.layout.batch_parts.clear();
+  plan.layout.zero = std::min<int64_t>(plan.layout.zero, 1);  // later stages meet at each micro-batch
   Config planned = config;
   apply_plan(plan, planned);
-  Job job = job_of(as_trained(planned, kinds.front()));
-  const std::vector<int64_t> of_kind = best_shares(job, kinds);
+  Job job = job_of(planned, trireme_on(kinds.front()));
+  const std::vector<int64_t> of_kind = best_batch_parts(job, kinds);
   if (of_kind.empty() || std::ranges::max(of_kind) == std::ranges::min(of_kind)) return std::nullopt;
-  for (const int64_t share : of_kind) {
-    job.layout.shares.insert(job.layout.shares.end(), static_cast<size_t>(plan.keys.dp / num_kinds), share);
+  for (const int64_t batch_part : of_kind) {
+    job.layout.batch_parts.insert(job.layout.batch_parts.end(), static_cast<size_t>(plan.layout.dp / num_kinds),
+                                  batch_part);
   }
-  Shared shared{plan, simulate_mix(job, kinds)};
-  if (!shared.simulation.fits()) return std::nullopt;
-  const auto [text, sum] = shares_text(job.layout.shares);
-  shared.plan.keys.shares = text;
-  shared.plan.keys.leaves = sum;
-  return shared;
+  Divided divided{plan, simulate_mix(job, kinds)};
+  if (!divided.simulation.fits()) return std::nullopt;
+  int64_t divisor = 0, sum = 0;
+  for (const int64_t batch_part : of_kind) divisor = std::gcd(divisor, batch_part);
+  for (int64_t& batch_part : job.layout.batch_parts) sum += batch_part /= divisor;
+  divided.plan.layout.batch_parts = job.layout.batch_parts;
+  divided.plan.layout.leaves = sum;
+  return divided;
 }
 
-/// The best of some plans with the batch shared out by speed.
-std::optional<Shared> best_shared(const Config& config, const std::vector<Cluster>& kinds,
-                                  const std::vector<Plan>& finalists) {
-  std::optional<Shared> best;
+/// The best of some plans with the batch divided by speed.
+std::optional<Divided> best_divided(const Config& config, const std::vector<Cluster>& kinds,
+                                    const std::vector<Plan>& finalists) {
+  std::optional<Divided> best;
   for (const Plan& finalist : finalists) {
-    // The smaller the micro-batches, the finer the shares; the planner likes them large.
-    const int64_t largest = finalist.keys.micro_batch;
+    // The smaller the micro-batches, the finer the batch parts; the planner likes them large.
+    const int64_t largest = finalist.layout.micro_batch;
     for (int64_t micro = largest; micro >= 1; --micro) {
       if (largest % micro != 0 || (micro < largest && is_given(config, "train.micro_batch"))) continue;
       Plan finer = finalist;
-      finer.keys.micro_batch = micro;
-      std::optional<Shared> shared = share_out(config, kinds, finer);
-      if (!shared || (best && best->simulation.step_seconds <= shared->simulation.step_seconds)) continue;
-      best = std::move(shared);
+      finer.layout.micro_batch = micro;
+      std::optional<Divided> divided = divide_batch(config, kinds, finer);
+      if (!divided || (best && best->simulation.step_seconds <= divided->simulation.step_seconds)) continue;
+      best = std::move(divided);
     }
   }
   return best;
 }
 
-/// With equal shares: those of the slowest kind, which sets the step then.
+/// With equal batch parts: those of the slowest kind, which sets the step then.
 PlanReport plan_for_slowest(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
                             const PlanOptions& options) {
   PlanOptions of_one = options;
@@ -197,16 +188,16 @@ class MixExplanation {
     try {
       const PlanReport more = explain_plan(config_, kinds_, devices_ + num_kinds, options_);
       add(words, more.simulation.step_seconds, more.plan.layout_text());
-    } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
+    } catch (const Error&) {  // the batch, the heads or the layers cannot be divided over so many
       add(words, now());
     }
   }
 
-  /// The plan as it is, and the batch shared out anew: on other links kinds differ less or more.
+  /// The plan as it is, and the batch divided again: on other links kinds differ less or more.
   double seconds_on(const std::vector<Cluster>& kinds) const {
     double best = simulate_mix(report_.simulation.job, kinds).step_seconds;
-    if (const std::optional<Shared> shared = best_shared(config_, kinds, {report_.plan})) {
-      best = std::min(best, shared->simulation.step_seconds);
+    if (const std::optional<Divided> divided = best_divided(config_, kinds, {report_.plan})) {
+      best = std::min(best, divided->simulation.step_seconds);
     }
     return best;
   }
@@ -239,7 +230,7 @@ PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds,
   PlanReport report = plan_for_slowest(config, kinds, num_devices, options);
   const Alternative equal{report.plan.layout_text() + ", equal shares", report.simulation.step_seconds,
                           report.simulation.memory_bytes()};
-  std::optional<Shared> best = best_shared(config, kinds, report.finalists);
+  std::optional<Divided> best = best_divided(config, kinds, report.finalists);
   if (best && best->simulation.step_seconds < report.simulation.step_seconds) {
     report.plan = std::move(best->plan);
     report.simulation = std::move(best->simulation);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/config/config.h"
+#include "trireme/config/layout_of.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
@@ -33,32 +33,24 @@ struct PlanPrediction {
   bool operator==(const PlanPrediction&) const = default;
 };
 
-/// The trainer's keys that a plan decides.
-struct PlanKeys {
-  int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, zero = 0, interleave = 1;
-  bool sequence = false;
-  std::string schedule = "1f1b", split, stages, shares;
-  int64_t global_batch = 1, micro_batch = 1, leaves = 0;
-  std::string recompute = "none", compression = "none", compute = "float32";
-  bool operator==(const PlanKeys&) const = default;
-};
-
 struct Plan {
-  ModelConfig model;
+  ModelShape model;
   int64_t world_size = 1;
   std::string cluster;
-  PlanKeys keys;
+  Layout layout;  ///< as the keys of the plan make it: nothing beside them
   std::vector<PlanStage> stages;
   PlanPrediction predicted;
 
   /// Stages differ in shape.
   bool has_uneven_stages() const;
-  /// "dp 2, tp 8, pp 4 (1f1b), ZeRO-1, micro-batches of 1".
-  std::string layout_text() const;
+  std::string layout_text() const { return layout.to_string(); }
   bool operator==(const Plan&) const = default;
 };
 
 PlanPrediction prediction_of(const Simulation& simulation);
+
+/// What a plan keeps of a layout: what its keys say. Throws UsageError that names the key.
+Layout planned_layout(const ModelShape& model, const std::vector<std::pair<const char*, Value>>& keys);
 
 /// A JSON object, a line a value, so that two plans can be compared line by line.
 std::string plan_to_json(const Plan& plan);
@@ -72,29 +64,5 @@ Plan read_plan(const std::filesystem::path& path);
 void check_plan(const Plan& plan, const Config& config, int64_t world);
 /// Sets the keys of the plan, as if somebody had given them.
 void apply_plan(const Plan& plan, Config& config);
-
-/// The one list of the trainer's keys that a plan decides, for its file and for a config: `visit(name, value)` for
-/// each.
-template <typename Keys, typename Visit>
-void visit_keys(Keys& k, Visit visit) {
-  visit("parallel.dp", k.dp);
-  visit("parallel.tp", k.tp);
-  visit("parallel.pp", k.pp);
-  visit("parallel.cp", k.cp);
-  visit("parallel.ep", k.ep);
-  visit("parallel.zero", k.zero);
-  visit("parallel.sequence", k.sequence);
-  visit("parallel.schedule", k.schedule);
-  visit("parallel.interleave", k.interleave);
-  visit("parallel.split", k.split);
-  visit("parallel.stages", k.stages);
-  visit("parallel.shares", k.shares);
-  visit("train.global_batch", k.global_batch);
-  visit("train.micro_batch", k.micro_batch);
-  visit("train.leaves", k.leaves);
-  visit("train.recompute", k.recompute);
-  visit("precision.compute", k.compute);
-  visit("compression.method", k.compression);
-}
 
 }  // namespace trireme

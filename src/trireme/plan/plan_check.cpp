@@ -78,7 +78,8 @@ void check_given(const Plan& plan, const Config& config, const std::string& file
     if (!is_given(config, name) || name == "parallel.plan") continue;
     const Value here = get_value(config, key), there = get_value(planned, key);
     if (here == there || (name == "parallel.dp" && config.parallel.dp == -1)) continue;
-    throw UsageError(
+    throw wrong_key(
+        name,
         fmt::format("{} = {} is given, but {} is a plan with {}", name, format_value(here), file, format_value(there)),
         fmt::format("leave out {}, edit the plan, or plan anew: trireme plan", name));
   }
@@ -91,9 +92,9 @@ Config check_plan_keys(const Plan& plan, const Config& config, int64_t world, co
   apply_plan(plan, planned);
   Config sizes = planned;  // the device that has the types may be elsewhere
   sizes.precision = {};
-  const BatchPlan batch = check_sizes(sizes, world);
-  job_of(planned).check();
-  if (planned.parallel.pp > 1) pipeline_schedule(planned, batch);
+  const Layout layout = check_sizes(sizes, world);
+  job_of(planned, Software::kTrireme).check();
+  schedule_of(layout);
   check_placements(plan);
   return planned;
 }
@@ -121,23 +122,10 @@ std::vector<Cluster> clusters_of(const Plan& plan) {
 }
 
 Simulation simulate_plan(const Config& planned, const std::vector<Cluster>& kinds, std::optional<bool> flash) {
-  Job job = job_of(as_trained(planned, kinds.front()));
-  job.layout.flash = flash;
+  Job job = job_of(planned, trireme_on(kinds.front()));
+  job.flash = flash;
   for (const Cluster& kind : kinds) check_types(job.layout, kind);
   return simulate_mix(job, kinds);
-}
-
-std::vector<std::string> words_of_plan(const Plan& plan, const Config& config) {
-  Config planned = config;
-  apply_plan(plan, planned);
-  std::vector<std::string> words;
-  for (const Key& key : keys()) {
-    const Value value = get_value(planned, key);
-    if (value == get_value(config, key)) continue;
-    const auto* text = std::get_if<std::string>(&value);
-    words.push_back(fmt::format("--{}={}", key.full_name(), text ? *text : format_value(value)));
-  }
-  return words;
 }
 
 }  // namespace trireme

@@ -35,8 +35,4 @@ std::vector<Cluster> clusters_of(const Plan& plan);
 /// software does. Throws UsageError for types that the devices do not have.
 Simulation simulate_plan(const Config& planned, const std::vector<Cluster>& kinds, std::optional<bool> flash = {});
 
-/// What the plan changes in the config as words of a command line ("--parallel.dp=2", …); one of them empties
-/// parallel.plan. Throws UsageError for a plan that no key says.
-std::vector<std::string> words_of_plan(const Plan& plan, const Config& config);
-
 }  // namespace trireme

@@ -16,22 +16,6 @@ constexpr const char* kFormat = "trireme plan 1";
 
 /// One list of what a file holds, for writing and for reading: `visit(name, value)`.
 template <typename Value, typename Visit>
-void visit_model(Value& m, Visit visit) {
-  visit("layers", m.layers);
-  visit("hidden", m.hidden);
-  visit("heads", m.heads);
-  visit("kv_heads", m.kv_heads);
-  visit("ffn", m.ffn);
-  visit("seq", m.seq);
-  visit("vocab", m.vocab);
-  visit("tied", m.tied);
-  visit("depth", m.depth);
-  visit("channels", m.channels);
-  visit("image", m.image);
-  visit("classes", m.classes);
-}
-
-template <typename Value, typename Visit>
 void visit_prediction(Value& p, Visit visit) {
   visit("step_seconds", p.step_seconds);
   visit("tokens_per_second_per_gpu", p.tokens_per_second_per_gpu);
@@ -91,10 +75,9 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
 }
 
 /// Stages of a worker, as the keys have it; 0 where they do not say.
-int64_t stages_of_worker(const PlanKeys& keys) {
-  if (keys.pp == 1 || names_file(keys.schedule)) return 0;
-  if (keys.interleave > 1) return keys.interleave;
-  return stages_a_rank(schedule_kind(keys.schedule));
+int64_t stages_of_worker(const Layout& layout) {
+  if (layout.pp == 1 || layout.own_schedule) return 0;
+  return layout.interleave > 1 ? layout.interleave : stages_a_rank(layout.schedule);
 }
 
 void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
@@ -105,107 +88,117 @@ void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
   if (!(predicted.step_seconds > 0)) read.fail("the predicted step_seconds is 0", "a step takes time");
 }
 
-/// Layers and devices, each in one stage, without holes.
-void check_stages(const Plan& plan, const JsonReader& read) {
+/// Layers, each in one stage, without holes.
+void check_layers(const Plan& plan, const JsonReader& read) {
   if (plan.stages.empty()) read.fail("it has no stages");
-  const int64_t per_rank = plan.keys.pp > 0 ? static_cast<int64_t>(plan.stages.size()) / plan.keys.pp : 0;
-  if (plan.keys.pp < 1 || per_rank * plan.keys.pp != static_cast<int64_t>(plan.stages.size())) {
-    read.fail(fmt::format("{} stages for parallel.pp = {}", plan.stages.size(), plan.keys.pp));
-  }
-  if (const int64_t wanted = stages_of_worker(plan.keys); wanted > 0 && wanted != per_rank) {
-    read.fail(
-        fmt::format("it has {} stages, and its keys parallel.pp = {}, parallel.schedule = \"{}\" and "
-                    "parallel.interleave = {} make {}",
-                    plan.stages.size(), plan.keys.pp, plan.keys.schedule, plan.keys.interleave, wanted * plan.keys.pp),
-        "edit both");
-  }
-  int next_layer = 0;
-  int64_t next_device = 0;
+  int next = 0;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlanStage& stage = plan.stages[i];
-    if (stage.layers.first > next_layer) {
-      read.fail(fmt::format("layers {} have no stage", range_text(next_layer, stage.layers.first - 1)),
-                fmt::format("begin stage {} with layer {}", i, next_layer));
+    if (stage.layers.first != next) {
+      read.fail(stage.layers.first > next
+                    ? fmt::format("layers {} have no stage", range_text(next, stage.layers.first - 1))
+                    : fmt::format("layer {} has two stages", stage.layers.first),
+                fmt::format("begin stage {} with layer {}", i, next));
     }
-    if (stage.layers.first < next_layer) {
-      read.fail(fmt::format("layer {} has two stages", stage.layers.first),
-                fmt::format("begin stage {} with layer {}", i, next_layer));
-    }
-    next_layer = stage.layers.last;
-    if (static_cast<int64_t>(i) % plan.keys.pp == 0) next_device = 0;
-    const bool in_rounds = plan.keys.schedule != "zb-v";  // which goes down the ranks and up again
-    if (in_rounds && stage.first_device != next_device) {
+    next = stage.layers.last;
+  }
+  if (const int layers = num_layers(plan.model); next != layers) {
+    read.fail(fmt::format("its stages end with layer {}, and the model with layer {}", next - 1, layers - 1));
+  }
+}
+
+/// Devices, each in one stage of a round, without holes.
+void check_devices(const Plan& plan, const JsonReader& read) {
+  const int64_t pp = plan.layout.pp;
+  const bool in_rounds = plan.layout.schedule != ScheduleKind::kZbV;  // which goes down the ranks and up again
+  int64_t next = 0;
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlanStage& stage = plan.stages[i];
+    const int64_t place = static_cast<int64_t>(i) % pp;
+    if (place == 0) next = 0;
+    if (in_rounds && stage.first_device != next) {
       read.fail(fmt::format("stage {} begins with device {}, and the one before it ends at {}", i, stage.first_device,
-                            next_device - 1));
+                            next - 1));
     }
-    next_device += stage.num_devices;
-    const auto fits_in = [&](int64_t degree, int64_t& devices) {
-      const bool divides = degree >= 1 && devices % degree == 0;
-      if (divides) devices /= degree;
-      return divides;
-    };
+    next += stage.num_devices;
     int64_t left = stage.num_devices;
-    if (!fits_in(stage.dp, left) || !fits_in(stage.tp, left) || left != plan.keys.cp) {
+    for (const int64_t degree : {stage.dp, stage.tp}) left = degree >= 1 && left % degree == 0 ? left / degree : 0;
+    if (left != plan.layout.cp) {
       read.fail(fmt::format("stage {} has dp {} x tp {} on {} devices", i, stage.dp, stage.tp, stage.num_devices));
     }
-    const bool last_round = static_cast<int64_t>(i) % plan.keys.pp == plan.keys.pp - 1;
-    if (in_rounds && last_round && next_device != plan.world_size) {
-      read.fail(fmt::format("its stages have {} devices, and \"world_size\" is {}", next_device, plan.world_size));
+    if (in_rounds && place == pp - 1 && next != plan.world_size) {
+      read.fail(fmt::format("its stages have {} devices, and \"world_size\" is {}", next, plan.world_size));
     }
   }
-  const int layers = num_layers(plan.model);
-  if (next_layer != layers) {
-    read.fail(fmt::format("its stages end with layer {}, and the model with layer {}", next_layer - 1, layers - 1));
+}
+
+/// The stages are those that the keys ask for. `split`: as the file has it.
+void check_stages(const Plan& plan, const std::string& split, const JsonReader& read) {
+  const Layout& l = plan.layout;
+  const auto count = static_cast<int64_t>(plan.stages.size()), of_worker = stages_of_worker(l);
+  if (count % l.pp != 0) read.fail(fmt::format("{} stages for parallel.pp = {}", count, l.pp));
+  if (of_worker > 0 && of_worker != count / l.pp) {
+    read.fail(fmt::format("it has {} stages, and its keys parallel.pp = {}, parallel.schedule = \"{}\" and "
+                          "parallel.interleave = {} make {}",
+                          count, l.pp, l.schedule_name(), l.interleave, of_worker * l.pp),
+              "edit both");
   }
-  const PlanKeys& k = plan.keys;
-  if (!k.split.empty()) {
-    Partition layers_of_stages;
-    for (const PlanStage& stage : plan.stages) layers_of_stages.push_back(stage.layers);
-    if (partition_from_text(k.split, layers) != layers_of_stages) {
-      read.fail(fmt::format("its stages have layers {}, and its key parallel.split is \"{}\"",
-                            partition_to_text(layers_of_stages), k.split),
-                "edit both");
-    }
+  check_devices(plan, read);
+  Partition layers;
+  std::vector<StageDegrees> degrees;
+  for (const PlanStage& stage : plan.stages) {
+    layers.push_back(stage.layers);
+    degrees.push_back({stage.dp, stage.tp});
   }
+  if (!l.split.empty() && l.split != layers) {
+    read.fail(fmt::format("its stages have layers {}, and its key parallel.split is \"{}\"", partition_to_text(layers),
+                          split),
+              "edit both");
+  }
+  const std::string shapes = stages_to_text(degrees), wanted = stages_to_text(l.stages);
   if (plan.has_uneven_stages()) {
-    std::vector<StageDegrees> degrees;
-    for (const PlanStage& stage : plan.stages) degrees.push_back({stage.dp, stage.tp});
-    if (k.stages != stages_to_text(degrees)) {
-      read.fail(
-          fmt::format("its stages are {}, and its key parallel.stages is \"{}\"", stages_to_text(degrees), k.stages),
-          "edit both");
+    if (l.stages != degrees) {
+      read.fail(fmt::format("its stages are {}, and its key parallel.stages is \"{}\"", shapes, wanted), "edit both");
     }
-    if (k.dp != num_lanes(degrees) || k.tp != 1) {
-      read.fail(fmt::format("its stages have {} lanes, and its keys dp {} x tp {}", num_lanes(degrees), k.dp, k.tp),
+    if (l.dp != num_lanes(degrees) || l.tp != 1) {
+      read.fail(fmt::format("its stages have {} lanes, and its keys dp {} x tp {}", num_lanes(degrees), l.dp, l.tp),
                 fmt::format("set parallel.dp to {} and parallel.tp to 1", num_lanes(degrees)));
     }
-  } else if (!k.stages.empty()) {
-    read.fail(fmt::format("its stages are alike, and its key parallel.stages is \"{}\"", k.stages), "leave that empty");
-  } else if (plan.stages[0].dp != k.dp || plan.stages[0].tp != k.tp) {
-    read.fail(fmt::format("its stages have dp {} x tp {}, and its keys dp {} x tp {}", plan.stages[0].dp,
-                          plan.stages[0].tp, k.dp, k.tp));
+  } else if (!l.stages.empty()) {
+    read.fail(fmt::format("its stages are alike, and its key parallel.stages is \"{}\"", wanted), "leave that empty");
+  } else if (degrees[0] != StageDegrees{l.dp, l.tp}) {
+    read.fail(fmt::format("its stages have dp {} x tp {}, and its keys dp {} x tp {}", degrees[0].dp, degrees[0].tp,
+                          l.dp, l.tp));
   }
+}
+
+/// The keys of a layout, with the values that the file has.
+std::vector<std::pair<const char*, Value>> read_keys(JsonReader read) {
+  std::vector<std::pair<const char*, Value>> keys = keys_of({});
+  for (auto& [name, value] : keys) {
+    const bool is_younger = name == std::string_view("parallel.stages");  // than some plans
+    std::visit([&, key = name](auto& field) { is_younger ? read.maybe(key, field) : read(key, field); }, value);
+  }
+  read.finish();
+  return keys;
 }
 
 }  // namespace
 
 std::string plan_to_json(const Plan& plan) {
-  const auto object = [](auto visit_all, auto& value) {
-    Json json = Json::object();
-    visit_all(value, [&](const char* name, const auto& field) { json[name] = field; });
-    return json;
-  };
   Json model = {{"kind", name_of(plan.model.kind)}};
-  visit_model(plan.model, [&](const char* name, const auto& field) { model[name] = field; });
+  visit_sizes(plan.model, [&](const char* name, const auto& size, bool) { model[name] = size; });
+  Json keys = Json::object();
+  for (const auto& [name, value] : keys_of(plan.layout)) {
+    std::visit([&, key = name](const auto& field) { keys[key] = field; }, value);
+  }
+  Json predicted = Json::object();
+  visit_prediction(plan.predicted, [&](const char* name, const auto& field) { predicted[name] = field; });
   Json stages = Json::array();
   for (const PlanStage& stage : plan.stages) stages.push_back(stage_json(stage));
-  const Json json = {{"format", kFormat},
-                     {"world_size", plan.world_size},
-                     {"cluster", plan.cluster},
-                     {"model", model},
-                     {"keys", object([](auto& v, auto visit) { visit_keys(v, visit); }, plan.keys)},
-                     {"stages", stages},
-                     {"predicted", object([](auto& v, auto visit) { visit_prediction(v, visit); }, plan.predicted)}};
+  const Json json = {
+      {"format", kFormat}, {"world_size", plan.world_size}, {"cluster", plan.cluster}, {"model", model}, {"keys", keys},
+      {"stages", stages},  {"predicted", predicted}};
   return json.dump(2) + "\n";
 }
 
@@ -224,14 +217,9 @@ Plan plan_from_json(std::string_view text, const std::string& name) {
   JsonReader model = read.inside("model");
   model("kind", kind);
   plan.model.kind = model_kind(kind);
-  visit_model(plan.model, [&](const char* field, auto& value) { model(field, value); });
+  visit_sizes(plan.model, [&](const char* field, auto& size, bool) { model(field, size); });
   model.finish();
-  JsonReader keys = read.inside("keys");
-  visit_keys(plan.keys, [&](const char* field, auto& value) {
-    field == std::string_view("parallel.stages") ? keys.maybe(field, value)
-                                                 : keys(field, value);  // older plans have none
-  });
-  keys.finish();
+  const auto keys = read_keys(read.inside("keys"));
   const Json& stages = read.part("stages");
   if (!stages.is_array()) read.fail("its \"stages\" are no list");
   for (const Json& stage : stages) plan.stages.push_back(read_stage(stage, name, plan.stages.size()));
@@ -240,7 +228,11 @@ Plan plan_from_json(std::string_view text, const std::string& name) {
   predicted.finish();
   check_prediction(plan.predicted, predicted);
   read.finish();
-  check_stages(plan, read);
+  check_layers(plan, read);
+  plan.layout = planned_layout(plan.model, keys);
+  for (const auto& [key, value] : keys) {
+    if (key == std::string_view("parallel.split")) check_stages(plan, std::get<std::string>(value), read);
+  }
   return plan;
 }
 

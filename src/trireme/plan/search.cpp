@@ -10,6 +10,7 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/config/check.h"
+#include "trireme/config/recompute.h"
 #include "trireme/config/stages.h"
 #include "trireme/config/value.h"
 #include "trireme/plan/blame.h"
@@ -39,12 +40,12 @@ struct Found {
 };
 
 /// How much there is to a layout, for those that are as good as each other.
-int complexity(const JobLayout& l) {
+int complexity(const Layout& l) {
   int sum = 0;
   sum += l.schedule == ScheduleKind::k1F1B ? 0 : l.schedule == ScheduleKind::kInterleaved ? 2 : 4;
-  sum += 2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
-  return sum + (l.recompute == RecomputeKind::kNone && l.full_layers.empty() ? 0 : 1) + (l.tp > 1 ? 1 : 0) +
-         (l.pp > 1 ? 1 : 0);
+  sum +=
+      2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() && l.split.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
+  return sum + (l.recompute == RecomputeKind::kNone ? 0 : 1) + (l.tp > 1 ? 1 : 0) + (l.pp > 1 ? 1 : 0);
 }
 
 class Searcher {
@@ -52,13 +53,14 @@ class Searcher {
   Searcher(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options)
       : config_(config), cluster_(cluster), devices_(num_devices), options_(options) {
     if (num_devices < 1) throw UsageError(counted(num_devices, "device"), "plan for 1 or more");
-    if (!config.parallel.plan.empty() && config.parallel.plan != "auto" && config.parallel.plan != "try") {
-      throw UsageError(fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan), "leave it empty");
+    if (!config.parallel.plan.empty() && !config.parallel.asks_planner()) {
+      throw wrong_key("parallel.plan", fmt::format("parallel.plan = \"{}\" is a plan already", config.parallel.plan),
+                      "leave it empty");
     }
     if (options.memory_limit_bytes > 0) cluster_.device.memory_bytes = options.memory_limit_bytes;
     cluster_.check();
     cluster_.hosts_for(num_devices);
-    check_types(job_of(config).layout, cluster_);
+    check_types(job_of(config, Software::kTrireme).layout, cluster_);
   }
 
   /// The best layouts that fit, best first. Throws where none does; `briefly`: without saying what would fit.
@@ -96,7 +98,7 @@ class Searcher {
     report.simulation = best.simulation;
     std::set<std::tuple<int64_t, int64_t, int64_t, std::string>> seen;
     const auto degrees = [](const Found& f) {
-      const JobLayout& l = f.candidate.job.layout;
+      const Layout& l = f.candidate.job.layout;
       return std::tuple(l.dp, l.tp, l.pp, l.shapes_text());
     };
     seen.insert(degrees(best));
@@ -177,7 +179,7 @@ class Searcher {
       if (kept.least_seconds > best_seconds_ || tried == kMixedTries) break;
       if (kept.job.layout.recompute != RecomputeKind::kNone || !can_recompute_by_stage(kept.job)) continue;
       ++tried;
-      const std::optional<JobLayout> layout = plan_stage_recompute(kept.job, cluster_);
+      const std::optional<Layout> layout = plan_stage_recompute(kept.job, cluster_);
       if (!layout) continue;
       Candidate candidate = kept;
       candidate.job.layout = *layout;
@@ -191,22 +193,22 @@ class Searcher {
     const size_t count = std::min(kRefined, found_.size());
     for (size_t i = 0; i < count; ++i) {
       Candidate candidate = found_[i].candidate;
-      JobLayout& l = candidate.job.layout;
+      Layout& l = candidate.job.layout;
       const bool one_a_rank = l.interleave == 1 && l.schedule != ScheduleKind::kZbV;
-      if (l.pp == 1 || !one_a_rank || !l.full_layers.empty()) continue;  // the last are cut as they need it
+      if (l.pp == 1 || !one_a_rank || !l.recompute.ranges.empty()) continue;  // the last are cut as they need it
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
-      const StateBytes states = sharded(state_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
+      const StateBytes states = sharded(state_bytes(candidate.job), l.zero, static_cast<double>(l.num_shards()));
       for (const BlockCost& block : found_[i].simulation.blocks) {
         problem.costs.push_back(block.forward + block.backward_input + block.backward_weight);
         problem.bytes.push_back(static_cast<uint64_t>(block.parameters * states.sum()));
         problem.activation_bytes.push_back(static_cast<uint64_t>(block.activation_bytes));
       }
       for (int64_t stage = 0; stage < l.pp; ++stage) {
-        problem.in_flight.push_back(static_cast<double>(std::min(l.num_micro_batches(), l.pp - stage)));
+        problem.in_flight.push_back(static_cast<double>(std::min(l.accumulation(), l.pp - stage)));
       }
       problem.limit_bytes = static_cast<uint64_t>(limit());
       try {
-        for (const LayerRange& range : partition(problem)) l.stages.push_back({.blocks = range});
+        l.split = partition(problem);
       } catch (const UsageError&) {  // no cut keeps the limit
         continue;
       }
@@ -220,27 +222,27 @@ class Searcher {
     if (!found_.empty()) {
       std::set<std::tuple<int64_t, RecomputeKind, int>> seen;
       for (const Found& found : found_) {
-        const JobLayout& l = found.candidate.job.layout;
-        if (found.candidate.compression != "none") continue;  // which is for replicas that are alike
-        if (!seen.emplace(l.micro_batch * l.dp, l.recompute, l.zero).second) continue;
+        const Layout& l = found.candidate.job.layout;
+        if (l.compression != Method::kNone) continue;  // which is for replicas that are alike
+        if (!seen.emplace(l.micro_batch * l.dp, l.recompute.kind, l.zero).second) continue;
         settings.push_back(found.candidate);
         if (settings.size() == kUnevenTries) break;
       }
       return settings;
     }
     if (!candidates_.empty()) return settings;  // too large for equal stages, so for these
-    Candidate any{job_of(config_), config_.compression.method};
-    JobLayout& l = any.job.layout;
-    l.flash = options_.flash;
+    Candidate any{job_of(config_, trireme_on(cluster_))};
+    Layout& l = any.job.layout;
+    any.job.flash = options_.flash;
     l.dp = l.tp = l.pp = 1;
-    std::vector<RecomputeKind> kinds = {l.recompute};
+    std::vector<Recompute> kinds = {l.recompute};
     if (!is_given(config_, "train.recompute")) kinds = {RecomputeKind::kNone, RecomputeKind::kFull};
     for (const int64_t samples : divisors_of(l.global_batch)) {
       if (samples > std::max(devices_, kMostUnevenSamples)) break;
       // Of all lanes together, each with a micro-batch.
       if (is_given(config_, "train.micro_batch") && samples % config_.train.micro_batch != 0) continue;
       l.micro_batch = samples;
-      for (const RecomputeKind kind : kinds) {
+      for (const Recompute& kind : kinds) {
         l.recompute = kind;
         settings.push_back(any);
       }
@@ -256,16 +258,17 @@ class Searcher {
          {"parallel.dp", "parallel.tp", "parallel.pp", "parallel.schedule", "parallel.split", "parallel.interleave"}) {
       if (is_given(config_, key)) return best;
     }
+    TrainerRules rules(config_);
     for (Candidate& candidate : uneven_settings()) {
       const Job job = candidate.job;
-      const Graph graph = graph_for(config_, job, cluster_, job.layout.micro_batch * job.layout.dp);
-      const std::optional<JobLayout> layout = plan_uneven({&graph, job, cluster_, devices_});
+      const Graph graph = graph_for(job, cluster_, job.layout.micro_batch * job.layout.dp);
+      const std::optional<Layout> layout = plan_uneven({&graph, job, cluster_, devices_});
       if (!layout || !layout->has_uneven_stages()) continue;
       if (is_given(config_, "train.micro_batch") && layout->micro_batch != config_.train.micro_batch) continue;
       for (const ScheduleKind kind : options_.schedules) {
         candidate.job.layout = *layout;
         candidate.job.layout.schedule = kind;
-        if (!goes_with(kind, *layout) || !trains(candidate)) continue;
+        if (!rules.allow(candidate.job.layout) || !trains(candidate)) continue;
         ++num_uneven_;
         std::optional<Simulation> simulation = simulate_it(candidate.job);
         if (!simulation || !simulation->fits()) continue;
@@ -279,10 +282,10 @@ class Searcher {
   /// Whether the rest of the configuration goes with stages of different shapes.
   bool trains(const Candidate& candidate) const {
     Config planned = config_;
-    const PlanKeys keys = keys_of(candidate);
-    planned.parallel.stages = keys.stages;
-    planned.parallel.schedule = keys.schedule;
-    planned.parallel.pp = keys.pp;
+    const Layout& layout = candidate.job.layout;
+    planned.parallel.stages = stages_to_text(layout.stages);
+    planned.parallel.schedule = layout.schedule_name();
+    planned.parallel.pp = layout.pp;
     try {
       check_stage_degrees(planned);
       return true;
@@ -292,7 +295,7 @@ class Searcher {
   }
 
   Alternative alternative(const Found& found) const {
-    return {layout_text_of(found.candidate), found.simulation.step_seconds, found.simulation.memory_bytes()};
+    return {found.candidate.job.layout.to_string(), found.simulation.step_seconds, found.simulation.memory_bytes()};
   }
 
   /// The best of a few good layouts on another cluster.
@@ -335,7 +338,7 @@ class Searcher {
         more.run(true);
         add("one more device", more.best_seconds(), more.best().layout);
       }
-    } catch (const Error&) {  // the batch, the heads or the layers cannot be shared by so many
+    } catch (const Error&) {  // the batch, the heads or the layers cannot be divided over so many
       add("one more device", now);
     }
     Cluster inside = cluster_, between = cluster_;
@@ -343,24 +346,24 @@ class Searcher {
     between.between.bandwidth *= 2;
     if (devices_ > 1) add("twice the bandwidth inside hosts", best_on(inside));
     if (devices_ > cluster_.devices_per_host) add("twice the bandwidth between hosts", best_on(between));
-    const JobLayout& now_laid = found_[0].candidate.job.layout;
+    const Layout& now_laid = found_[0].candidate.job.layout;
     if (!options_.compression && now_laid.dp > 1 && why_not_compressible(config_).empty()) {
+      TrainerRules rules(config_);
       const size_t count = std::min<size_t>(found_.size(), 10);
       double best = now;
-      std::string method;
+      Method method = Method::kNone;
       for (size_t i = 0; i < count; ++i) {
         Job job = found_[i].candidate.job;
-        for (const char* each : {"bfloat16", "powersgd"}) {
-          if (job.layout.tp > 1 && std::string_view(each) != "bfloat16") continue;
+        for (const Method each : {Method::kBFloat16, Method::kPowerSgd}) {
           set_compression(config_, each, job.layout);
-          if (job.layout.wire_factor >= 1) continue;
+          if (job.layout.wire_factor >= 1 || !rules.allow(job.layout)) continue;
           const std::optional<Simulation> other = simulate_it(job);
           if (!other || other->step_seconds >= (1 - kWorthSaying) * best) continue;
           best = other->step_seconds;
           method = each;
         }
       }
-      if (!method.empty()) add(fmt::format("compression.method = {}", method), best);
+      if (method != Method::kNone) add(fmt::format("compression.method = {}", name_of(method)), best);
     }
   }
 
@@ -388,7 +391,8 @@ class Searcher {
     return !found_.empty();
   }
 
-  /// By doubling: how many devices would do, and how; empty where the batch or the model cannot be shared by so many.
+  /// By doubling: how many devices would do, and how; empty where the batch or the model cannot be divided over so
+  /// many.
   std::string enough_devices() const {
     PlanOptions options = options_;
     options.explain = false;
@@ -418,7 +422,7 @@ class Searcher {
     std::vector<std::string> ways;
     if (const std::string more = enough_devices(); !more.empty()) ways.push_back(more);
     ways.push_back("devices with " + format_gigabytes(best->memory_bytes()));
-    if (is_given(config_, "train.recompute") && config_.train.recompute != "full")
+    if (is_given(config_, "train.recompute") && parse_recompute(config_.train.recompute) != RecomputeKind::kFull)
       ways.push_back("train.recompute = full");
     if (is_given(config_, "parallel.zero")) ways.push_back("leaving parallel.zero to the planner");
     throw Error(fmt::format("{} parameters fit into no layout of {} x {}: the smallest needs {} a device, {} more than "
@@ -444,7 +448,7 @@ class Searcher {
 void refuse_unplanned(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const auto refuse = [&](bool is_set, const char* key, const char* why, const char* cure) {
-    if (is_set) throw UsageError(fmt::format("{}: the planner {}", with_origin(config, key), why), cure);
+    if (is_set) throw wrong_key(key, fmt::format("{}: the planner {}", with_origin(config, key), why), cure);
   };
   refuse(parallel.has_own_schedule(), "parallel.schedule", "chooses among named schedules",
          "leave parallel.schedule to it, or simulate yours with trireme simulate");
@@ -471,8 +475,7 @@ std::string largest_part(const Simulation& s) {
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options) {
   check_model(config);
   refuse_unplanned(config);
-  const Config trained = as_trained(config, cluster);
-  Searcher searcher(trained, cluster, num_devices, options);
+  Searcher searcher(config, cluster, num_devices, options);
   searcher.run();
   return searcher.report();
 }

@@ -55,8 +55,8 @@ Plan make_plan(const Config& config, const Cluster& cluster, int64_t num_devices
 std::string largest_part(const Simulation& simulation);
 
 /// For several kinds of hosts, each with as many devices as the others: the layout comes from the slowest kind, and
-/// faster ones get a larger share of the batch (parallel.shares) where that helps, which changes no number that is
-/// trained. The same errors; UsageError where the devices cannot be shared out evenly.
+/// faster ones get a larger part of the batch (parallel.shares) where that helps, which changes no number that is
+/// trained. The same errors; UsageError where the devices cannot be divided evenly.
 PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
                         const PlanOptions& options = {});
 

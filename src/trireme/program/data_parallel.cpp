@@ -12,9 +12,9 @@ namespace trireme {
 namespace {
 
 LeafRange leaves_of(const DataParallelShape& shape, int rank) {
-  if (!shape.shares.empty()) {
-    const auto own = shape.shares.begin() + rank;
-    const int first = std::accumulate(shape.shares.begin(), own, 0);
+  if (!shape.batch_parts.empty()) {
+    const auto own = shape.batch_parts.begin() + rank;
+    const int first = std::accumulate(shape.batch_parts.begin(), own, 0);
     return {first, first + *own};
   }
   const int count = shape.num_leaves / shape.num_ranks;
@@ -23,7 +23,7 @@ LeafRange leaves_of(const DataParallelShape& shape, int rank) {
 
 CrossRankSum sum_across_ranks(const DataParallelShape& shape) {
   CrossRankSum across;
-  across.direct = shape.shares.empty() && ranks_are_branches(shape.num_leaves, shape.num_ranks);
+  across.direct = shape.batch_parts.empty() && ranks_are_branches(shape.num_leaves, shape.num_ranks);
   if (across.direct) return across;
   std::vector<LeafRange> partials;
   for (int rank = 0; rank < shape.num_ranks; ++rank) {
@@ -36,10 +36,11 @@ CrossRankSum sum_across_ranks(const DataParallelShape& shape) {
 }
 
 void check(const DataParallelShape& shape, int rank) {
-  const std::vector<int>& shares = shape.shares;
-  const bool fits = shares.empty() ? shape.num_ranks > 0 && shape.num_leaves % shape.num_ranks == 0
-                                   : std::ssize(shares) == shape.num_ranks && std::ranges::min(shares) > 0 &&
-                                         std::accumulate(shares.begin(), shares.end(), 0) == shape.num_leaves;
+  const std::vector<int>& batch_parts = shape.batch_parts;
+  const bool fits = batch_parts.empty()
+                        ? shape.num_ranks > 0 && shape.num_leaves % shape.num_ranks == 0
+                        : std::ssize(batch_parts) == shape.num_ranks && std::ranges::min(batch_parts) > 0 &&
+                              std::accumulate(batch_parts.begin(), batch_parts.end(), 0) == shape.num_leaves;
   if (!fits || shape.num_groups < 1 || shape.num_leaves < 1 || shape.num_micro_batches % shape.num_leaves != 0) {
     throw UsageError(
         fmt::format("{} micro-batches in {} leaves cannot be split over {} ranks", shape.num_micro_batches,

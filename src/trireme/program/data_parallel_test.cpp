@@ -29,14 +29,14 @@ TEST(DataParallelProgram, SumsAlongTheTreeForEveryShape) {
   }
 }
 
-TEST(DataParallelProgram, SumsAlongTheTreeForUnequalShares) {
+TEST(DataParallelProgram, SumsAlongTheTreeForUnequalBatchParts) {
   std::mt19937 random(1);
   for (int trial = 0; trial < 300; ++trial) {
     const int ranks = 1 + static_cast<int>(random() % 6), leaf_size = 1 + static_cast<int>(random() % 3);
-    std::vector<int> shares;
-    for (int rank = 0; rank < ranks; ++rank) shares.push_back(1 + static_cast<int>(random() % 12));
-    const int leaves = std::accumulate(shares.begin(), shares.end(), 0);
-    const DataParallelShape shape{leaves * leaf_size, leaves, ranks, 2, shares};
+    std::vector<int> batch_parts;
+    for (int rank = 0; rank < ranks; ++rank) batch_parts.push_back(1 + static_cast<int>(random() % 12));
+    const int leaves = std::accumulate(batch_parts.begin(), batch_parts.end(), 0);
+    const DataParallelShape shape{leaves * leaf_size, leaves, ranks, 2, batch_parts};
     EXPECT_NO_THROW(check_programs(all_ranks(shape), leaves)) << leaves << " leaves, " << ranks << " ranks";
   }
 }

@@ -2,31 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "trireme/program/text.h"
 
 namespace trireme {
 
-bool is_compute(OpCode op) { return op <= OpCode::kRecompute; }
-
-bool makes_weight_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kWeightGrad; }
-
-bool makes_input_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kBackwardInput; }
-
-bool is_send(OpCode op) { return op == OpCode::kSendActivation || op == OpCode::kSendGradient; }
-
-bool is_receive(OpCode op) { return op == OpCode::kRecvActivation || op == OpCode::kRecvGradient; }
-
 std::string PipelineMessage::to_string() const {
   return fmt::format("the {} of stage {}, micro-batch {}", is_gradient ? "gradient for the output" : "input", stage,
                      micro_batch);
-}
-
-PipelineMessage message_of(const Instruction& instruction) {
-  const bool is_gradient = instruction.op == OpCode::kSendGradient || instruction.op == OpCode::kRecvGradient;
-  const int to_receiver = !is_send(instruction.op) ? 0 : is_gradient ? -1 : 1;
-  return {is_gradient, instruction.stage + to_receiver, instruction.micro_batch};
 }
 
 std::string Instruction::to_string() const { return instruction_to_text(*this); }
@@ -44,10 +29,10 @@ int Program::owner_of(int stage) const {
   return !is_pipeline() || stage < 0 || stage >= num_stages() ? -1 : rank_of_stage[static_cast<size_t>(stage)];
 }
 
-int Program::shared_groups_of(int stage) const {
+int Program::sharded_groups_of(int stage) const {
   if (zero.zero == 0) return 0;
-  if (zero.shared_groups.empty()) return groups_of(stage);
-  return zero.shared_groups[static_cast<size_t>(stage < 0 ? 0 : stage)];
+  if (zero.sharded_groups.empty()) return groups_of(stage);
+  return zero.sharded_groups[static_cast<size_t>(stage < 0 ? 0 : stage)];
 }
 
 int Program::num_lanes() const {
@@ -57,12 +42,12 @@ int Program::num_lanes() const {
 }
 
 int Program::replica_with(int micro_batch, int rank) const {
-  const int lanes = num_lanes(), per_update = num_micro_batches / num_updates / lanes;
+  const int lanes = num_lanes(), per_update = num_micro_batches / std::max(num_updates, 1) / lanes;
   return replica_of_lane(micro_batch / per_update % lanes, rank);
 }
 
 size_t Program::end_of_group_instructions(size_t at) const {
-  while (at < instructions.size() && instructions[at].group >= 0 && instructions[at].op != OpCode::kAllGather) ++at;
+  while (at < instructions.size() && follows_pass(instructions[at].op)) ++at;
   return at;
 }
 

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <compare>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -41,13 +42,22 @@ enum class OpCode {
   kSendGradient,    ///< stage, micro_batch: the gradient of the stage's input goes to the stage before it
   kRecvGradient,    ///< stage, micro_batch: the gradient of the stage's output comes from the next stage
   kAddSlot,         ///< stage, group: slot += from_slot
+  kPush,            ///< stage, group: slots 0 … go to parameter servers
   kAllReduce,       ///< stage, group: slots 0 … of all replicas → slot 0 of all
-  kReduceScatter,   ///< the same, each replica getting its share, set or added
-  kAllGather,       ///< stage, group: the next pass of the stage needs the replicas' shares of the weights
+  kReduceScatter,   ///< the same, each replica getting its shard, set or added
+  kAllGather,       ///< stage, group: the next pass of the stage needs the replicas' shards of the weights
+  kCombine,         ///< all stages of the rank: replicas combine their own sums, by Adasum or as signs of momenta
+  kMeet,            ///< all stages of the rank: replicas that update alone average their weights, where it is time to
   kFree,            ///< stage, micro_batch: activations but for the input; or stage, version: stashed weights
   kStashWeights,    ///< stage, version: keeps a copy of the weights as they are
   kRestoreWeights,  ///< stage, version: the stage's next computation uses that copy; the one after it, the newest again
-  kOptimizerStep,   ///< slot 0, all groups: of one stage (making `version`), or of all stages of the rank
+  kSendTiedGradient,  ///< stage (the use), tied: the sum of the use's gradients goes to the owner, on rank + peer
+  kAddTiedGradient,   ///< stage (the owner), tied: the owner's sum += that of the use, on rank + peer
+  kNorm,              ///< slot 0 of all stages, on all ranks of the model: the norm, which decides about the update
+  kOptimizerStep,     ///< slot 0, all groups: of one stage (making `version`), or of all stages of the rank
+  kPull,              ///< all stages of the rank: new weights come from parameter servers
+  kSendTiedWeight,    ///< stage (the owner), tied: the weight goes to the use, on rank + peer
+  kTakeTiedWeight,    ///< stage (the use), tied: the copy is refreshed from the owner, on rank + peer
 };
 
 struct Instruction {
@@ -58,21 +68,33 @@ struct Instruction {
   int from_slot = -1;
   bool add = false;  ///< adds to the slot instead of setting it
   int group = -1;    ///< of the stage; -1: all groups
+  int tied = -1;     ///< a tied weight of the program
   int version = -1;  ///< of the stage's weights: how many updates they have had in this program
   int peer = 0;      ///< of a message: the other rank's pipeline coordinate less this one's
 
   bool operator==(const Instruction&) const = default;
   std::string to_string() const;
+  /// Index of its stage in a list of all stages.
+  size_t stage_index() const { return stage < 0 ? 0 : static_cast<size_t>(stage); }
 };
 
 /// Forward, Backward, BackwardInput, WeightGrad, Recompute.
-bool is_compute(OpCode op);
+constexpr bool is_compute(OpCode op) { return op <= OpCode::kRecompute; }
 /// kBackward, kWeightGrad: what fills a slot.
-bool makes_weight_gradient(OpCode op);
+constexpr bool makes_weight_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kWeightGrad; }
 /// kBackward, kBackwardInput: what makes the gradient for the stage before.
-bool makes_input_gradient(OpCode op);
-bool is_send(OpCode op);
-bool is_receive(OpCode op);
+constexpr bool makes_input_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kBackwardInput; }
+constexpr bool is_send(OpCode op) { return op == OpCode::kSendActivation || op == OpCode::kSendGradient; }
+constexpr bool is_receive(OpCode op) { return op == OpCode::kRecvActivation || op == OpCode::kRecvGradient; }
+
+/// What replicas do together.
+constexpr bool is_collective(OpCode op) { return op >= OpCode::kAllReduce && op <= OpCode::kMeet; }
+/// Follows the backward pass that fills its group, and runs while that goes on.
+constexpr bool follows_pass(OpCode op) { return op >= OpCode::kAddSlot && op <= OpCode::kReduceScatter; }
+constexpr bool receives_tied(OpCode op) { return op == OpCode::kAddTiedGradient || op == OpCode::kTakeTiedWeight; }
+constexpr bool is_tied(OpCode op) {
+  return receives_tied(op) || op == OpCode::kSendTiedGradient || op == OpCode::kSendTiedWeight;
+}
 
 /// What is sent: the input of a stage, or the gradient of its output. The stage is the one that receives it.
 struct PipelineMessage {
@@ -84,7 +106,11 @@ struct PipelineMessage {
   std::string to_string() const;
 };
 /// Of a send or a receive.
-PipelineMessage message_of(const Instruction& instruction);
+inline PipelineMessage message_of(const Instruction& instruction) {
+  const bool is_gradient = instruction.op == OpCode::kSendGradient || instruction.op == OpCode::kRecvGradient;
+  const int to_receiver = !is_send(instruction.op) ? 0 : is_gradient ? -1 : 1;
+  return {is_gradient, instruction.stage + to_receiver, instruction.micro_batch};
+}
 
 /// How the partial sums of all ranks become one ([Note: Leaves]).
 struct CrossRankSum {
@@ -94,14 +120,46 @@ struct CrossRankSum {
   bool operator==(const CrossRankSum&) const = default;
 };
 
-/// What replicas share of the state that each would otherwise hold whole: ZeRO's stages (program/zero.h).
+/// What is sharded over replicas, each of which would otherwise hold it whole: ZeRO's stages (program/zero.h).
 struct ZeroShape {
-  int zero = 0;                         ///< 0 … 3
-  std::vector<int> shared_groups = {};  ///< of each stage, the first so many groups; empty: all
-  bool keep = false;                    ///< 3, without a pipeline: weights stay from the forward to the backward pass
+  int zero = 0;                          ///< 0 … 3
+  std::vector<int> sharded_groups = {};  ///< of each stage, the first so many groups; empty: all
+  bool keep = false;                     ///< 3, without a pipeline: weights stay from the forward to the backward pass
   /// Gradients of each micro-batch are scattered at once and summed as parts: less memory, other bits.
   bool each_micro_batch = false;
   bool operator==(const ZeroShape&) const = default;
+};
+
+/// How the gradients of replicas become new weights.
+enum class GradientExchange : uint8_t {
+  kSum,           ///< every replica gets the sum, or its shard of it
+  kServers,       ///< parameter servers sum what replicas push, and update
+  kAsyncServers,  ///< parameter servers update with the gradients of one replica at a time
+  kAdasum,        ///< replicas combine their own sums by Adasum
+  kMomenta,       ///< replicas exchange signs of their momenta (1-bit Adam)
+  kLocal,         ///< every replica updates with its own sum, and now and then they average their weights
+};
+
+/// A weight with two uses ([Note: Tied weights]); numbers of stages.
+struct TiedWeight {
+  int owner = -1;       ///< updates it
+  int use = -1;         ///< computes with it, too; its gradients are summed apart
+  bool trained = true;  ///< false: it has no gradients, and its copy follows it alone
+  bool operator==(const TiedWeight&) const = default;
+};
+
+/// How a step ends (program/update.h).
+struct UpdateShape {
+  GradientExchange exchange = GradientExchange::kSum;
+  bool pushes_one_sum = false;   ///< kServers: a replica adds its partial sums before it pushes
+  bool norm = false;             ///< of all gradients of an update, over all stages
+  bool refreshes_first = false;  ///< copies of tied weights are refreshed before the step, as their owner updates later
+  std::vector<TiedWeight> tied = {};
+  /// Replicas' own sums are added up before anything leaves them, outside of the tree of leaves.
+  bool sums_own() const {
+    return exchange != GradientExchange::kSum && (exchange != GradientExchange::kServers || pushes_one_sum);
+  }
+  bool operator==(const UpdateShape&) const = default;
 };
 
 struct Program {
@@ -112,11 +170,12 @@ struct Program {
   int num_ranks = 1;          ///< replicas that sum their gradients
   CrossRankSum across;
   ZeroShape zero;
+  UpdateShape update;
 
   // Of a pipeline.
   int pipeline_rank = 0;
   int num_pipeline_ranks = 1;
-  int num_updates = 1;               ///< of the weights, each over equally many micro-batches
+  int num_updates = 1;               ///< of the weights, each over equally many micro-batches; 0: forward passes alone
   std::vector<int> rank_of_stage;    ///< pipeline ranks; empty: no pipeline
   std::vector<int> groups_of_stage;  ///< how many
   /// Of the ranks of the pipeline, where they differ ([Note: Lanes]); empty: num_ranks of each.
@@ -133,8 +192,8 @@ struct Program {
   /// Behind the instructions with a group that begin at `at`: those that may run during the pass before them.
   size_t end_of_group_instructions(size_t at) const;
   int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
-  /// The first so many groups of a stage are those that replicas share.
-  int shared_groups_of(int stage) const;
+  /// The number of sharded groups of a stage, which are the first.
+  int sharded_groups_of(int stage) const;
 
   int replicas_of(int rank) const {
     return replicas_of_rank.empty() ? num_ranks : replicas_of_rank[static_cast<size_t>(rank)];

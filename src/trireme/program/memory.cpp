@@ -25,18 +25,18 @@ int change_of_activations(const Instruction& instruction) {
 }  // namespace
 
 std::vector<double> activations_held(const Program& program) {
-  const auto share = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
+  const auto num_own = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
   std::vector<double> held;
   int count = 0;
   for (const Instruction& instruction : program.instructions) {
     count += change_of_activations(instruction);
-    held.push_back(count / share);
+    held.push_back(count / num_own);
   }
   return held;
 }
 
 PeakMemory peak_memory(const Program& program) {
-  const auto share = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
+  const auto num_own = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
   PeakMemory peak;
   for (const double held : activations_held(program)) peak.activations = std::max(peak.activations, held);
   int inputs = 0, buffers = 0;
@@ -50,7 +50,7 @@ PeakMemory peak_memory(const Program& program) {
     if (makes_input_gradient(instruction.op) && program.is_elsewhere(stage + 1)) --buffers;
     if (instruction.op == OpCode::kStashWeights) ++versions[stage];
     if (instruction.op == OpCode::kFree && instruction.version >= 0) --versions[stage];
-    peak.inputs = std::max(peak.inputs, inputs / share);
+    peak.inputs = std::max(peak.inputs, inputs / num_own);
     peak.receive_buffers = std::max(peak.receive_buffers, buffers);
     peak.weight_versions = std::max(peak.weight_versions, 1 + versions[stage]);
   }

@@ -8,7 +8,7 @@
 namespace trireme {
 
 struct PeakMemory {
-  double activations = 0;   ///< of its share of a micro-batch: with n stages on the rank, each counts 1/n
+  double activations = 0;   ///< of its part of a micro-batch: with n stages on the rank, each counts 1/n
   double inputs = 0;        ///< beside them: inputs alone, kept for recomputation; counted alike
   int weight_versions = 1;  ///< of a stage, the newest included
   int receive_buffers = 0;  ///< messages that have been posted and not used

@@ -20,6 +20,7 @@ struct PipelineShape {
   int num_programs() const;
   /// Of an update: what check_programs() wants to know.
   int leaves() const { return num_leaves == 0 ? schedule.micro_batches_in_update() * num_replicas : num_leaves; }
+  bool operator==(const PipelineShape&) const = default;
 };
 
 /// What the rank at this place of the mesh does. Micro-batches are numbered as without a pipeline: update by update,

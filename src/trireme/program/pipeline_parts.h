@@ -1,6 +1,7 @@
 // The parts of lower_pipeline(): where messages are posted, and which weights a computation uses.
 #pragma once
 
+#include "trireme/program/interpreter.h"
 #include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
@@ -21,8 +22,18 @@ class Messages {
   std::vector<Instruction> of(int rank, int receive_ahead) const;
 
  private:
+  struct Receive {
+    Instruction instruction;
+    size_t number = 0;  ///< of the message
+    double sent = 0;    ///< when it would be
+  };
+
   const Schedule& schedule_;
+  Interpreter flows_;
   std::vector<std::vector<double>> end_;  ///< when each rank's computations would end; empty: not needed
+  std::vector<size_t> used_at_;           ///< where in its receiver's order each message is used
+  std::vector<std::vector<std::vector<Receive>>>
+      received_;  ///< [receiver][sender]: in the order in which they are sent
 };
 
 /// The versions of a rank's weights, as its order goes along.

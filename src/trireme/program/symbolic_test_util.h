@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "trireme/program/check/check_rank.h"
+#include "trireme/program/interpreter.h"
 
 namespace trireme {
 
@@ -86,7 +86,7 @@ class SymbolicRun {
     std::map<std::pair<int, int>, int> reductions;  ///< stage, group: how many
     std::map<std::pair<int, int>, std::vector<std::vector<Symbol>>> partials;
     std::map<int, int> updates;
-    std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, group that replicas share: the weights it came from
+    std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, sharded group: the weights it came from
     std::map<std::pair<int, int>, std::vector<std::pair<Symbol, bool>>> scattered;  ///< one by one: what, and added
   };
 
@@ -97,11 +97,11 @@ class SymbolicRun {
     own.restored.erase(found);
     return weights;
   }
-  /// Other than the newest weights where a shared group lacks them.
+  /// Other than the newest weights where a sharded group lacks them.
   static Symbol with_gathered(const Rank& own, const Program& program, int stage) {
     const Symbol newest = own.weights.at(stage);
     Symbol used = newest;
-    for (int group = 0; group < program.shared_groups_of(stage); ++group) {
+    for (int group = 0; group < program.sharded_groups_of(stage); ++group) {
       const auto whole = own.gathered.find({stage, group});
       const Symbol here = whole == own.gathered.end() ? 0 : whole->second;
       if (here != newest) used = symbol({8, used, Symbol(group), here});
@@ -110,7 +110,7 @@ class SymbolicRun {
   }
   static void end_pass(Rank& own, const Program& program, const Instruction& i) {
     if (program.zero.zero != 3 || (program.zero.keep && !makes_input_gradient(i.op))) return;
-    for (int group = 0; group < program.shared_groups_of(i.stage); ++group) own.gathered.erase({i.stage, group});
+    for (int group = 0; group < program.sharded_groups_of(i.stage); ++group) own.gathered.erase({i.stage, group});
   }
 
   /// A value that comes by message, or from a stage on the same rank; nothing: not yet.
@@ -227,7 +227,7 @@ class SymbolicRun {
     const std::pair<int, int> key{i.stage, i.micro_batch};
     for (int group = 0; group < program.groups_of(i.stage); ++group) {
       const Symbol made = weight_gradient(own.output.at(key), own.gradient.at(key), group);
-      const bool alone = program.zero.each_micro_batch && group < program.shared_groups_of(i.stage);
+      const bool alone = program.zero.each_micro_batch && group < program.sharded_groups_of(i.stage);
       if (i.add && !alone) {
         Symbol& sum = own.slots.at({i.stage, group, i.slot});
         sum = sum_symbol(sum, made);
@@ -281,7 +281,7 @@ class SymbolicRun {
     const Program& program = programs_[static_cast<size_t>(rank)];
     std::vector<Symbol> totals;
     for (int group = 0; group < program.groups_of(stage); ++group) {
-      if (program.zero.each_micro_batch && group < program.shared_groups_of(stage)) {
+      if (program.zero.each_micro_batch && group < program.sharded_groups_of(stage)) {
         const std::optional<Symbol> total = total_of_scattered(rank, stage, group);
         if (!total) return false;
         totals.push_back(*total);

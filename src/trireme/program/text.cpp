@@ -12,10 +12,12 @@
 namespace trireme {
 namespace {
 
-constexpr std::array kNames = {"Forward",        "Backward",       "BackwardInput", "WeightGrad",   "Recompute",
-                               "SendActivation", "RecvActivation", "SendGradient",  "RecvGradient", "AddSlot",
-                               "AllReduce",      "ReduceScatter",  "AllGather",     "Free",         "StashWeights",
-                               "RestoreWeights", "OptimizerStep"};
+constexpr std::array kNames = {
+    "Forward",        "Backward",         "BackwardInput",   "WeightGrad", "Recompute",     "SendActivation",
+    "RecvActivation", "SendGradient",     "RecvGradient",    "AddSlot",    "Push",          "AllReduce",
+    "ReduceScatter",  "AllGather",        "Combine",         "Meet",       "Free",          "StashWeights",
+    "RestoreWeights", "SendTiedGradient", "AddTiedGradient", "Norm",       "OptimizerStep", "Pull",
+    "SendTiedWeight", "TakeTiedWeight"};
 
 OpCode known_op(std::string_view name) {
   for (size_t i = 0; i < kNames.size(); ++i) {
@@ -41,10 +43,11 @@ auto numbers_of(ProgramType& program) {
 
 template <typename ProgramType>
 auto lists_of(ProgramType& program) {
-  return std::array{
-      std::pair{"rank-of-stage", &program.rank_of_stage}, std::pair{"groups-of-stage", &program.groups_of_stage},
-      std::pair{"replicas-of-rank", &program.replicas_of_rank}, std::pair{"shared-groups", &program.zero.shared_groups},
-      std::pair{"partials-of-replica", &program.across.partials_of_rank}};
+  return std::array{std::pair{"rank-of-stage", &program.rank_of_stage},
+                    std::pair{"groups-of-stage", &program.groups_of_stage},
+                    std::pair{"replicas-of-rank", &program.replicas_of_rank},
+                    std::pair{"shared-groups", &program.zero.sharded_groups},
+                    std::pair{"partials-of-replica", &program.across.partials_of_rank}};
 }
 
 template <typename ProgramType>
@@ -58,7 +61,7 @@ auto fields_of(InstructionType& instruction) {
   return std::array{std::pair{"stage", &instruction.stage},     std::pair{"micro-batch", &instruction.micro_batch},
                     std::pair{"version", &instruction.version}, std::pair{"group", &instruction.group},
                     std::pair{"slot", &instruction.slot},       std::pair{"from-slot", &instruction.from_slot},
-                    std::pair{"peer", &instruction.peer}};
+                    std::pair{"tied", &instruction.tied},       std::pair{"peer", &instruction.peer}};
 }
 
 }  // namespace
@@ -71,6 +74,7 @@ std::string instruction_to_text(const Instruction& i) {
   if (i.micro_batch >= 0) text += fmt::format(" micro-batch {}", i.micro_batch);
   if (i.version >= 0) text += fmt::format(" version {}", i.version);
   if (i.group >= 0) text += fmt::format(" group {}", i.group);
+  if (i.tied >= 0) text += fmt::format(" tied {}", i.tied);
   if (i.peer != 0) text += fmt::format(" peer {:+d}", i.peer);
   if (i.from_slot >= 0) {
     text += fmt::format(" slot {} += slot {}", i.slot, i.from_slot);
@@ -87,6 +91,13 @@ std::string program_to_json(const Program& program) {
   for (const auto& [name, number] : numbers_of(program)) json[name] = *number;
   for (const auto& [name, list] : lists_of(program)) json[name] = *list;
   for (const auto& [name, flag] : flags_of(program)) json[name] = *flag;
+  json["update"] = {{"exchange", static_cast<int>(program.update.exchange)},
+                    {"pushes-one-sum", program.update.pushes_one_sum},
+                    {"norm", program.update.norm},
+                    {"refreshes-first", program.update.refreshes_first},
+                    {"tied", Json::array()}};
+  for (const TiedWeight& tied : program.update.tied)
+    json["update"]["tied"].push_back({tied.owner, tied.use, tied.trained});
   json["direct"] = program.across.direct;
   json["additions"] = Json::array();
   for (const Addition& addition : program.across.additions) {
@@ -124,6 +135,19 @@ Program program_from_json(std::string_view text) {
     }
     for (const auto& [name, flag] : flags_of(program)) {
       if (!is_missing(name)) *flag = json.at(name).get<bool>();
+    }
+    if (json.contains("update")) {
+      const Json& update = json["update"];
+      if (const int kind = update.at("exchange").get<int>();
+          kind < 0 || kind > static_cast<int>(GradientExchange::kLocal)) {
+        throw UsageError(fmt::format("there is no exchange of gradients {}", kind));
+      }
+      program.update = {static_cast<GradientExchange>(update.at("exchange").get<int>()),
+                        update.at("pushes-one-sum").get<bool>(), update.at("norm").get<bool>(),
+                        update.at("refreshes-first").get<bool>()};
+      for (const Json& tied : update.at("tied")) {
+        program.update.tied.push_back({tied.at(0).get<int>(), tied.at(1).get<int>(), tied.at(2).get<bool>()});
+      }
     }
     program.across.direct = json.at("direct").get<bool>();
     for (const Json& pair : json.at("additions")) {

@@ -24,8 +24,8 @@ std::vector<Program> some_programs() {
   }
   for (const bool each : {false, true}) {
     const Program plain = lower_data_parallel({8, 8, 2, 3}, 1);
-    all.push_back(share_over_replicas(plain, {.zero = 2, .each_micro_batch = each}));
-    all.push_back(share_over_replicas(plain, {.zero = 3, .shared_groups = {2}, .keep = !each}));
+    all.push_back(shard_over_replicas(plain, {.zero = 2, .each_micro_batch = each}));
+    all.push_back(shard_over_replicas(plain, {.zero = 3, .sharded_groups = {2}, .keep = !each}));
   }
   return all;
 }

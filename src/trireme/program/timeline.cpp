@@ -3,83 +3,54 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/base/units.h"
+#include "trireme/program/interpreter.h"
 #include "trireme/program/schedules/play.h"
 
 namespace trireme {
 namespace {
 
-/// Plays all ranks, each as far as the messages that it needs have been sent.
-class Player {
+/// Adds times to what the interpreter lets run.
+class Clock {
  public:
-  Player(const std::vector<Program>& programs, const StageTimes& times)
+  Clock(const std::vector<Program>& programs, const StageTimes& times)
       : programs_(programs),
         times_(times),
-        num_stages_(programs.front().num_stages()),
-        count_(programs.front().num_micro_batches),
-        sent_(2 * at(num_stages_) * at(count_), kNever),
-        posted_(sent_) {}
+        interpreter_(programs),
+        sent_(interpreter_.num_messages()),
+        posted_(sent_),
+        now_(programs.size()) {}
 
   Timeline run() {
-    Timeline timeline;
-    timeline.ranks.resize(programs_.size());
-    std::vector<size_t> next(programs_.size());
-    std::vector<double> now(programs_.size());
-    std::vector<std::vector<double>> held;
-    for (const Program& program : programs_) held.push_back(activations_held(program));
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t rank = 0; rank < programs_.size(); ++rank) {
-        const std::vector<Instruction>& list = programs_[rank].instructions;
-        for (; next[rank] < list.size(); ++next[rank]) {
-          const Instruction& instruction = list[next[rank]];
-          const double ready = ready_at(programs_[rank], instruction);
-          if (ready == kNever) break;
-          moved = true;
-          post(instruction, now[rank]);
-          if (!is_compute(instruction.op)) continue;
-          const double start = std::max(now[rank], ready);
-          now[rank] = start + time_of(instruction, times_);
-          timeline.ranks[rank].busy_ms += now[rank] - start;
-          const double before = next[rank] == 0 ? 0 : held[rank][next[rank] - 1];
-          timeline.ranks[rank].spans.push_back(
-              {instruction, start, now[rank], std::max(before, held[rank][next[rank]])});
-        }
-      }
-    }
-    for (size_t rank = 0; rank < programs_.size(); ++rank) {
-      if (next[rank] == programs_[rank].instructions.size()) continue;
-      throw Error(
-          fmt::format("rank {} would wait for ever at {}", rank, programs_[rank].instructions[next[rank]].to_string()));
-    }
-    summarise(timeline);
-    return timeline;
+    timeline_.ranks.resize(programs_.size());
+    for (const Program& program : programs_) held_.push_back(activations_held(program));
+    interpreter_.advance(instructions_of(programs_), [this](size_t rank, const Instruction& i, const Dataflow& flow) {
+      if (is_send(i.op)) sent_[interpreter_.number_of(message_of(i))] = now_[rank];
+      if (is_receive(i.op)) posted_[interpreter_.number_of(message_of(i))] = now_[rank];
+      if (is_compute(i.op)) compute(rank, i, flow.input);
+      return true;
+    });
+    interpreter_.require_ends();
+    summarise(timeline_);
+    return std::move(timeline_);
   }
 
  private:
-  double& cell(std::vector<double>& cells, const PipelineMessage& message) const {
-    return cells[(2 * at(message.stage) + (message.is_gradient ? 1 : 0)) * at(count_) + at(message.micro_batch)];
-  }
-
-  /// When the message for a computation is there; 0 where none is needed.
-  double ready_at(const Program& program, const Instruction& i) {
-    const bool forward = i.op == OpCode::kForward;
-    if (!forward && !makes_input_gradient(i.op)) return 0;
-    const int source = i.stage + (forward ? -1 : 1);
-    if (!program.is_elsewhere(source)) return 0;
-    const PipelineMessage message{!forward, i.stage, i.micro_batch};
-    return std::max(cell(sent_, message), cell(posted_, message)) + times_.comm[at(source)];
-  }
-
-  void post(const Instruction& i, double now) {
-    if (!is_send(i.op) && !is_receive(i.op)) return;
-    const PipelineMessage message = message_of(i);
-    if (message.stage < 0 || message.stage >= num_stages_) return;
-    cell(is_send(i.op) ? sent_ : posted_, message) = now;
+  void compute(size_t rank, const Instruction& i, const PassResult& input) {
+    RankTimeline& own = timeline_.ranks[rank];
+    double start = now_[rank];
+    if (input.travels) {
+      const double sent = std::max(sent_[input.number], posted_[input.number]);
+      start = std::max(start, sent + times_.comm[at(input.from)]);
+    }
+    now_[rank] = start + time_of(i, times_);
+    own.busy_ms += now_[rank] - start;
+    const auto number = static_cast<size_t>(&i - programs_[rank].instructions.data());
+    own.spans.push_back(
+        {i, start, now_[rank], std::max(number == 0 ? 0 : held_[rank][number - 1], held_[rank][number])});
   }
 
   void summarise(Timeline& timeline) const {
@@ -96,7 +67,8 @@ class Player {
         const size_t stage = at(std::max(number, 0));
         ideal += times_.forward[stage] + times_.backward[stage] + times_.weight[stage];
       }
-      timeline.ideal_ms = std::max(timeline.ideal_ms, ideal * count_ / programs_[rank].num_ranks);
+      timeline.ideal_ms =
+          std::max(timeline.ideal_ms, ideal * programs_[rank].num_micro_batches / programs_[rank].num_ranks);
     }
     timeline.makespan_ms -= timeline.makespan_ms > 0 ? first : 0;
     if (timeline.cost_ms > 0) timeline.bubble_rate = (timeline.cost_ms - timeline.ideal_ms) / timeline.cost_ms;
@@ -104,8 +76,11 @@ class Player {
 
   const std::vector<Program>& programs_;
   const StageTimes& times_;
-  const int num_stages_, count_;
-  std::vector<double> sent_, posted_;  ///< of messages, by their receiver's stage
+  Interpreter interpreter_;
+  std::vector<double> sent_, posted_;  ///< when, of messages
+  std::vector<double> now_;
+  std::vector<std::vector<double>> held_;
+  Timeline timeline_;
 };
 
 }  // namespace
@@ -118,7 +93,7 @@ Timeline make_timeline(const std::vector<Program>& programs, const StageTimes& t
       throw UsageError(fmt::format("{} times for {} stages", values->size(), num_stages));
     }
   }
-  return Player(programs, times).run();
+  return Clock(programs, times).run();
 }
 
 }  // namespace trireme

@@ -14,7 +14,7 @@ struct Span {
   Instruction instruction;
   double start_ms = 0;
   double end_ms = 0;
-  double activations = 0;  ///< that the rank holds once it has begun: of its share of a micro-batch
+  double activations = 0;  ///< that the rank holds once it has begun: of its part of a micro-batch
 };
 
 struct RankTimeline {
@@ -28,7 +28,7 @@ struct Timeline {
   double makespan_ms = 0;  ///< from the first start to the last end
   double cost_ms = 0;   ///< the longest that one rank takes from its start to its end: what a long run of steps costs
   double ideal_ms = 0;  ///< m(T_F + T_B + T_W) of the busiest rank, without recomputation
-  /// (cost - ideal)/cost: the share in which the busiest rank is idle, or repeats itself.
+  /// (cost - ideal)/cost: the fraction of it in which the busiest rank is idle, or repeats itself.
   double bubble_rate = 0;
 };
 

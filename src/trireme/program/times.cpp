@@ -17,7 +17,7 @@ StageTimes StageTimes::equal(int num_stages, double forward, double backward, do
 namespace {
 
 std::vector<double> spread(const char* what, const std::vector<double>& values, const std::vector<int>& rank_of_stage,
-                           bool shared) {
+                           bool divided) {
   for (const double value : values) {
     if (!std::isfinite(value) || value < 0) {
       throw UsageError(fmt::format("{} times: {} ms cannot be", what, value), "times are 0 or more milliseconds");
@@ -34,8 +34,8 @@ std::vector<double> spread(const char* what, const std::vector<double>& values, 
   }
   std::vector<double> all;
   for (const int rank : rank_of_stage) {
-    const auto sharing = shared ? std::count(rank_of_stage.begin(), rank_of_stage.end(), rank) : 1;
-    all.push_back(values[values.size() == 1 ? 0 : static_cast<size_t>(rank)] / static_cast<double>(sharing));
+    const auto num_own = divided ? std::count(rank_of_stage.begin(), rank_of_stage.end(), rank) : 1;
+    all.push_back(values[values.size() == 1 ? 0 : static_cast<size_t>(rank)] / static_cast<double>(num_own));
   }
   return all;
 }

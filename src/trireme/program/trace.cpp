@@ -19,9 +19,9 @@ namespace {
 class Means {
  public:
   explicit Means(size_t num_stages) : sums_(num_stages, 0.0), counts_(num_stages, 0) {}
-  void add(int stage, double ms) {
-    sums_[static_cast<size_t>(stage)] += ms;
-    ++counts_[static_cast<size_t>(stage)];
+  void add(size_t stage, double ms) {
+    sums_[stage] += ms;
+    ++counts_[stage];
   }
   std::vector<double> values() const {
     std::vector<double> means;
@@ -41,7 +41,7 @@ StageTimes mean_times(const std::vector<const StepTrace*>& ranks) {
   for (const StepTrace* trace : ranks) {
     for (size_t i = 0; i < trace->times.size(); ++i) {
       const Instruction& instruction = trace->program.instructions[i];
-      const int stage = std::max(instruction.stage, 0);
+      const size_t stage = instruction.stage_index();
       const double ms = 1000 * (trace->times[i].end - trace->times[i].ready);
       if (instruction.op == OpCode::kForward) forward.add(stage, ms);
       if (instruction.op == OpCode::kBackwardInput) backward.add(stage, ms);
@@ -174,6 +174,14 @@ StepTrace trace_from_json(std::string_view text) {
   if (trace.times.size() != trace.program.instructions.size()) {
     throw UsageError(fmt::format("a trace of rank {} has {} times for {} instructions", trace.rank, trace.times.size(),
                                  trace.program.instructions.size()));
+  }
+  const int num_stages = std::max(1, trace.program.num_stages());
+  for (const Instruction& each : trace.program.instructions) {
+    if (each.stage < num_stages && each.micro_batch < trace.program.num_micro_batches) continue;
+    throw UsageError(
+        fmt::format("a trace of rank {} has an instruction of stage {} and micro-batch {}, but there are "
+                    "{} stages and {} micro-batches",
+                    trace.rank, each.stage, each.micro_batch, num_stages, trace.program.num_micro_batches));
   }
   return trace;
 }

@@ -83,6 +83,11 @@ TEST(Trace, MistakesAreSaid) {
   EXPECT_THROW(trace_from_json("{"), UsageError);
   EXPECT_THROW(trace_from_json("{}"), UsageError);
   EXPECT_THROW(trace_from_json(text.substr(0, text.size() / 2)), UsageError);
+  for (int Instruction::*const number : {&Instruction::stage, &Instruction::micro_batch}) {
+    StepTrace beyond = traces[0];
+    beyond.program.instructions[0].*number = 3;
+    EXPECT_THROW(trace_from_json(trace_to_json(beyond)), UsageError);
+  }
   traces[0].times.pop_back();
   EXPECT_THROW(trace_from_json(trace_to_json(traces[0])), UsageError);
 }

@@ -17,12 +17,12 @@ class ShardedProgram {
     list.swap(program_.instructions);
     std::set<int> gathered;  // stages whose weights are new
     for (const Instruction& i : list) {
-      const bool is_shared = i.group >= 0 && i.group < program_.shared_groups_of(i.stage);
-      if (is_shared && i.op == OpCode::kAllReduce) {
+      const bool is_sharded = i.group >= 0 && i.group < program_.sharded_groups_of(i.stage);
+      if (is_sharded && i.op == OpCode::kAllReduce) {
         if (!program_.zero.each_micro_batch) put(OpCode::kReduceScatter, i.stage, i.group);
         continue;
       }
-      if (is_shared && i.op == OpCode::kAddSlot && program_.zero.each_micro_batch) continue;
+      if (is_sharded && i.op == OpCode::kAddSlot && program_.zero.each_micro_batch) continue;
       if (needs_gather(i, gathered)) gather(i);
       program_.instructions.push_back(i);
       if (program_.zero.each_micro_batch && makes_weight_gradient(i.op)) scatter(i);
@@ -41,14 +41,14 @@ class ShardedProgram {
   }
   /// Groups count from the last layers.
   void gather(const Instruction& use) {
-    const int groups = program_.shared_groups_of(use.stage);
+    const int groups = program_.sharded_groups_of(use.stage);
     for (int n = 0; n < groups; ++n) {
       put(OpCode::kAllGather, use.stage, makes_input_gradient(use.op) ? n : groups - 1 - n);
     }
   }
   void scatter(const Instruction& pass) {
     const bool is_first = scattered_.insert(pass.stage).second;
-    for (int group = 0; group < program_.shared_groups_of(pass.stage); ++group) {
+    for (int group = 0; group < program_.sharded_groups_of(pass.stage); ++group) {
       put(OpCode::kReduceScatter, pass.stage, group, !is_first);
     }
   }
@@ -59,7 +59,7 @@ class ShardedProgram {
 
 }  // namespace
 
-Program share_over_replicas(Program program, const ZeroShape& shape) {
+Program shard_over_replicas(Program program, const ZeroShape& shape) {
   return shape.zero == 0 ? program : ShardedProgram(std::move(program), shape).run();
 }
 

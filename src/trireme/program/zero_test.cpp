@@ -37,14 +37,14 @@ std::vector<int> gathered_before(const Program& program, size_t at) {
   return groups;
 }
 
-/// Three groups, two of them shared: four micro-batches of a rank.
+/// Three groups, two of them sharded: four micro-batches of a rank.
 Program plain() { return lower_data_parallel({8, 8, 2, 3}, 1); }
 
-TEST(ShareOverReplicas, StageZeroIsTheProgramItself) { EXPECT_EQ(share_over_replicas(plain(), {}), plain()); }
+TEST(ShardOverReplicas, StageZeroIsTheProgramItself) { EXPECT_EQ(shard_over_replicas(plain(), {}), plain()); }
 
-TEST(ShareOverReplicas, ScattersWhatIsSharedAndGathersItOnce) {
+TEST(ShardOverReplicas, ScattersShardedGroupsAndGathersThemOnce) {
   for (const int zero : {1, 2}) {
-    const Program program = share_over_replicas(plain(), {.zero = zero, .shared_groups = {2}});
+    const Program program = shard_over_replicas(plain(), {.zero = zero, .sharded_groups = {2}});
     EXPECT_EQ(count(program, OpCode::kAllReduce), 1);
     EXPECT_EQ(count(program, OpCode::kAllReduce, 2), 1) << "the last group is not shared";
     EXPECT_EQ(count(program, OpCode::kReduceScatter), 2);
@@ -56,9 +56,9 @@ TEST(ShareOverReplicas, ScattersWhatIsSharedAndGathersItOnce) {
   }
 }
 
-TEST(ShareOverReplicas, StageThreeGathersBeforeEveryPass) {
+TEST(ShardOverReplicas, StageThreeGathersBeforeEveryPass) {
   for (const bool keep : {false, true}) {
-    const Program program = share_over_replicas(plain(), {.zero = 3, .shared_groups = {2}, .keep = keep});
+    const Program program = shard_over_replicas(plain(), {.zero = 3, .sharded_groups = {2}, .keep = keep});
     for (size_t at = 0; at < program.instructions.size(); ++at) {
       const OpCode op = program.instructions[at].op;
       if (op == OpCode::kForward) {
@@ -72,9 +72,9 @@ TEST(ShareOverReplicas, StageThreeGathersBeforeEveryPass) {
   }
 }
 
-TEST(ShareOverReplicas, EachMicroBatchIsScatteredAndAdded) {
+TEST(ShardOverReplicas, EachMicroBatchIsScatteredAndAdded) {
   const Program program =
-      share_over_replicas(plain(), {.zero = 2, .shared_groups = {2}, .keep = false, .each_micro_batch = true});
+      shard_over_replicas(plain(), {.zero = 2, .sharded_groups = {2}, .keep = false, .each_micro_batch = true});
   EXPECT_EQ(count(program, OpCode::kReduceScatter, 0), count(program, OpCode::kBackward));
   EXPECT_EQ(count(program, OpCode::kAddSlot, 0), 0) << "whole gradients are not summed";
   EXPECT_EQ(count(program, OpCode::kAddSlot, 2), count(plain(), OpCode::kAddSlot, 2));
@@ -84,12 +84,12 @@ TEST(ShareOverReplicas, EachMicroBatchIsScatteredAndAdded) {
       << "the first of a step sets";
 }
 
-/// The programs of all ranks before they share.
+/// The programs of all ranks before ZeRO.
 struct Whole {
   std::string name;
   std::vector<Program> programs;
   int num_leaves = 1;
-  std::vector<int> shared_groups = {};
+  std::vector<int> sharded_groups = {};
 };
 
 std::vector<Whole> wholes() {
@@ -110,13 +110,13 @@ std::vector<Whole> wholes() {
                           .num_replicas = 2,
                           .num_leaves = 8,
                           .recompute = {recompute}};
-      std::vector<int> shared;
+      std::vector<int> sharded;
       for (int stage = 0; stage < shape.schedule.num_stages(); ++stage) {
         shape.groups.push_back(3 - stage % 2);
-        shared.push_back(shape.groups.back() - 1);
+        sharded.push_back(shape.groups.back() - 1);
       }
       all.push_back({fmt::format("{}{}", name_of(kind), recompute ? ", recomputed" : ""), lower_pipeline_all(shape),
-                     shape.leaves(), shared});
+                     shape.leaves(), sharded});
     }
   }
   return all;
@@ -129,13 +129,13 @@ std::vector<ZeroShape> zero_shapes(const Whole& whole) {
                                 {.zero = 3},
                                 {.zero = 3, .keep = true},
                                 {.zero = 3, .each_micro_batch = true}};
-  for (ZeroShape& shape : all) shape.shared_groups = whole.shared_groups;
+  for (ZeroShape& shape : all) shape.sharded_groups = whole.sharded_groups;
   return all;
 }
 
-std::vector<Program> shared(const Whole& whole, const ZeroShape& zero) {
+std::vector<Program> sharded(const Whole& whole, const ZeroShape& zero) {
   std::vector<Program> programs;
-  for (const Program& program : whole.programs) programs.push_back(share_over_replicas(program, zero));
+  for (const Program& program : whole.programs) programs.push_back(shard_over_replicas(program, zero));
   return programs;
 }
 
@@ -144,12 +144,12 @@ std::string describe(const Whole& whole, const ZeroShape& zero) {
                      zero.each_micro_batch ? ", each micro-batch" : "");
 }
 
-TEST(ShareOverReplicas, TheCheckerProvesWhatIsRewritten) {
+TEST(ShardOverReplicas, TheCheckerProvesWhatIsRewritten) {
   for (const Whole& whole : wholes()) {
     const auto expected = SymbolicRun(whole.programs).run();
     ASSERT_TRUE(expected.has_value()) << whole.name;
     for (const ZeroShape& zero : zero_shapes(whole)) {
-      const std::vector<Program> programs = shared(whole, zero);
+      const std::vector<Program> programs = sharded(whole, zero);
       EXPECT_NO_THROW(check_programs(programs, whole.num_leaves)) << describe(whole, zero);
       const auto found = SymbolicRun(programs).run();
       ASSERT_TRUE(found.has_value()) << describe(whole, zero);
@@ -175,10 +175,10 @@ std::string error_of_damage(const std::vector<Program>& programs, int num_leaves
   return "";
 }
 
-TEST(ShareOverReplicas, TheCheckerRefusesDamage) {
+TEST(ShardOverReplicas, TheCheckerRefusesDamage) {
   for (const Whole& whole : wholes()) {
     for (const ZeroShape& zero : zero_shapes(whole)) {
-      const std::vector<Program> programs = shared(whole, zero);
+      const std::vector<Program> programs = sharded(whole, zero);
       const size_t num_pipeline_ranks = static_cast<size_t>(programs[0].num_pipeline_ranks);
       for (size_t rank = 0; rank < num_pipeline_ranks; ++rank) {
         const std::vector<Instruction>& list = programs[rank].instructions;
@@ -218,11 +218,11 @@ TEST(ShareOverReplicas, TheCheckerRefusesDamage) {
   }
 }
 
-TEST(ShareOverReplicas, OfAPipelineEachStageHasItsOwnGroups) {
+TEST(ShardOverReplicas, OfAPipelineEachStageHasItsOwnGroups) {
   const Schedule schedule = make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 2, .num_micro_batches = 4});
   const PipelineShape shape{.schedule = schedule, .num_replicas = 2, .num_leaves = 8, .groups = {3, 2}};
   for (const int rank : {0, 1}) {
-    const Program program = share_over_replicas(lower_pipeline(shape, rank, 0), {.zero = 3, .shared_groups = {2, 1}});
+    const Program program = shard_over_replicas(lower_pipeline(shape, rank, 0), {.zero = 3, .sharded_groups = {2, 1}});
     EXPECT_EQ(count(program, OpCode::kReduceScatter), rank == 0 ? 2 : 1);
     EXPECT_EQ(count(program, OpCode::kAllReduce), 1);
     EXPECT_EQ(count(program, OpCode::kAllGather), (rank == 0 ? 2 : 1) * 2 * 4);

@@ -8,24 +8,36 @@
 #include "trireme/comm/control/clock_offset.h"
 #include "trireme/runtime/stopwatch.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 namespace {
 
-/// The exception under way, with its place before its words.
-[[noreturn]] void rethrow_at(const std::string& place) {
+/// The exception under way, with its place before its words and in its fields.
+[[noreturn]] void rethrow_at(int pipeline_rank, const Where& here) {
+  const auto said = [&](const char* words) {
+    return fmt::format("rank {} of the pipeline, step {}, {}: {}", pipeline_rank, *here.step, here.instruction, words);
+  };
   try {
     throw;
   } catch (const CommError& error) {
-    throw CommError(fmt::format("{}: {}", place, error.what()), error.culprit());
+    throw CommError(said(error.what()), error.culprit(), completed(error.where(), here));
   } catch (const UsageError& error) {
-    throw UsageError(fmt::format("{}: {}", place, error.what()));
+    throw UsageError(said(error.what()), {}, completed(error.where(), here));
+  } catch (const Error& error) {
+    throw Error(said(error.what()), {}, completed(error.where(), here));
   } catch (const c10::Error& error) {
-    throw Error(fmt::format("{}: {}", place, error.what_without_backtrace()));
+    throw Error(said(error.what_without_backtrace()), {}, here);
   } catch (const std::exception& error) {
-    throw Error(fmt::format("{}: {}", place, error.what()));
+    throw Error(said(error.what()), {}, here);
   }
+}
+
+Where place_of(const Instruction& instruction, uint64_t step) {
+  Where where{.step = static_cast<int64_t>(step), .instruction = instruction.to_string()};
+  if (instruction.stage >= 0) where.stage = instruction.stage;
+  if (instruction.micro_batch >= 0) where.micro_batch = instruction.micro_batch;
+  return where;
 }
 
 }  // namespace
@@ -35,8 +47,9 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       stages_(std::move(stages)),
       device_(options.device),
       overlap_(options.overlap),
-      sharers_(options.sharers),
+      shard_group_(options.shard_group),
       copies_(options.copies),
+      tied_(options.tied),
       messages_(options.messages),
       reducer_(options.replicas, program_.across, options.travel_type) {
   if (options.pipeline) {
@@ -50,11 +63,13 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
     const int own_groups = (stage.store ? stage.store->num_groups() : 0) + (stage.num_values > 0 ? 1 : 0);
     if ((own_groups > 0 && own_groups != program_.groups_of(number)) ||
         (stage.store && stage.store->num_slots() != program_.num_slots)) {
-      throw Error(fmt::format("stage {} is not the one that the program was written for", number));
+      throw Error(fmt::format(
+          "stage {} has {} groups and {} slots of gradients, and the program was written for {} and {}", number,
+          own_groups, stage.store ? stage.store->num_slots() : 0, program_.groups_of(number), program_.num_slots));
     }
     for (int slot = 0; slot < program_.num_slots; ++slot) {
       values_[number].push_back(
-          shared_zeros(options.replicas, stage.num_values, torch::TensorOptions().device(device_)));
+          host_shared_zeros(options.replicas, stage.num_values, torch::TensorOptions().device(device_)));
     }
     if (stage.store) stage.store->on_full = [this] { return reducer_.finish_first(); };
     first_group_[number] = groups;
@@ -69,7 +84,7 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
 /// Whether each replica needs its part of the sum alone. Where sets of replicas are copies of each other, sums over all
 /// of them are made whole.
 bool Executor::is_scattered(int stage, int group) const {
-  if (!sharers_ || copies_) return false;
+  if (!shard_group_ || copies_) return false;
   return std::any_of(program_.instructions.begin(), program_.instructions.end(), [&](const Instruction& each) {
     return each.op == OpCode::kReduceScatter && each.stage == stage && each.group == group;
   });
@@ -85,7 +100,7 @@ std::vector<GroupLayout> Executor::group_layouts() const {
         if (is_scattered(number, group)) {
           const std::vector<int64_t>& cuts = stage.store->cuts(group);
           for (size_t i = 0; i + 1 < cuts.size(); ++i)
-            layout.shares.push_back(static_cast<size_t>(cuts[i + 1] - cuts[i]));
+            layout.shards.push_back(static_cast<size_t>(cuts[i + 1] - cuts[i]));
         }
         layouts.push_back(std::move(layout));
         ++group;
@@ -97,16 +112,27 @@ std::vector<GroupLayout> Executor::group_layouts() const {
   return layouts;
 }
 
-StepTimes Executor::run(const OptimizerStep& optimizer_step) {
+StepTimes Executor::run(const Update& update) {
   times_ = {};
-  execute(optimizer_step, false);
+  update_ = &update;
+  execute(false);
+  update_ = nullptr;
   return times_;
 }
 
-void Executor::replay() { execute({}, true); }
+void Executor::replay() { execute(true); }
 
-void Executor::execute(const OptimizerStep& optimizer_step, bool alone) {
-  alone_ = alone;
+void Executor::set_program(const Program& program) {
+  if (program.num_slots != program_.num_slots || program.rank_of_stage != program_.rank_of_stage ||
+      program.groups_of_stage != program_.groups_of_stage || program.num_groups != program_.num_groups ||
+      program.across != program_.across || program.zero != program_.zero) {
+    throw Error("the program is not of the stages and sums that the executor has");
+  }
+  program_ = program;
+}
+
+void Executor::execute(bool alone) {
+  const bool outer = std::exchange(alone_, alone);
   works_.clear();
   made_.clear();
   stashed_.clear();
@@ -122,20 +148,20 @@ void Executor::execute(const OptimizerStep& optimizer_step, bool alone) {
     micro_batch_ = instruction.micro_batch;
     const double start = ready_ = tracing_ ? clock_seconds() : 0;
     try {
-      run_instruction(at, optimizer_step);
+      run_instruction(at);
     } catch (...) {
       if (!messages_) throw;
-      rethrow_at(
-          fmt::format("rank {} of the pipeline, step {}, {}", program_.pipeline_rank, step_, instruction.to_string()));
+      rethrow_at(program_.pipeline_rank, place_of(instruction, step_));
     }
     if (!tracing_) continue;
     synchronize(device_);
     trace_[number] = {start, ready_, clock_seconds()};
   }
   if (messages_) messages_->finish();
+  alone_ = outer;
 }
 
-void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) {
+void Executor::run_instruction(size_t& at) {
   const Instruction& instruction = program_.instructions[at];
   const int peer = program_.pipeline_rank + instruction.peer;
   switch (instruction.op) {
@@ -154,12 +180,8 @@ void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) 
       at = program_.end_of_group_instructions(at + 1) - 1;
       return;
     case OpCode::kSendActivation:
-    case OpCode::kSendGradient: {
-      const PipelineMessage message = message_of(instruction);
-      messages_->send(message, peer, made_.at(message));
-      made_.erase(message);
-      return;
-    }
+    case OpCode::kSendGradient:
+      return send(instruction, peer, *messages_);
     case OpCode::kRecvActivation:
     case OpCode::kRecvGradient:
       return messages_->post_receive(message_of(instruction), peer);
@@ -171,8 +193,18 @@ void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) 
     case OpCode::kRestoreWeights:
       restored_[instruction.stage] = instruction.version;
       return;
+    case OpCode::kSendTiedGradient:
+    case OpCode::kAddTiedGradient:
+    case OpCode::kSendTiedWeight:
+    case OpCode::kTakeTiedWeight:
+      return run_tied(instruction);
+    case OpCode::kPush:
+    case OpCode::kCombine:
+    case OpCode::kNorm:
     case OpCode::kOptimizerStep:
-      return run_optimizer(instruction, optimizer_step);
+    case OpCode::kPull:
+    case OpCode::kMeet:
+      return run_update(instruction);
     case OpCode::kAllGather:
       if (LayerWeights* weights = stages_.at(instruction.stage).weights) weights->expect(instruction.group);
       return;
@@ -184,13 +216,63 @@ void Executor::run_instruction(size_t& at, const OptimizerStep& optimizer_step) 
   }
 }
 
-void Executor::run_optimizer(const Instruction& instruction, const OptimizerStep& optimizer_step) {
-  {
-    const Stopwatch watch(times_.communication_s);
-    reducer_.finish();
+void Executor::send(const Instruction& instruction, int peer, StageMessages& messages) {
+  const PipelineMessage message = message_of(instruction);
+  messages.send(message, peer, made_.at(message));
+  made_.erase(message);
+}
+
+void Executor::run_passes(const Program& program, StageMessages* messages, const Pass& pass) {
+  const torch::NoGradGuard no_grad;
+  made_.clear();
+  const auto run = [&](const Instruction& i) {
+    const int peer = program.pipeline_rank + i.peer;
+    if (i.op == OpCode::kRecvActivation) return messages->post_receive(message_of(i), peer);
+    if (i.op == OpCode::kSendActivation) return send(i, peer, *messages);
+    LayerWeights* const weights = stages_.at(i.stage).weights;
+    if (i.op == OpCode::kAllGather) return weights ? weights->expect(i.group) : void();
+    Tensors outputs =
+        pass(i.stage, is_first(i.stage) ? Tensors() : take({false, i.stage, i.micro_batch}, messages), i.micro_batch);
+    if (weights) weights->end_pass(false);
+    if (!is_last(i.stage)) made_[{false, i.stage + 1, i.micro_batch}] = std::move(outputs);
+  };
+  for (const Instruction& instruction : program.instructions) {
+    try {
+      run(instruction);
+    } catch (...) {
+      if (!messages) throw;
+      rethrow_at(program.pipeline_rank, place_of(instruction, step_));
+    }
   }
+  if (messages) messages->finish();
+}
+
+void Executor::finish_sums() {
+  const Stopwatch watch(times_.communication_s);
+  reducer_.finish();
+}
+
+void Executor::run_update(const Instruction& instruction) {
+  if (alone_) return;
+  finish_sums();
   const Stopwatch watch(times_.optimizer_s);
-  if (!alone_) optimizer_step(instruction.stage);
+  (*update_)(instruction);
+}
+
+void Executor::run_tied(const Instruction& instruction) {
+  if (alone_) return;
+  finish_sums();
+  const Stopwatch watch(times_.optimizer_s);
+  switch (instruction.op) {
+    case OpCode::kSendTiedGradient:
+      return tied_->send_gradient(instruction.tied);
+    case OpCode::kAddTiedGradient:
+      return tied_->add_gradient(instruction.tied);
+    case OpCode::kSendTiedWeight:
+      return tied_->send_weight(instruction.tied);
+    default:
+      return tied_->take_weight(instruction.tied);
+  }
 }
 
 bool Executor::is_values(int stage, int group) const {
@@ -236,8 +318,12 @@ void Executor::run_group_instruction(const Instruction& instruction) {
     return;
   }
   if (instruction.op == OpCode::kReduceScatter) return scatter_group(instruction);
+  if (instruction.op == OpCode::kPush) {
+    if (!alone_) (*update_)(instruction);
+    return;
+  }
   if (instruction.op != OpCode::kAllReduce) {
-    throw Error(fmt::format("{} is not among what follows a backward pass: AddSlot, AllReduce and ReduceScatter",
+    throw Error(fmt::format("{} is not among what follows a backward pass: AddSlot, Push, AllReduce and ReduceScatter",
                             instruction.to_string()));
   }
   if (alone_) return;
@@ -257,10 +343,10 @@ void Executor::scatter_group(const Instruction& instruction) {
   for (int slot = 1; slot < (single ? 1 : program_.num_slots); ++slot) slots.push_back(store->group(slot, group));
   const torch::Tensor whole = slots[0];
   reducer_.start(first_group_.at(instruction.stage) + group, std::move(slots), true,
-                 {.sharers = sharers_,
+                 {.shard_group = shard_group_,
                   .copies = copies_,
                   .cuts = &store->cuts(group),
-                  .share = store->share(group),
+                  .shard = store->shard(group),
                   .add = instruction.add,
                   .single = single,
                   .on_done = [store, whole] { store->give_back(whole); }});

@@ -28,15 +28,16 @@
 #include "trireme/runtime/layer_weights.h"
 #include "trireme/runtime/pipeline_messages.h"
 #include "trireme/runtime/split_backward.h"
+#include "trireme/runtime/tied_weights.h"
 
 namespace trireme {
 
 /// What this rank computes: a stage of a pipeline, or the whole model, whose number is -1.
 struct Stage {
-  /// Computes a micro-batch (of the whole step). `x` is what the stage before has given; the first finds its input
+  /// Computes a micro-batch (of the whole step). `x` is what the stage before has given; the first finds its inputs
   /// itself. Returns what the next gets; of the last, a scalar: what is differentiated. Writes to `values` what is
   /// summed over micro-batches beside the gradients. The same bits whenever it is called with the same arguments.
-  std::function<torch::Tensor(const torch::Tensor& x, int micro_batch, torch::Tensor values)> forward;
+  std::function<Tensors(const Tensors& x, int micro_batch, torch::Tensor values)> forward;
   GradientStore* store = nullptr;           ///< of its parameters; null: it has none
   int64_t num_values = 0;                   ///< they travel in a group of their own, behind those of the store
   std::vector<torch::Tensor> buffers = {};  ///< what a forward pass may change, such as moving averages
@@ -53,11 +54,12 @@ struct StepTimes {
 };
 
 struct ExecutorOptions {
-  Communicator* replicas = nullptr;   ///< may be null where there is one
-  Communicator* pipeline = nullptr;   ///< along the stages; null without a pipeline
-  StageMessages* messages = nullptr;  ///< instead of plain ones along `pipeline`; the caller's
-  Communicator* sharers = nullptr;    ///< replicas that share; null: nothing is shared
-  Communicator* copies = nullptr;     ///< replicas in other sets of sharers; null where all share
+  Communicator* replicas = nullptr;     ///< may be null where there is one
+  Communicator* pipeline = nullptr;     ///< along the stages; null without a pipeline
+  StageMessages* messages = nullptr;    ///< instead of plain ones along `pipeline`; the caller's
+  Communicator* shard_group = nullptr;  ///< replicas that hold the shards; null: nothing is sharded
+  Communicator* copies = nullptr;       ///< ranks with the same shard in other groups; null: one group
+  const TiedWeights* tied = nullptr;    ///< null: the programs have none; the caller's
   torch::Device device{torch::kCPU};
   torch::ScalarType travel_type = torch::kFloat32;  ///< of gradients
   bool overlap = true;                              ///< sums begin while the backward pass goes on
@@ -68,12 +70,20 @@ class Executor {
   /// `stages`: those of this rank, by number. Throws Error for a program that was written for other stages.
   Executor(Program program, std::map<int, Stage> stages, const ExecutorOptions& options);
 
-  /// `optimizer_step` is called with the number of a stage, or with -1 for all of the rank: the gradients' sums lie in
-  /// slot 0 of the stores, those of the values in values().
-  using OptimizerStep = std::function<void(int stage)>;
-  StepTimes run(const OptimizerStep& optimizer_step);
-  /// The step once more without sums over replicas and without the optimizer: to find out who computed what.
+  /// Push, Combine, Norm, OptimizerStep, Pull and Meet are the caller's: gradients' sums lie in slot 0 of the stores,
+  /// those of the values in values(). A Push may come while the backward pass goes on.
+  using Update = std::function<void(const Instruction& instruction)>;
+  StepTimes run(const Update& update);
+  /// The step once more without sums over replicas and without the update: to find out who computed what. May be called
+  /// by an update.
   void replay();
+  /// Runs a program of forward passes, between steps. `pass` computes a micro-batch in a stage, from what the stage
+  /// before has given (the first finds its inputs itself), and returns what the next one gets. `messages`: in any
+  /// shapes; null without a pipeline.
+  using Pass = std::function<Tensors(int stage, const Tensors& x, int micro_batch)>;
+  void run_passes(const Program& program, StageMessages* messages, const Pass& pass);
+  /// From the next run on. It has the stages, slots and sums of the one before, and another end.
+  void set_program(const Program& program);
 
   /// For errors and records: the number of the step to come.
   void set_step(uint64_t step) {
@@ -98,8 +108,8 @@ class Executor {
   using Place = std::pair<int, int>;  ///< stage, micro-batch
   /// A micro-batch in a stage, from its forward pass until its weight gradients are made.
   struct Work {
-    torch::Tensor input;
-    torch::Tensor output;         ///< with its graph; of the last stage, the loss
+    Tensors inputs;
+    Tensors outputs;              ///< with their graph; of the last stage, the loss
     torch::Tensor values;         ///< of this micro-batch
     torch::Tensor random_before;  ///< state of libtorch's random numbers, where the forward pass used them
     std::unique_ptr<SplitBackward> split;
@@ -108,10 +118,11 @@ class Executor {
   using Stash = std::vector<torch::Tensor>;
   class OldWeights;
 
-  void execute(const OptimizerStep& optimizer_step, bool alone);
-  void run_instruction(size_t& at, const OptimizerStep& optimizer_step);
+  void execute(bool alone);
+  void run_instruction(size_t& at);
+  void send(const Instruction& instruction, int peer, StageMessages& messages);
   void run_forward(const Instruction& instruction);
-  torch::Tensor compute(const Instruction& instruction, const torch::Tensor& input, const torch::Tensor& values);
+  Tensors compute(const Instruction& instruction, const Tensors& inputs, const torch::Tensor& values);
   void recompute(const Instruction& instruction);
   void run_backward(size_t at);
   void run_backward_input(const Instruction& instruction);
@@ -119,22 +130,25 @@ class Executor {
   void fill_slot(size_t at, const torch::Tensor& values, const std::function<void()>& backward);
   void run_group_instruction(const Instruction& instruction);
   void scatter_group(const Instruction& instruction);
-  void run_optimizer(const Instruction& instruction, const OptimizerStep& optimizer_step);
+  void finish_sums();
+  void run_update(const Instruction& instruction);
+  void run_tied(const Instruction& instruction);
   void stash(const Instruction& instruction);
-  torch::Tensor take(const PipelineMessage& message);
-  torch::Tensor take_output_gradient(const Instruction& instruction);
-  void give_input_gradient(const Instruction& instruction, const torch::Tensor& input, torch::Tensor gradient);
-  void check_form(const Instruction& instruction, const torch::Tensor& output);
+  Tensors take(const PipelineMessage& message, StageMessages* messages);
+  Tensors take_output_gradients(const Instruction& instruction);
+  void give_input_gradients(const Instruction& instruction, const Tensors& inputs, const Tensors& gradients);
+  void check_forms(const Instruction& instruction, const Tensors& outputs);
   bool is_first(int stage) const { return stage <= 0; }
   bool is_last(int stage) const { return stage < 0 || stage == program_.num_stages() - 1; }
   bool is_values(int stage, int group) const;
   bool is_scattered(int stage, int group) const;
 
-  const Program program_;
+  Program program_;
   const std::map<int, Stage> stages_;
   const torch::Device device_;
   const bool overlap_;
-  Communicator *const sharers_, *const copies_;
+  Communicator *const shard_group_, *const copies_;
+  const TiedWeights* const tied_;
   bool tracing_ = false;
   std::vector<InstructionTimes> trace_;
   std::optional<PipelineMessages> plain_messages_;
@@ -143,18 +157,19 @@ class Executor {
   std::map<int, std::vector<torch::Tensor>> values_;  ///< of each stage, one for each slot
   std::map<int, int> first_group_;                    ///< of each stage, numbered through the rank
   std::set<Place> recomputed_;                        ///< forward passes that keep nothing
-  std::map<int, TensorForm> outputs_;                 ///< what each stage gives
+  std::map<int, TensorForms> outputs_;                ///< what each stage gives
 
   // Of the step under way.
   uint64_t step_ = 0;
   bool alone_ = false;
+  const Update* update_ = nullptr;
   int micro_batch_ = -1;
   double ready_ = 0;  ///< when the instruction under way had its message
   StepTimes times_;
   std::map<Place, Work> works_;
-  std::map<PipelineMessage, torch::Tensor> made_;  ///< to be sent, or to be used on this rank
-  std::map<std::pair<int, int>, Stash> stashed_;   ///< by stage and version
-  std::map<int, int> restored_;                    ///< of a stage: the version that its next computation uses
+  std::map<PipelineMessage, Tensors> made_;       ///< to be sent, or to be used on this rank
+  std::map<std::pair<int, int>, Stash> stashed_;  ///< by stage and version
+  std::map<int, int> restored_;                   ///< of a stage: the version that its next computation uses
 };
 
 }  // namespace trireme

@@ -16,10 +16,10 @@ struct ToyStages {
       stores[stage] = std::make_unique<GradientStore>(nullptr, std::vector<GradientSource>{{"weight", weight}},
                                                       GradientStoreOptions{.num_slots = program.num_slots});
       const bool is_last = stage == program.num_stages() - 1;
-      const auto forward = [this, weight, is_last](const torch::Tensor& x, int micro_batch, const torch::Tensor&) {
-        const torch::Tensor y = (x.defined() ? x : torch::full({1}, micro_batch + 1.0)) * weight;
+      const auto forward = [this, weight, is_last](const Tensors& x, int micro_batch, const torch::Tensor&) {
+        const torch::Tensor y = (x.empty() ? torch::full({1}, micro_batch + 1.0) : x[0]) * weight;
         if (is_last) losses[micro_batch] = y.item<double>();
-        return is_last ? y.sum() : y;
+        return Tensors{is_last ? y.sum() : y};
       };
       stages[stage] = {forward, stores[stage].get()};
     }
@@ -28,7 +28,7 @@ struct ToyStages {
 
   void run() {
     losses.clear();
-    executor->run([this](int) { ++updates; });
+    executor->run([this](const Instruction&) { ++updates; });
   }
 
   Program program;
@@ -61,6 +61,35 @@ TEST(PipelineProgram, GradientsAreThoseOfTheProduct) {
         }
       }
       EXPECT_EQ(toy.updates, 3);
+    });
+  }
+}
+
+/// A net with a skip: the first stage's output passes by the second, beside numbers that have no gradients.
+///   0: x = a·n       1: (b·x, x, n)       2: n · (c·y + x), so that its gradients are those of n² · a · (b·c + 1)
+TEST(PipelineProgram, ListsCrossItsCuts) {
+  for (const std::string kind : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+    run_as_threads(3, [&](World& world) {
+      const PipelineShape shape = shape_of(kind, 3, 5);
+      const Program program = lower_pipeline(shape, world.rank());
+      const torch::Tensor weight = torch::full({1}, world.rank() + 2.0, torch::requires_grad());
+      GradientStore store(nullptr, {{"weight", weight}}, GradientStoreOptions{.num_slots = program.num_slots});
+      const auto forward = [&](const Tensors& x, int micro_batch, const torch::Tensor&) -> Tensors {
+        if (world.rank() == 0) {
+          const torch::Tensor number = torch::full({1}, micro_batch + 1, torch::kInt64);
+          return {number * weight, number};
+        }
+        if (world.rank() == 1) return {weight * x[0], x[0], x[1]};
+        EXPECT_EQ(x[2].scalar_type(), torch::kInt64);
+        return {(x[2] * (weight * x[0] + x[1])).sum()};
+      };
+      Executor executor(program, {{world.rank(), {forward, &store}}}, ExecutorOptions{.pipeline = &world.comm()});
+      const double squares = 55, a = 2, b = 3, c = 4;  // of n = 1 … 5
+      const std::vector<double> expected = {squares * (b * c + 1), squares * a * c, squares * a * b};
+      for (int step = 0; step < 2; ++step) {
+        executor.run([](const Instruction&) {});
+        EXPECT_EQ(store.gradient(0, 0).item<double>(), expected[static_cast<size_t>(world.rank())]) << kind;
+      }
     });
   }
 }

@@ -79,8 +79,42 @@ std::vector<StorageRange> memory_of(const std::vector<GradientSource>& sources) 
   return ranges;
 }
 
-std::vector<torch::Tensor> as_list(const torch::Tensor& tensor) {
-  return tensor.defined() ? std::vector{tensor} : std::vector<torch::Tensor>{};
+/// Where a backward pass begins.
+struct Roots {
+  Tensors outputs;    ///< that want gradients
+  Tensors gradients;  ///< of each; none where the output is a loss
+};
+
+/// `gradients` are those of the outputs of floating point, in their order; none where the output is a loss.
+Roots roots_of(const Tensors& outputs, const Tensors& gradients) {
+  Roots roots;
+  size_t next = 0;
+  for (const torch::Tensor& output : outputs) {
+    if (!output.is_floating_point()) continue;
+    const size_t own = next++;
+    if (!output.requires_grad()) continue;
+    roots.outputs.push_back(output);
+    if (!gradients.empty()) roots.gradients.push_back(gradients.at(own));
+  }
+  return roots;
+}
+
+/// Integers have no gradients.
+void want_gradients(const Tensors& inputs) {
+  for (const torch::Tensor& input : inputs) {
+    if (input.is_floating_point()) input.requires_grad_();
+  }
+}
+
+std::vector<uint32_t> versions_of(const Tensors& tensors) {
+  std::vector<uint32_t> versions;
+  for (const torch::Tensor& tensor : tensors) versions.push_back(tensor._version());
+  return versions;
+}
+
+Tensors detached(Tensors tensors) {
+  for (torch::Tensor& tensor : tensors) tensor = tensor.detach();
+  return tensors;
 }
 
 }  // namespace
@@ -128,117 +162,126 @@ void Executor::stash(const Instruction& instruction) {
 }
 
 /// From the stage before or after, on this rank or another.
-torch::Tensor Executor::take(const PipelineMessage& message) {
+Tensors Executor::take(const PipelineMessage& message, StageMessages* messages) {
   const auto here = made_.find(message);
   if (here != made_.end()) return std::move(made_.extract(here).mapped());
   const Stopwatch watch(times_.messages_s);
-  torch::Tensor tensor = messages_->take(message);
+  Tensors tensors = messages->take(message);
   if (tracing_) ready_ = clock_seconds();
-  return tensor;
+  return tensors;
 }
 
 void Executor::run_forward(const Instruction& instruction) {
   const int stage = instruction.stage, micro_batch = instruction.micro_batch;
   Work& work = works_[{stage, micro_batch}];
-  if (!is_first(stage)) work.input = take({false, stage, micro_batch}).detach();
+  if (!is_first(stage)) work.inputs = detached(take({false, stage, micro_batch}, messages_));
   const Stopwatch watch(times_.forward_s);
   work.values = torch::empty({stages_.at(stage).num_values}, torch::TensorOptions().device(device_));
-  torch::Tensor output;
+  Tensors outputs;
   if (recomputed_.contains({stage, micro_batch})) {
     const torch::Tensor before = random_state(device_);
-    const uint32_t version = work.input.defined() ? work.input._version() : 0;
+    const std::vector<uint32_t> versions = versions_of(work.inputs);
     const torch::NoGradGuard keeps_nothing;
-    output = compute(instruction, work.input, work.values);
-    if (work.input.defined() && work.input._version() != version) {
+    outputs = compute(instruction, work.inputs, work.values);
+    if (versions_of(work.inputs) != versions) {
       throw UsageError("the stage changes its input, from which it is to be computed again",
                        "let its first layer not work in place, or turn recomputation off");
     }
     if (!at::equal(before, random_state(device_))) work.random_before = before;
   } else {
-    if (!is_first(stage)) work.input.requires_grad_();
-    output = work.output = compute(instruction, work.input, work.values);
+    want_gradients(work.inputs);
+    outputs = work.outputs = compute(instruction, work.inputs, work.values);
   }
   if (LayerWeights* weights = stages_.at(stage).weights) weights->end_pass(/*kept=*/stage < 0);
   if (is_last(stage)) return;
-  check_form(instruction, output);
-  made_[{false, stage + 1, micro_batch}] = output.detach();
+  check_forms(instruction, outputs);
+  made_[{false, stage + 1, micro_batch}] = detached(std::move(outputs));
 }
 
-torch::Tensor Executor::compute(const Instruction& instruction, const torch::Tensor& input,
-                                const torch::Tensor& values) {
+Tensors Executor::compute(const Instruction& instruction, const Tensors& inputs, const torch::Tensor& values) {
   const OldWeights weights(*this, instruction.stage);
-  torch::Tensor output = stages_.at(instruction.stage).forward(input, instruction.micro_batch, values);
-  if (is_last(instruction.stage) && output.dim() != 0) {
-    throw UsageError(fmt::format("the loss is {}, and must be a scalar", form_of(output).to_string()),
+  Tensors outputs = stages_.at(instruction.stage).forward(inputs, instruction.micro_batch, values);
+  if (is_last(instruction.stage) && (outputs.size() != 1 || outputs[0].dim() != 0)) {
+    throw UsageError(fmt::format("the loss is {}, and must be a scalar", to_string(forms_of(outputs))),
                      "return the mean or the sum over the micro-batch");
   }
-  return output;
+  return outputs;
 }
 
 void Executor::recompute(const Instruction& instruction) {
   const Stopwatch watch(times_.forward_s);
   Work& work = works_.at({instruction.stage, instruction.micro_batch});
-  if (work.input.defined()) work.input.requires_grad_();
+  want_gradients(work.inputs);
   const Repetition repetition(device_, work.random_before, stages_.at(instruction.stage).buffers);
-  work.output = compute(instruction, work.input, torch::empty_like(work.values));
+  work.outputs = compute(instruction, work.inputs, torch::empty_like(work.values));
 }
 
 /// [Note: Shapes in a pipeline]
-void Executor::check_form(const Instruction& instruction, const torch::Tensor& output) {
-  const TensorForm form = form_of(output);
-  const auto [known, is_new] = outputs_.try_emplace(instruction.stage, form);
+void Executor::check_forms(const Instruction& instruction, const Tensors& outputs) {
+  const TensorForms forms = forms_of(outputs);
+  const auto [known, is_new] = outputs_.try_emplace(instruction.stage, forms);
   if (is_new) {
-    if (!output.is_floating_point()) {
-      throw UsageError(fmt::format("stage {} gives {}, which has no gradients", instruction.stage, form.to_string()),
+    TensorForms gradients = forms;
+    std::erase_if(gradients, [](const TensorForm& form) { return !at::isFloatingType(form.type); });
+    if (gradients.empty()) {
+      throw UsageError(fmt::format("stage {} gives {}, which has no gradients", instruction.stage, to_string(forms)),
                        "cut the model where floating-point numbers cross");
     }
-    messages_->set_gradient_form(instruction.stage, form);
-  } else if (form != known->second) {
+    messages_->set_gradient_forms(instruction.stage, std::move(gradients));
+  } else if (forms != known->second) {
     throw UsageError(
         fmt::format("stage {} gives {} for micro-batch {}, and gave {} for those before", instruction.stage,
-                    form.to_string(), instruction.micro_batch, known->second.to_string()),
+                    to_string(forms), instruction.micro_batch, to_string(known->second)),
         "shapes between stages are fixed: give all micro-batches the same shape");
   }
 }
 
-torch::Tensor Executor::take_output_gradient(const Instruction& instruction) {
-  return is_last(instruction.stage) ? torch::Tensor() : take({true, instruction.stage, instruction.micro_batch});
+Tensors Executor::take_output_gradients(const Instruction& instruction) {
+  return is_last(instruction.stage) ? Tensors() : take({true, instruction.stage, instruction.micro_batch}, messages_);
 }
 
-/// To the stage before. What does not matter for the output has gradients of zero.
-void Executor::give_input_gradient(const Instruction& instruction, const torch::Tensor& input, torch::Tensor gradient) {
+/// To the stage before, of what is of floating point. What does not matter for the outputs has gradients of zero.
+void Executor::give_input_gradients(const Instruction& instruction, const Tensors& inputs, const Tensors& gradients) {
   if (is_first(instruction.stage)) return;
-  made_[{true, instruction.stage - 1, instruction.micro_batch}] =
-      gradient.defined() ? std::move(gradient) : torch::zeros_like(input).detach();
+  Tensors& made = made_[{true, instruction.stage - 1, instruction.micro_batch}];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].is_floating_point()) continue;
+    made.push_back(gradients[i].defined() ? gradients[i] : torch::zeros_like(inputs[i]).detach());
+  }
 }
 
 void Executor::run_backward(size_t at) {
   const Instruction& instruction = program_.instructions[at];
-  const torch::Tensor gradient = take_output_gradient(instruction);
+  const Tensors gradients = take_output_gradients(instruction);
   const Stopwatch watch(times_.backward_s);
   Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
   const OldWeights weights(*this, instruction.stage);
-  LayerWeights* const shared = stages_.at(instruction.stage).weights;
-  if (shared) shared->begin_backward();
+  LayerWeights* const sharded = stages_.at(instruction.stage).weights;
+  if (sharded) sharded->begin_backward();
   fill_slot(at, work.values, [&] {
-    if (work.output.requires_grad()) torch::autograd::backward({work.output}, as_list(gradient));
+    const Roots roots = roots_of(work.outputs, gradients);
+    if (!roots.outputs.empty()) torch::autograd::backward(roots.outputs, roots.gradients);
   });
-  if (shared) shared->end_pass(false);
-  if (!work.input.defined()) return;
-  give_input_gradient(instruction, work.input, std::exchange(work.input.mutable_grad(), torch::Tensor()));
+  if (sharded) sharded->end_pass(false);
+  Tensors input_gradients;
+  for (torch::Tensor& input : work.inputs) {
+    input_gradients.push_back(std::exchange(input.mutable_grad(), torch::Tensor()));
+  }
+  give_input_gradients(instruction, work.inputs, input_gradients);
 }
 
 void Executor::run_backward_input(const Instruction& instruction) {
-  const torch::Tensor gradient = take_output_gradient(instruction);
+  const Tensors gradients = take_output_gradients(instruction);
   const Stopwatch watch(times_.backward_s);
   Work& work = works_.at({instruction.stage, instruction.micro_batch});
-  work.split = std::make_unique<SplitBackward>(std::exchange(work.output, torch::Tensor()), work.input);
-  const torch::Tensor input = std::exchange(work.input, torch::Tensor());
+  Roots roots = roots_of(std::exchange(work.outputs, {}), gradients);
+  const Tensors inputs = std::exchange(work.inputs, {});
+  work.split = std::make_unique<SplitBackward>(std::move(roots.outputs), inputs);
   const OldWeights weights(*this, instruction.stage);
-  LayerWeights* const shared = stages_.at(instruction.stage).weights;
-  if (shared) shared->begin_backward();
-  give_input_gradient(instruction, input, work.split->run_input(gradient));
-  if (shared) shared->end_pass(false);
+  LayerWeights* const sharded = stages_.at(instruction.stage).weights;
+  if (sharded) sharded->begin_backward();
+  give_input_gradients(instruction, inputs, work.split->run_inputs(roots.gradients));
+  if (sharded) sharded->end_pass(false);
   const GradientStore* store = stages_.at(instruction.stage).store;
   if (store == nullptr) return;
   for (const GradientSource& source : store->sources()) {

@@ -43,9 +43,9 @@ class Toy {
     store_ = std::make_unique<GradientStore>(
         comm, sources,
         GradientStoreOptions{
-            .num_slots = num_slots, .num_shared_slots = 1, .group_bytes = 40, .first_group_bytes = 40});
+            .num_slots = num_slots, .num_host_shared_slots = 1, .bucket_bytes = 40, .first_bucket_bytes = 40});
     const Stage model{
-        [this](const torch::Tensor&, int micro_batch, torch::Tensor values) { return forward(micro_batch, values); },
+        [this](const Tensors&, int micro_batch, torch::Tensor values) { return Tensors{forward(micro_batch, values)}; },
         store_.get(), /*num_values=*/3};
     executor_ = std::make_unique<Executor>(lower_data_parallel(shape(store_->num_groups() + 1), rank),
                                            std::map<int, Stage>{{-1, model}},
@@ -55,7 +55,7 @@ class Toy {
   Outcome train() {
     Outcome outcome;
     for (step_ = 0; step_ < kSteps; ++step_) {
-      executor_->run([this](int) { descend(); });
+      executor_->run([this](const Instruction&) { descend(); });
       outcome.values.push_back(executor_->values(-1).clone());
     }
     for (const torch::Tensor& weight : weights_) outcome.weights.push_back(weight.detach().clone());
@@ -154,7 +154,7 @@ TEST(Executor, AFailedForwardLeavesTheWeights) {
   Toy toy(nullptr, 1, 0, 1, true);
   int num_steps = 0;
   toy.fails_at = 5;
-  EXPECT_THROW(toy.executor().run([&](int) { ++num_steps; }), Error);
+  EXPECT_THROW(toy.executor().run([&](const Instruction&) { ++num_steps; }), Error);
   EXPECT_EQ(num_steps, 0);
 }
 

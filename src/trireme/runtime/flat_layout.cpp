@@ -15,10 +15,10 @@ int64_t room_of(const FlatItem& item) { return (item.count + kAlignment - 1) / k
 
 FlatLayout::FlatLayout(std::vector<FlatItem> items, const FlatLayoutOptions& options)
     : items_(std::move(items)), places_(items_.size()) {
-  for (const bool shared : {true, false}) {
+  for (const bool sharded : {true, false}) {
     for (size_t i = items_.size(); i-- > 0;) {
-      if (items_[i].shared != shared) continue;
-      add(i, groups_.size() <= 1 ? options.first_group_elements : options.group_elements, options.by_unit);
+      if (items_[i].sharded != sharded) continue;
+      add(i, groups_.size() <= 1 ? options.first_bucket_elements : options.bucket_elements, options.by_unit);
     }
   }
 }
@@ -27,12 +27,12 @@ void FlatLayout::add(size_t item, int64_t limit, bool by_unit) {
   const FlatItem& own = items_[item];
   const auto is_closed = [&](const Group& group) {
     const FlatItem& last = items_[group.items.back()];
-    if (group.shared != own.shared) return true;
-    if (!own.shared) return group.size >= limit;
+    if (group.sharded != own.sharded) return true;
+    if (!own.sharded) return group.size >= limit;
     if (own.alone || last.alone) return true;
     return group.size >= limit && (!by_unit || last.unit != own.unit);
   };
-  if (groups_.empty() || is_closed(groups_.back())) groups_.push_back({size_, 0, own.shared, {}});
+  if (groups_.empty() || is_closed(groups_.back())) groups_.push_back({size_, 0, own.sharded, {}});
   Group& group = groups_.back();
   places_[item] = {size_, static_cast<int>(groups_.size()) - 1};
   group.items.push_back(item);

@@ -1,9 +1,9 @@
 // Where tensors lie in flat memory: in groups that travel together, and which part of a group is whose.
 //
-// Groups follow the backward pass: the last tensors come first. What replicas share is in groups of its own, before the
+// Groups follow the backward pass: the last tensors come first. Sharded tensors are in groups of their own, before the
 // rest, and each such group is cut into as many parts as there are replicas, nearly equal. A cut never goes through one
-// of the blocks of a tensor over which norms are summed (kSquaresBlock), so that sharing changes no bit of a norm. What
-// a replica gets too much of one group it gets less of the next, so that the sums are equal up to a block.
+// of the blocks of a tensor over which norms are summed (kSquaresBlock), so that sharding changes no bit of a norm.
+// What a replica gets too much of one group it gets less of the next, so that the sums are equal up to a block.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace trireme {
 
 struct FlatItem {
   int64_t count = 0;
-  bool shared = false;  ///< every replica keeps a part of it
-  bool alone = false;   ///< where it is shared: in a group of its own
-  int unit = 0;         ///< where it is shared by units: those of one unit are in one group
+  bool sharded = false;  ///< every replica keeps a part of it
+  bool alone = false;    ///< where it is sharded: in a group of its own
+  int unit = 0;          ///< where it is sharded by units: those of one unit are in one group
 };
 
 struct FlatLayoutOptions {
-  int64_t group_elements = 1 << 20;        ///< groups are closed when they have reached this
-  int64_t first_group_elements = 1 << 18;  ///< the first two are short, so that communication begins early
-  bool by_unit = false;                    ///< a shared group is closed between units only
+  int64_t bucket_elements = 1 << 20;        ///< groups are closed when they have reached this
+  int64_t first_bucket_elements = 1 << 18;  ///< the first two are short, so that communication begins early
+  bool by_unit = false;                     ///< a sharded group is closed between units only
 };
 
 class FlatLayout {
@@ -36,7 +36,7 @@ class FlatLayout {
   };
   struct Group {
     int64_t offset = 0, size = 0;
-    bool shared = false;
+    bool sharded = false;
     std::vector<size_t> items;  ///< as they lie
   };
   /// Elements first … first + count − 1 of an item, which lie `at` in its group.

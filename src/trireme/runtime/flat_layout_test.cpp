@@ -11,9 +11,9 @@
 namespace trireme {
 namespace {
 
-TEST(FlatLayout, TheLastComeFirstAndSharedOnesBeforeTheRest) {
-  const FlatLayout layout({{.count = 100, .shared = true}, {.count = 7}, {.count = 33, .shared = true}, {.count = 1}},
-                          {.group_elements = 1000, .first_group_elements = 1000});
+TEST(FlatLayout, TheLastComeFirstAndShardedOnesBeforeTheRest) {
+  const FlatLayout layout({{.count = 100, .sharded = true}, {.count = 7}, {.count = 33, .sharded = true}, {.count = 1}},
+                          {.bucket_elements = 1000, .first_bucket_elements = 1000});
   ASSERT_EQ(layout.groups().size(), 2u);
   EXPECT_EQ(layout.groups()[0].items, (std::vector<size_t>{2, 0}));
   EXPECT_EQ(layout.groups()[1].items, (std::vector<size_t>{3, 1}));
@@ -22,14 +22,14 @@ TEST(FlatLayout, TheLastComeFirstAndSharedOnesBeforeTheRest) {
 }
 
 TEST(FlatLayout, UnitsStayTogetherAndLonersAlone) {
-  const std::vector<FlatItem> items = {{.count = 64, .shared = true, .alone = true, .unit = 0},
-                                       {.count = 64, .shared = true, .unit = 0},
-                                       {.count = 64, .shared = true, .unit = 1},
-                                       {.count = 64, .shared = true, .unit = 1},
-                                       {.count = 64, .shared = true, .unit = 2}};
+  const std::vector<FlatItem> items = {{.count = 64, .sharded = true, .alone = true, .unit = 0},
+                                       {.count = 64, .sharded = true, .unit = 0},
+                                       {.count = 64, .sharded = true, .unit = 1},
+                                       {.count = 64, .sharded = true, .unit = 1},
+                                       {.count = 64, .sharded = true, .unit = 2}};
   const auto groups_of = [&](bool by_unit) {
     std::vector<std::vector<size_t>> all;
-    const FlatLayout layout(items, {.group_elements = 1, .first_group_elements = 1, .by_unit = by_unit});
+    const FlatLayout layout(items, {.bucket_elements = 1, .first_bucket_elements = 1, .by_unit = by_unit});
     for (const auto& group : layout.groups()) all.push_back(group.items);
     return all;
   };
@@ -43,9 +43,9 @@ TEST(FlatLayout, PartsAreWholeBlocksAndNearlyEqual) {
   for (uint64_t round = 0; round < 200; ++round) {
     std::vector<FlatItem> items;
     for (uint64_t i = 0; i < 1 + round % 9; ++i) {
-      items.push_back({.count = 1 + static_cast<int64_t>(random(round * 16 + i)[0] % 30000), .shared = true});
+      items.push_back({.count = 1 + static_cast<int64_t>(random(round * 16 + i)[0] % 30000), .sharded = true});
     }
-    const FlatLayout layout(items, {.group_elements = 40000, .first_group_elements = 40000});
+    const FlatLayout layout(items, {.bucket_elements = 40000, .first_bucket_elements = 40000});
     const int num_parts = 1 + static_cast<int>(round % 8);
     std::vector<int64_t> seen(items.size(), 0);
     std::vector<double> held(static_cast<size_t>(num_parts), 0);

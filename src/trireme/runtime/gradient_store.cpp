@@ -8,9 +8,9 @@
 #include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/finish_gradients.h"
+#include "trireme/tensor/host_shared_tensor.h"
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/redistribute.h"
-#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 
@@ -53,10 +53,10 @@ FlatLayout layout_of(const std::vector<GradientSource>& sources, const GradientS
   const auto element = static_cast<int64_t>(c10::elementSize(options.type));
   std::vector<FlatItem> items;
   for (const GradientSource& source : sources) {
-    items.push_back({local_part(source.leaf).numel(), source.shared, source.alone, source.unit});
+    items.push_back({local_part(source.leaf).numel(), source.sharded, source.alone, source.unit});
   }
-  return FlatLayout(std::move(items), {.group_elements = options.group_bytes / element,
-                                       .first_group_elements = options.first_group_bytes / element,
+  return FlatLayout(std::move(items), {.bucket_elements = options.bucket_bytes / element,
+                                       .first_bucket_elements = options.first_bucket_bytes / element,
                                        .by_unit = options.by_unit});
 }
 
@@ -90,16 +90,16 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
 void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& options) {
   const auto tensor_options = torch::TensorOptions().dtype(options.type).device(device_);
   const std::vector<FlatLayout::Group>& groups = layout_.groups();
-  // Kept groups are neighbours: the shared ones come first.
+  // Kept groups are neighbours: the sharded ones come first.
   int64_t first_kept = 0, longest = 0;
   for (const FlatLayout::Group& group : groups) {
-    if (keeps_whole_ || !group.shared) continue;
+    if (keeps_whole_ || !group.sharded) continue;
     first_kept = group.offset + group.size;
     longest = std::max(longest, group.size);
   }
   for (int slot = 0; slot < options.num_slots; ++slot) {
-    const torch::Tensor all =
-        shared_zeros(slot < options.num_shared_slots ? comm : nullptr, layout_.size() - first_kept, tensor_options);
+    const torch::Tensor all = host_shared_zeros(slot < options.num_host_shared_slots ? comm : nullptr,
+                                                layout_.size() - first_kept, tensor_options);
     slots_.emplace_back();
     for (const FlatLayout::Group& group : groups) {
       slots_.back().push_back(group.offset < first_kept ? torch::Tensor()
@@ -107,21 +107,22 @@ void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& o
     }
   }
   // Short groups may be many on their way; long ones fill the memory that they were to save.
-  const int64_t limit = options.group_bytes / static_cast<int64_t>(c10::elementSize(options.type));
+  const int64_t limit = options.bucket_bytes / static_cast<int64_t>(c10::elementSize(options.type));
   num_turns_ =
       static_cast<size_t>(std::clamp(kMostTurns * limit / std::max<int64_t>(longest, 1), kFewestTurns, kMostTurns));
-  own_share_ = static_cast<size_t>(options.own_share);
-  buffers_ = GroupBuffers([comm, tensor_options](int64_t count) { return shared_zeros(comm, count, tensor_options); });
+  own_shard_ = static_cast<size_t>(options.own_shard);
+  buffers_ =
+      GroupBuffers([comm, tensor_options](int64_t count) { return host_shared_zeros(comm, count, tensor_options); });
   for (int group = 0; group < num_groups(); ++group) {
     if (!is_kept(group)) buffers_.expect(turn_of(group), groups[static_cast<size_t>(group)].size);
   }
   cuts_.resize(groups.size());
-  shares_.resize(groups.size());
-  for (size_t i = 0; i < groups.size() && groups[i].shared; ++i) {
-    cuts_[i] = layout_.cuts(static_cast<int>(i), options.num_shares);
-    const int64_t begin = cuts_[i][static_cast<size_t>(options.own_share)];
-    const int64_t end = cuts_[i][static_cast<size_t>(options.own_share) + 1];
-    shares_[i] =
+  shards_.resize(groups.size());
+  for (size_t i = 0; i < groups.size() && groups[i].sharded; ++i) {
+    cuts_[i] = layout_.cuts(static_cast<int>(i), options.num_shards);
+    const int64_t begin = cuts_[i][static_cast<size_t>(options.own_shard)];
+    const int64_t end = cuts_[i][static_cast<size_t>(options.own_shard) + 1];
+    shards_[i] =
         keeps_whole_ ? slots_[0][i].narrow(0, begin, end - begin) : torch::zeros({end - begin}, tensor_options);
   }
 }
@@ -248,7 +249,7 @@ size_t GradientStore::num_bytes() const {
   size_t sum = 0;
   for (int group = 0; group < num_groups(); ++group) {
     const auto i = static_cast<size_t>(group);
-    sum += is_kept(group) ? slots_[0][i].nbytes() : shares_[i].nbytes();
+    sum += is_kept(group) ? slots_[0][i].nbytes() : shards_[i].nbytes();
   }
   return sum;
 }
@@ -266,8 +267,8 @@ size_t GradientStore::bytes_of(size_t source) const {
   if (is_kept(group)) return gradient(0, source).nbytes();
   const std::vector<int64_t>& cuts = this->cuts(group);
   size_t sum = 0;
-  for (const FlatLayout::Range& range : layout_.ranges(group, cuts[own_share_], cuts[own_share_ + 1])) {
-    if (range.item == source) sum += static_cast<size_t>(range.count) * share(group).element_size();
+  for (const FlatLayout::Range& range : layout_.ranges(group, cuts[own_shard_], cuts[own_shard_ + 1])) {
+    if (range.item == source) sum += static_cast<size_t>(range.count) * shard(group).element_size();
   }
   return sum;
 }

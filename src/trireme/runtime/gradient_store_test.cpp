@@ -14,7 +14,7 @@ torch::Tensor leaf(at::IntArrayRef shape, float value = 1) { return torch::full(
 /// Three parameters, a group each.
 struct Fixture {
   torch::Tensor a = leaf({3}), b = leaf({2, 5}), c = leaf({17});
-  GradientStoreOptions options{.num_slots = 2, .group_bytes = 1, .first_group_bytes = 1};
+  GradientStoreOptions options{.num_slots = 2, .bucket_bytes = 1, .first_bucket_bytes = 1};
   std::vector<GradientSource> sources{{"a", a}, {"b", b}, {"c", c}};
 };
 
@@ -38,7 +38,8 @@ TEST(GradientStore, ClosesGroupsAtTheirBytes) {
   std::vector<GradientSource> sources;
   for (int i = 0; i < 9; ++i) sources.push_back({fmt::format("w{}", i), leaf({256})});
   const auto groups_of = [&](torch::ScalarType type) {
-    return GradientStore(nullptr, sources, {.group_bytes = 2048, .first_group_bytes = 1024, .type = type}).num_groups();
+    return GradientStore(nullptr, sources, {.bucket_bytes = 2048, .first_bucket_bytes = 1024, .type = type})
+        .num_groups();
   };
   EXPECT_EQ(groups_of(torch::kFloat32), 5);   // one tensor of 1,024 bytes, then two at a time
   EXPECT_EQ(groups_of(torch::kBFloat16), 3);  // two of 512, then four at a time
@@ -136,11 +137,11 @@ TEST(GradientStore, HooksAreOffAfterwards) {
 
 TEST(GradientStore, LaysOutAlignedGroupsThatCoverEverySource) {
   for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
-    for (const int64_t group_bytes : {1, 64, 100, 1000, 4000, 1 << 20}) {
+    for (const int64_t bucket_bytes : {1, 64, 100, 1000, 4000, 1 << 20}) {
       std::vector<GradientSource> sources;
       for (int64_t i = 0; i < 40; ++i) sources.push_back({fmt::format("p{}", i), leaf({i * 7 % 31, 2})});
       const GradientStoreOptions options{
-          .group_bytes = group_bytes, .first_group_bytes = group_bytes / 2, .type = type};
+          .bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes / 2, .type = type};
       run_as_threads(1, [&](World& world) {
         const GradientStore store(&world.comm(), sources, options);
         int64_t total = 0;

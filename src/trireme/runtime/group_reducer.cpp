@@ -13,10 +13,10 @@ std::vector<size_t> counts_of(const std::vector<int64_t>& cuts) {
   return counts;
 }
 
-/// This rank's part of a shared group.
-torch::Tensor part_of(const torch::Tensor& whole, const SharedSum& shared) {
-  const auto own = static_cast<size_t>(shared.sharers->rank());
-  return whole.narrow(0, (*shared.cuts)[own], (*shared.cuts)[own + 1] - (*shared.cuts)[own]);
+/// This rank's part of a sharded group.
+torch::Tensor part_of(const torch::Tensor& whole, const ShardedSum& sharded) {
+  const auto own = static_cast<size_t>(sharded.shard_group->rank());
+  return whole.narrow(0, (*sharded.cuts)[own], (*sharded.cuts)[own + 1] - (*sharded.cuts)[own]);
 }
 
 /// That of a group, made when it is first asked for.
@@ -33,21 +33,20 @@ torch::Tensor buffer_of(std::vector<torch::Tensor>& buffers, int group, Make mak
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
     : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
 
-void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten, SharedSum shared) {
+void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_shorten, ShardedSum sharded) {
   torch::NoGradGuard no_grad;
-  if (sink_ && may_shorten) return sink_(group);
   Pending pending;
   pending.slots = std::move(slots);
-  pending.shared = std::move(shared);
+  pending.sharded = std::move(sharded);
   if (hook_) {
     add_own_partials(pending.slots);
     pending.handle = hook_(group, pending.slots[0], *comm_);
     pending.has_whole = true;
   } else if (compressor_ && may_shorten) {
-    if (!pending.shared.single) add_own_partials(pending.slots);
+    if (!pending.sharded.single) add_own_partials(pending.slots);
     start_compressed(group, pending.slots[0]);
     pending.has_whole = true;
-  } else if (across_.direct || pending.shared.single) {
+  } else if (across_.direct || pending.sharded.single) {
     pending.handle = start_direct(group, pending, may_shorten);
   } else {
     pending.has_partials = true;
@@ -67,19 +66,19 @@ Handle GroupReducer::start_direct(int group, Pending& pending, bool may_shorten)
   if (shortened) {
     const auto shorter = values.options().dtype(travel_type_);
     const torch::Tensor buffer =
-        buffer_of(travel_buffers_, group, [&] { return shared_zeros(comm_, values.numel(), shorter); });
+        buffer_of(travel_buffers_, group, [&] { return host_shared_zeros(comm_, values.numel(), shorter); });
     values = pending.travelling = buffer.copy_(values);
   }
   CallOptions options = call_options(values.device());
   options.ordered = ordered_;
   bytes_ += values.nbytes();
-  const SharedSum& shared = pending.shared;
-  if (!shared.cuts) return comm_->start_all_reduce(data_of(values), ReduceOp::kSum, options);
-  torch::Tensor out = shared.share;
-  if (shortened) out = pending.travelling = part_of(values, shared);
-  if (shared.add && !shortened) out = pending.travelling = torch::empty_like(shared.share);
-  return shared.sharers->start_reduce_scatter_v(data_of(values), data_of(out), counts_of(*shared.cuts), ReduceOp::kSum,
-                                                options);
+  const ShardedSum& sharded = pending.sharded;
+  if (!sharded.cuts) return comm_->start_all_reduce(data_of(values), ReduceOp::kSum, options);
+  torch::Tensor out = sharded.shard;
+  if (shortened) out = pending.travelling = part_of(values, sharded);
+  if (sharded.add && !shortened) out = pending.travelling = torch::empty_like(sharded.shard);
+  return sharded.shard_group->start_reduce_scatter_v(data_of(values), data_of(out), counts_of(*sharded.cuts),
+                                                     ReduceOp::kSum, options);
 }
 
 void GroupReducer::finish() {
@@ -105,23 +104,23 @@ size_t GroupReducer::buffer_bytes() const {
 
 void GroupReducer::complete(Pending& pending) {
   torch::NoGradGuard no_grad;
-  const SharedSum& shared = pending.shared;
+  const ShardedSum& sharded = pending.sharded;
   if (pending.handle.valid()) pending.handle.wait_on(current_stream(pending.slots[0].device()));
   if (pending.has_partials) sum_partials(pending);
   torch::Tensor sum = pending.travelling;
-  if (!shared.cuts) {
+  if (!sharded.cuts) {
     if (sum.defined()) pending.slots[0].copy_(sum);
     return;
   }
   if (pending.has_whole) {
-    sum = part_of(sum.defined() ? sum : pending.slots[0], shared);
-  } else if (shared.copies) {
-    const torch::Tensor& own = sum.defined() ? sum : shared.share;
-    shared.copies->all_reduce(data_of(own), ReduceOp::kSum, call_options(own.device()));
+    sum = part_of(sum.defined() ? sum : pending.slots[0], sharded);
+  } else if (sharded.copies) {
+    const torch::Tensor& own = sum.defined() ? sum : sharded.shard;
+    sharded.copies->all_reduce(data_of(own), ReduceOp::kSum, call_options(own.device()));
   }
-  torch::Tensor share = shared.share;
-  if (sum.defined() && sum.data_ptr() != share.data_ptr()) shared.add ? share.add_(sum) : share.copy_(sum);
-  if (shared.on_done) shared.on_done();
+  torch::Tensor shard = sharded.shard;
+  if (sum.defined() && sum.data_ptr() != shard.data_ptr()) sharded.add ? shard.add_(sum) : shard.copy_(sum);
+  if (sharded.on_done) sharded.on_done();
 }
 
 /// A hook or a compressor gets one sum, so it gives up the tree where a rank has several.
@@ -131,15 +130,15 @@ void GroupReducer::add_own_partials(std::vector<torch::Tensor>& slots) const {
   for (int slot = 1; slot < count; ++slot) slots[0].add_(slots[static_cast<size_t>(slot)]);
 }
 
-/// Each rank sums one part of the group, along the tree: [Note: Leaves]. Of a shared group it is this rank's own.
+/// Each rank sums one part of the group, along the tree: [Note: Leaves]. Of a sharded group it is this rank's own.
 void GroupReducer::sum_partials(Pending& pending) {
   const std::vector<torch::Tensor>& slots = pending.slots;
-  const SharedSum& shared = pending.shared;
+  const ShardedSum& sharded = pending.sharded;
   const int num_ranks = comm_->size();
   const int64_t count = slots[0].numel();
   std::vector<int64_t> cuts;
   for (int64_t rank = 0; rank <= num_ranks; ++rank) cuts.push_back(count * rank / num_ranks);
-  const std::vector<size_t> parts = counts_of(shared.cuts ? *shared.cuts : cuts);
+  const std::vector<size_t> parts = counts_of(sharded.cuts ? *sharded.cuts : cuts);
   const auto own = static_cast<int64_t>(parts[static_cast<size_t>(comm_->rank())]);
   const std::vector<size_t> own_everywhere(static_cast<size_t>(num_ranks), static_cast<size_t>(own));
   const int most = *std::max_element(across_.partials_of_rank.begin(), across_.partials_of_rank.end());
@@ -159,7 +158,7 @@ void GroupReducer::sum_partials(Pending& pending) {
   for (const Addition& addition : across_.additions) {
     partials[static_cast<size_t>(addition.into)].add_(partials[static_cast<size_t>(addition.from)]);
   }
-  if (shared.cuts) {
+  if (sharded.cuts) {
     pending.travelling = partials[0];
   } else {
     comm_->all_gather_v(data_of(partials[0]), data_of(slots[0]), parts, options);

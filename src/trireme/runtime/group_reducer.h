@@ -1,9 +1,9 @@
 // Sums a group over all ranks, along the program's tree, while the backward pass goes on.
 //
 // Owner: the runtime. Threads: one. Blocking: finish() only, each wait with the communicator's timeout. Fails with
-// CommError. Gradients may travel in a shorter type than the one they are kept in. Of a group that replicas share, each
-// gets its part of the sum; where only some of the replicas share, the sum inside such a set comes first, then the one
-// over the sets.
+// CommError. Gradients may travel in a shorter type than the one they are kept in. Of a sharded group, each replica
+// gets its part of the sum; with several shard groups (HSDP), the sum inside a group comes first, then the one over the
+// groups.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,7 +16,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/compressed_reducer.h"
 #include "trireme/program/instruction.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 
@@ -26,11 +26,11 @@ namespace trireme {
 using ReduceHook = std::function<Handle(int group, torch::Tensor values, Communicator& comm)>;
 
 /// A group of whose sum each replica gets a part.
-struct SharedSum {
-  Communicator* sharers = nullptr;  ///< those who have the parts
-  Communicator* copies = nullptr;   ///< those in other sets with the same part; null where all share
+struct ShardedSum {
+  Communicator* shard_group = nullptr;  ///< ranks that hold the shards
+  Communicator* copies = nullptr;       ///< ranks with the same shard in other groups; null: one group
   const std::vector<int64_t>* cuts = nullptr;
-  torch::Tensor share;                 ///< where this rank's part goes
+  torch::Tensor shard;                 ///< where this rank's part goes
   bool add = false;                    ///< to what is there already
   bool single = false;                 ///< each rank has one partial sum, whatever the program's tree
   std::function<void()> on_done = {};  ///< when it is there
@@ -42,17 +42,14 @@ class GroupReducer {
   /// Unless `ordered`, a direct sum may follow any order that is faster.
   GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered = true);
 
-  /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0]. What is no gradient
-  /// travels whole: without `may_shorten`.
-  void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true, SharedSum shared = {});
+  /// Starts the sum of a group whose partial sums lie in `slots`; the result will lie in slots[0]. Anything but a
+  /// gradient travels whole: without `may_shorten`.
+  void start(int group, std::vector<torch::Tensor> slots, bool may_shorten = true, ShardedSum sharded = {});
   /// Waits for what was started, in order.
   void finish();
   /// Waits for what was started first; false where there is nothing.
   bool finish_first();
   void set_hook(ReduceHook hook) { hook_ = std::move(hook); }
-  /// Gradients, but nothing else, are not summed over ranks: `sink` is told of each group that is complete, whose
-  /// partial sums stay where they are.
-  void set_sink(std::function<void(int group)> sink) { sink_ = std::move(sink); }
   /// Gradients, but nothing else, go through this one from now on; its groups are numbered as those of start(), and it
   /// works in the memory where they lie.
   void set_compressor(std::unique_ptr<CompressedReducer> compressor) { compressor_ = std::move(compressor); }
@@ -71,8 +68,8 @@ class GroupReducer {
     std::vector<torch::Tensor> slots;
     torch::Tensor travelling;   ///< undefined where slots[0] itself travels
     bool has_partials = false;  ///< to be summed by finish()
-    bool has_whole = false;     ///< the sum of a shared group lies in slots[0]
-    SharedSum shared = {};
+    bool has_whole = false;     ///< the sum of a sharded group lies in slots[0]
+    ShardedSum sharded = {};
   };
   void start_compressed(int group, const torch::Tensor& values);
   Handle start_direct(int group, Pending& pending, bool may_shorten);
@@ -85,7 +82,6 @@ class GroupReducer {
   torch::ScalarType travel_type_;
   bool ordered_;
   ReduceHook hook_;
-  std::function<void(int group)> sink_;
   std::unique_ptr<CompressedReducer> compressor_;
   uint64_t step_ = 0;
   std::deque<Pending> pending_;

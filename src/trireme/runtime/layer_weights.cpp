@@ -1,6 +1,7 @@
 #include "trireme/runtime/layer_weights.h"
 
 #include <algorithm>
+#include <memory>
 #include <set>
 
 namespace trireme {
@@ -22,12 +23,19 @@ void LayerWeights::before(size_t layer) {
   look_ahead(layer - first_ + 1);
 }
 
-void LayerWeights::after(size_t layer, const torch::Tensor& output) {
+void LayerWeights::after(size_t layer, const Tensors& outputs) {
   const size_t own = layer - first_;
-  const bool differentiates = output.requires_grad();
+  const auto missing = std::make_shared<int64_t>(0);  // gradients that this backward pass has not brought yet
+  for (const torch::Tensor& output : outputs) *missing += output.requires_grad() ? 1 : 0;
+  const bool differentiates = *missing > 0;
   const bool is_last = own + 1 == groups_.size();
-  if (differentiates && !is_last) {
-    output.register_hook([this, own](const torch::Tensor&) { reach(own); });
+  for (const torch::Tensor& output : outputs) {
+    if (!output.requires_grad() || is_last) continue;
+    output.register_hook([this, own, missing, all = *missing](const torch::Tensor&) {
+      if (*missing == 1) free_behind(own);
+      if (*missing == all) enter(own);
+      if (--*missing == 0) *missing = all;  // a pass in two halves comes by twice
+    });
   }
   // The last layer is the first of the backward pass.
   if (store_.frees() && !(differentiates && (keep_ || is_last))) {
@@ -53,14 +61,12 @@ void LayerWeights::look_ahead(size_t next) {
   for (const Group& group : groups_[next]) store_.start_gather(group.stage, group.number);
 }
 
-void LayerWeights::reach(size_t layer) {
-  free_all_but(layer);
+void LayerWeights::enter(size_t layer) {
   need(layer);
   if (layer > 0) look_ahead(layer - 1);
 }
 
-/// What the backward pass has behind it.
-void LayerWeights::free_all_but(size_t layer) {
+void LayerWeights::free_behind(size_t layer) {
   if (!store_.frees()) return;
   std::set<Group> needed(groups_[layer].begin(), groups_[layer].end());
   for (size_t before = 0; keep_ && before < layer; ++before)

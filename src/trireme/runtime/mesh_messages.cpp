@@ -3,8 +3,8 @@
 #include "trireme/base/error.h"
 #include "trireme/layout/redistribution.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/host_shared_tensor.h"
 #include "trireme/tensor/redistribute.h"
-#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
@@ -110,9 +110,15 @@ const ParcelRoute& MeshMessages::route_of(const PipelineMessage& message) const 
   return routes_.at({message.is_gradient, message.stage});
 }
 
-uint32_t MeshMessages::tag_of(const PipelineMessage& message) const {
+uint32_t MeshMessages::tag_of(const PipelineMessage& message, size_t tensor) const {
   const auto stage = static_cast<uint32_t>(message.stage), micro_batch = static_cast<uint32_t>(message.micro_batch);
-  return (stage * num_micro_batches_ + micro_batch) * 2 + (message.is_gradient ? 1 : 0);
+  return ((stage * num_micro_batches_ + micro_batch) * 2 + (message.is_gradient ? 1 : 0)) *
+             static_cast<uint32_t>(kMostTensors) +
+         static_cast<uint32_t>(tensor);
+}
+
+void MeshMessages::limit_sent(size_t most) {
+  for (; sent_.size() > most; sent_.erase(sent_.begin())) sent_.front().handle.wait_on(current_stream(device_));
 }
 
 void MeshMessages::keep_until_sent(Handle handle, const torch::Tensor& tensor) {
@@ -130,30 +136,30 @@ void MeshMessages::start_sends(const ParcelRoute& route, const torch::Tensor& pa
   }
 }
 
-void MeshMessages::expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag) {
-  Arriving& arriving = arriving_[message];
+void MeshMessages::expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag, size_t tensor) {
+  Arriving& arriving = arriving_[{message, tensor}];
   for (const auto& [rank, count] : route.expected()) {
-    const torch::Tensor& tensor = arriving.tensors[rank] = torch::empty({count}, route.options());
-    arriving.handles.push_back(comm_.start_recv(data_of(tensor), rank, tag, call_options(device_)));
+    const torch::Tensor& part = arriving.tensors[rank] = torch::empty({count}, route.options());
+    arriving.handles.push_back(comm_.start_recv(data_of(part), rank, tag, call_options(device_)));
   }
 }
 
-torch::Tensor MeshMessages::wait_for(const ParcelRoute& route, const PipelineMessage& message) {
-  const auto found = arriving_.find(message);
+torch::Tensor MeshMessages::wait_for(const ParcelRoute& route, const PipelineMessage& message, size_t tensor) {
+  const auto found = arriving_.find({message, tensor});
   if (found == arriving_.end()) throw Error("a message is used that was not posted");
   for (Handle& handle : found->second.handles) handle.wait_on(current_stream(device_));
   return route.unpack(arriving_.extract(found).mapped().tensors);
 }
 
-void MeshMessages::send(const PipelineMessage& message, int, const torch::Tensor& tensor) {
-  start_sends(route_of(message), tensor, tag_of(message));
+void MeshMessages::send(const PipelineMessage& message, int, const Tensors& parcel) {
+  start_sends(route_of(message), parcel.at(0), tag_of(message));
 }
 
 void MeshMessages::post_receive(const PipelineMessage& message, int) {
   expect(message, route_of(message), tag_of(message));
 }
 
-torch::Tensor MeshMessages::take(const PipelineMessage& message) { return wait_for(route_of(message), message); }
+Tensors MeshMessages::take(const PipelineMessage& message) { return {wait_for(route_of(message), message)}; }
 
 void MeshMessages::finish() {
   for (Sent& sent : sent_) sent.handle.wait_on(current_stream(device_));

@@ -61,10 +61,10 @@ class MeshMessages : public StageMessages {
 
   /// For messages to this stage: its input, or the gradient of its output.
   void set_route(bool is_gradient, int stage, ParcelRoute route);
-  void send(const PipelineMessage& message, int to, const torch::Tensor& tensor) override;
+  void send(const PipelineMessage& message, int to, const Tensors& parcel) override;
   void post_receive(const PipelineMessage& message, int from) override;
-  torch::Tensor take(const PipelineMessage& message) override;
-  void set_gradient_form(int, TensorForm) override {}
+  Tensors take(const PipelineMessage& message) override;
+  void set_gradient_forms(int, TensorForms) override {}
   void finish() override;
 
   /// Beside a program: this rank sends or receives, whichever it is on. `number` keeps several apart.
@@ -72,12 +72,14 @@ class MeshMessages : public StageMessages {
   torch::Tensor receive_now(const ParcelRoute& route, int number);
 
  protected:
-  uint32_t tag_of(const PipelineMessage& message) const;
+  uint32_t tag_of(const PipelineMessage& message, size_t tensor = 0) const;
   void start_sends(const ParcelRoute& route, const torch::Tensor& parcel, uint32_t tag);
-  /// Of a message that take() is to wait for.
-  void expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag);
-  torch::Tensor wait_for(const ParcelRoute& route, const PipelineMessage& message);
+  /// Posts the receives of a message's tensor; wait_for() waits for them.
+  void expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag, size_t tensor = 0);
+  torch::Tensor wait_for(const ParcelRoute& route, const PipelineMessage& message, size_t tensor = 0);
   void keep_until_sent(Handle handle, const torch::Tensor& tensor);
+  /// Waits until at most so many tensors are under way.
+  void limit_sent(size_t most);
 
   Communicator& comm_;
   const torch::Device device_;
@@ -96,7 +98,8 @@ class MeshMessages : public StageMessages {
   const uint32_t num_micro_batches_;
   std::map<std::pair<bool, int>, ParcelRoute> routes_;
   std::vector<Sent> sent_;
-  std::map<PipelineMessage, Arriving> arriving_;  ///< until they are there: messages write to their memory
+  /// By message and tensor, until they are there: messages write to their memory.
+  std::map<std::pair<PipelineMessage, size_t>, Arriving> arriving_;
 };
 
 }  // namespace trireme

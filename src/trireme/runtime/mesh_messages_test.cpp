@@ -71,13 +71,13 @@ TEST(MeshMessages, EveryPieceCrossesOnceAndArrives) {
       const uint64_t before = carrier->traffic().bytes_sent;
       for (int m = 0; m < 2; ++m) {
         if (sends) {
-          messages.send({false, 1, m}, 1, parcel_of(c.items, true, mesh, m));
+          messages.send({false, 1, m}, 1, {parcel_of(c.items, true, mesh, m)});
           messages.post_receive({true, 0, m}, 1);
-          EXPECT_TRUE(torch::equal(messages.take({true, 0, m}), parcel_of(back, false, mesh, m)));
+          EXPECT_TRUE(torch::equal(messages.take({true, 0, m}).at(0), parcel_of(back, false, mesh, m)));
         } else {
           messages.post_receive({false, 1, m}, 0);
-          EXPECT_TRUE(torch::equal(messages.take({false, 1, m}), parcel_of(c.items, false, mesh, m)));
-          messages.send({true, 0, m}, 0, parcel_of(back, true, mesh, m));
+          EXPECT_TRUE(torch::equal(messages.take({false, 1, m}).at(0), parcel_of(c.items, false, mesh, m)));
+          messages.send({true, 0, m}, 0, {parcel_of(back, true, mesh, m)});
         }
       }
       messages.finish();

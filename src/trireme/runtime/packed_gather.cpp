@@ -1,6 +1,6 @@
 #include "trireme/runtime/packed_gather.h"
 
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 
@@ -16,8 +16,8 @@ PackedGather::PackedGather(Communicator& comm, Processor& processor, const torch
     wire_counts_.push_back(encoded_bytes(format_, count));
     packed_bytes_ += static_cast<int64_t>(wire_counts_.back());
   }
-  own_ = shared_zeros(&comm_, static_cast<int64_t>(wire_counts_[rank_]),
-                      torch::TensorOptions().device(device_).dtype(torch::kUInt8));
+  own_ = host_shared_zeros(&comm_, static_cast<int64_t>(wire_counts_[rank_]),
+                           torch::TensorOptions().device(device_).dtype(torch::kUInt8));
 }
 
 Handle PackedGather::start(const torch::Tensor& own, const torch::Tensor& packed) {

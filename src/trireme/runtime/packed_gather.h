@@ -1,4 +1,4 @@
-// Gathers a group of shared weights in a packed format: each rank packs its part, and all unpack the same bytes, their
+// Gathers a group of sharded weights in a packed format: each rank packs its part, and all unpack the same bytes, their
 // own among them. So every rank computes with the same values, while the weights that are updated stay exact.
 //
 // Owner: the parameter store, one a group. Threads: one. Blocking: none; the handle waits. On a GPU the processor works

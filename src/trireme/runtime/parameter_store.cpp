@@ -7,13 +7,13 @@
 
 #include "trireme/runtime/offload.h"
 #include "trireme/runtime/packed_gather.h"
+#include "trireme/tensor/host_shared_tensor.h"
 #include "trireme/tensor/mesh_tensor.h"
-#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kShareAlignment = 32;  // elements, of the optimizer's state
+constexpr int64_t kShardAlignment = 32;  // elements, of the optimizer's state
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
 ParameterGroups groups_of(const torch::nn::Module& model) {
@@ -35,10 +35,10 @@ void set_memory(const torch::Tensor& tensor, void* memory) {
 
 struct ParameterStore::Group {
   torch::Tensor whole;        ///< flat: what the model computes with, but for vectors in mixed precision
-  torch::Tensor master;       ///< float32: all of it, or, where the group is shared, this rank's part
+  torch::Tensor master;       ///< float32: all of it, or, where the group is sharded, this rank's part
   torch::Tensor vectors;      ///< float32: those that the model computes with, where the masters lie on the host
-  torch::Tensor own;          ///< of a shared group: this rank's part of `whole`, always there
-  std::vector<int64_t> cuts;  ///< of a shared group
+  torch::Tensor own;          ///< of a sharded group: this rank's part of `whole`, always there
+  std::vector<int64_t> cuts;  ///< of a sharded group
   std::vector<size_t> counts;
   size_t turn = 0;
   torch::Tensor buffer;                  ///< the memory of `whole`, where it comes and goes
@@ -47,7 +47,7 @@ struct ParameterStore::Group {
   bool is_gathered = true;
   bool is_uploading = false;  ///< [Note: Weights elsewhere]
   Handle gathering;
-  bool is_shared() const { return !cuts.empty(); }
+  bool is_sharded() const { return !cuts.empty(); }
   bool is_under_way() const { return is_uploading || gathering.valid(); }
   bool own_is_master() const { return own.data_ptr() == master.data_ptr(); }
 };
@@ -57,13 +57,13 @@ ParameterStore::ParameterStore(const torch::nn::Module& model, torch::ScalarType
                      [](const std::string&, const torch::Tensor& parameter) { return local_part(parameter); }) {}
 
 ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::ScalarType compute_type,
-                               const ParameterSharing& sharing, const Value& value)
-    : compute_type_(compute_type), sharing_(sharing) {
+                               const ParameterSharding& sharding, const Value& value)
+    : compute_type_(compute_type), sharding_(sharding) {
   const torch::NoGradGuard no_grad;
   groups_.resize(stages.size());
   const auto buffers_of = [this](torch::ScalarType type) {
     return GroupBuffers([this, type](int64_t count) {
-      return shared_zeros(sharing_.sharers, count, torch::TensorOptions().device(device_).dtype(type));
+      return host_shared_zeros(sharding_.shard_group, count, torch::TensorOptions().device(device_).dtype(type));
     });
   };
   buffers_ = buffers_of(compute_type_);
@@ -81,23 +81,23 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
                           .parameter = item.parameter,
                           .master = {},
                           .is_matrix = item.parameter.dim() >= 2,
-                          .is_shared = stage.layout.items()[i].shared,
+                          .is_sharded = stage.layout.items()[i].sharded,
                           .stage = layouts_.size() - 1,
                           .item = i});
     }
   }
-  if (sharing_.format) processor_ = make_processor(device_, /*in_turn=*/true);
-  if (sharing_.weights_elsewhere && device_.is_cuda()) lane_ = std::make_unique<UploadLane>(device_);
+  if (sharding_.format) processor_ = make_processor(device_, /*in_turn=*/true);
+  if (sharding_.weights_elsewhere && device_.is_cuda()) lane_ = std::make_unique<UploadLane>(device_);
   for (size_t stage = 0; stage < stages.size(); ++stage) {
     for (size_t group = 0; group < stages[stage].layout.groups().size(); ++group) {
       add_group(stage, static_cast<int>(group), stages[stage], value);
     }
   }
   // In the order of entries: optimizers go through them as they were declared.
-  std::stable_sort(shares_.begin(), shares_.end(), [](const Share& a, const Share& b) { return a.entry < b.entry; });
-  for (Share& share : shares_) {
-    share.offset = num_owned_;
-    num_owned_ += (share.count + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
+  std::stable_sort(shards_.begin(), shards_.end(), [](const Shard& a, const Shard& b) { return a.entry < b.entry; });
+  for (Shard& shard : shards_) {
+    shard.offset = num_owned_;
+    num_owned_ += (shard.count + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
   }
   publish();
 }
@@ -108,8 +108,8 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
   const FlatLayout& layout = all.layout;
   const FlatLayout::Group& place = layout.groups()[static_cast<size_t>(number)];
   const auto floats = torch::TensorOptions().device(device_);
-  const bool is_shared = place.shared && sharing_.sharers;
-  const bool on_host = sharing_.masters_on_host, is_elsewhere = is_shared && sharing_.weights_elsewhere;
+  const bool is_sharded = place.sharded && sharding_.shard_group;
+  const bool on_host = sharding_.masters_on_host, is_elsewhere = is_sharded && sharding_.weights_elsewhere;
   const bool apart = compute_type_ != torch::kFloat32 || (on_host && !is_elsewhere);
   Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
   // A second use lies where the first does, and needs no room here. Vectors lie together: in mixed precision the model
@@ -121,7 +121,7 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       const torch::Tensor& parameter = all.items[i].parameter;
       if (!parameter.defined() || (parameter.dim() < 2) != vectors) continue;
       compact[i] = room;
-      room += (layout.items()[i].count + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
+      room += (layout.items()[i].count + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
       if (vectors) vector_room = room;
     }
   }
@@ -130,34 +130,35 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     return;
   }
   int64_t begin = 0, end = place.size;
-  if (is_shared) {
-    const int num_sharers = sharing_.sharers->size(), rank = sharing_.sharers->rank();
-    group.cuts = layout.cuts(number, num_sharers);
+  if (is_sharded) {
+    const int num_shards = sharding_.shard_group->size(), rank = sharding_.shard_group->rank();
+    group.cuts = layout.cuts(number, num_shards);
     for (size_t i = 0; i + 1 < group.cuts.size(); ++i) {
       group.counts.push_back(static_cast<size_t>(group.cuts[i + 1] - group.cuts[i]));
     }
     begin = group.cuts[static_cast<size_t>(rank)];
     end = group.cuts[static_cast<size_t>(rank) + 1];
     const auto compute = floats.dtype(compute_type_);
-    if (sharing_.frees) {
+    if (sharding_.frees) {
       group.whole = without_memory({place.size}, compute);
       group.own = is_elsewhere ? zeros_elsewhere(end - begin, compute_type_)
-                               : shared_zeros(sharing_.sharers, end - begin, compute);
+                               : host_shared_zeros(sharding_.shard_group, end - begin, compute);
       // A layer and the next one are there at a time. What layers far apart use comes when it is not its neighbours'
       // turn.
-      if (sharing_.at_once || layout.items()[place.items[0]].alone) {
+      if (sharding_.at_once || layout.items()[place.items[0]].alone) {
         group.turn = num_turns_++;
       } else {
         group.turn = std::exchange(next_is_odd_, !next_is_odd_) ? 1 : 0;
       }
       buffers_.expect(group.turn, place.size);
-      if (sharing_.format) {
-        group.packed = std::make_unique<PackedGather>(*sharing_.sharers, processor_ ? *processor_ : host_processor(),
-                                                      device_, *sharing_.format, group.counts);
+      if (sharding_.format) {
+        group.packed =
+            std::make_unique<PackedGather>(*sharding_.shard_group, processor_ ? *processor_ : host_processor(), device_,
+                                           *sharding_.format, group.counts);
         packed_buffers_.expect(group.turn, group.packed->packed_bytes());
       }
     } else {
-      group.whole = shared_zeros(sharing_.sharers, place.size, compute);
+      group.whole = host_shared_zeros(sharding_.shard_group, place.size, compute);
       group.own = group.whole.narrow(0, begin, end - begin);
     }
     group.master = apart ? zeros_elsewhere(end - begin, torch::kFloat32) : group.own;
@@ -170,24 +171,24 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     const ParameterGroups::Item& item = all.items[i];
     if (!item.parameter.defined()) continue;
     const torch::Tensor part = local_part(item.parameter);
-    const int64_t at = is_shared ? layout.places()[i].offset - place.offset : compact[i];
+    const int64_t at = is_sharded ? layout.places()[i].offset - place.offset : compact[i];
     const auto view = [&](const torch::Tensor& flat) { return flat.narrow(0, at, part.numel()).view(part.sizes()); };
     const torch::Tensor values = value(item.name, item.parameter);
     const size_t entry = entry_of_item_[stage][i];
     // What the model computes with; vectors in mixed precision are the masters, unless those lie on the host.
-    const bool is_vector = !is_shared && item.parameter.dim() < 2;
+    const bool is_vector = !is_sharded && item.parameter.dim() < 2;
     const torch::Tensor& flat = !is_vector ? group.whole : on_host ? group.vectors : group.master;
     const torch::Tensor memory = view(flat);
     for (const FlatLayout::Range& range : layout.ranges(number, begin, end)) {
       if (range.item != i) continue;
-      const int64_t in_master = at + range.first - (is_shared ? begin : 0);
+      const int64_t in_master = at + range.first - (is_sharded ? begin : 0);
       const torch::Tensor own_values = values.reshape(-1).narrow(0, range.first, range.count);
       group.master.narrow(0, in_master, range.count).copy_(own_values);
-      if (is_shared && apart) group.own.narrow(0, in_master, range.count).copy_(own_values);
+      if (is_sharded && apart) group.own.narrow(0, in_master, range.count).copy_(own_values);
       if (entry == kNone) continue;
       const bool computed_apart = is_vector ? on_host : apart;
-      const torch::Tensor& from = is_shared ? group.own : flat;
-      shares_.push_back({.entry = entry,
+      const torch::Tensor& from = is_sharded ? group.own : flat;
+      shards_.push_back({.entry = entry,
                          .first = range.first,
                          .count = range.count,
                          .master = group.master.narrow(0, in_master, range.count),
@@ -199,23 +200,23 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     torch::Tensor parameter = item.parameter;
     const MeshSpec* spec = mesh_spec(parameter);
     parameter.set_data(spec ? wrap_local(memory, spec->mesh, spec->layout, parameter.sizes()) : memory);
-    if (entry != kNone && !is_shared) entries_[entry].master = view(group.master);
+    if (entry != kNone && !is_sharded) entries_[entry].master = view(group.master);
   }
 }
 
 torch::Tensor ParameterStore::optimizer_zeros(int64_t count) const {
-  const bool on_host = device_.is_cpu() || sharing_.masters_on_host;
-  return on_host ? offloaded_zeros(sharing_.offload, count) : torch::zeros({count}, device_);
+  const bool on_host = device_.is_cpu() || sharding_.masters_on_host;
+  return on_host ? offloaded_zeros(sharding_.offload, count) : torch::zeros({count}, device_);
 }
 
 /// Apart from what the model computes with: where the optimizer runs, and, of the host's memory, where a GPU copies
 /// fast from.
 torch::Tensor ParameterStore::zeros_elsewhere(int64_t count, torch::ScalarType type) const {
   const auto options = torch::TensorOptions().dtype(type);
-  if (device_.is_cpu()) return offloaded_zeros(sharing_.offload, count, type);
-  if (!sharing_.masters_on_host) return torch::zeros({count}, options.device(device_));
-  return sharing_.offload.empty() ? torch::zeros({count}, options.pinned_memory(true))
-                                  : offloaded_zeros(sharing_.offload, count, type);
+  if (device_.is_cpu()) return offloaded_zeros(sharding_.offload, count, type);
+  if (!sharding_.masters_on_host) return torch::zeros({count}, options.device(device_));
+  return sharding_.offload.empty() ? torch::zeros({count}, options.pinned_memory(true))
+                                   : offloaded_zeros(sharding_.offload, count, type);
 }
 
 int ParameterStore::find(const std::string& name) const {
@@ -227,17 +228,17 @@ int ParameterStore::find(const std::string& name) const {
 
 void ParameterStore::publish() {
   const torch::NoGradGuard no_grad;
-  for (const Share& share : shares_) publish(share);
+  for (const Shard& shard : shards_) publish(shard);
   mark_all_stale();
 }
 
-void ParameterStore::publish(const Share& share) const {
+void ParameterStore::publish(const Shard& shard) const {
   const torch::NoGradGuard no_grad;
-  if (!share.compute.defined()) return;
-  torch::Tensor compute = share.compute, from = share.master;
+  if (!shard.compute.defined()) return;
+  torch::Tensor compute = shard.compute, from = shard.master;
   if (compute.is_cuda() && from.is_cpu() && compute.scalar_type() != from.scalar_type()) {
     // Half the bytes travel. libtorch keeps pinned memory while a copy reads it.
-    from = torch::empty({share.count}, from.options().dtype(compute.scalar_type()).pinned_memory(true)).copy_(from);
+    from = torch::empty({shard.count}, from.options().dtype(compute.scalar_type()).pinned_memory(true)).copy_(from);
   }
   compute.copy_(from, /*non_blocking=*/true);
 }
@@ -254,8 +255,8 @@ ParameterStore::Group& ParameterStore::group_at(size_t stage, int group) const {
 
 void ParameterStore::mark_stale(size_t stage, int number) {
   Group& group = group_at(stage, number);
-  if (!group.is_shared()) return;
-  if (sharing_.frees) {
+  if (!group.is_sharded()) return;
+  if (sharding_.frees) {
     free(stage, number);
     if (group.packed) group.packed->mark_stale();
   } else {
@@ -265,8 +266,8 @@ void ParameterStore::mark_stale(size_t stage, int number) {
 
 void ParameterStore::start_gather(size_t stage, int number) {
   Group& group = group_at(stage, number);
-  if (!group.is_shared() || group.is_gathered || group.is_under_way()) return;
-  if (sharing_.frees) {
+  if (!group.is_sharded() || group.is_gathered || group.is_under_way()) return;
+  if (sharding_.frees) {
     group.buffer = buffers_.take(group.turn, group.whole.numel());
     set_memory(group.whole, group.buffer.data_ptr());
   }
@@ -279,7 +280,7 @@ void ParameterStore::start_gather(size_t stage, int number) {
   torch::Tensor own = group.own;
   CallOptions options = call_options(device_);
   if (lane_) {
-    const auto rank = static_cast<size_t>(sharing_.sharers->rank());
+    const auto rank = static_cast<size_t>(sharding_.shard_group->rank());
     own = group.whole.narrow(0, group.cuts[rank], own.numel());
     lane_->done_with();
     lane_->upload({{own, group.own}});
@@ -288,7 +289,8 @@ void ParameterStore::start_gather(size_t stage, int number) {
     if (group.counts.size() == 1) return;
   }
   bytes_gathered_ += own.nbytes() * (group.counts.size() - 1);
-  group.gathering = sharing_.sharers->start_all_gather_v(data_of(own), data_of(group.whole), group.counts, options);
+  group.gathering =
+      sharding_.shard_group->start_all_gather_v(data_of(own), data_of(group.whole), group.counts, options);
 }
 
 void ParameterStore::finish_gather(size_t stage, int number) {
@@ -307,7 +309,7 @@ void ParameterStore::finish_gather(size_t stage, int number) {
 
 void ParameterStore::free(size_t stage, int number) {
   Group& group = group_at(stage, number);
-  if (!group.is_shared() || !sharing_.frees) return;
+  if (!group.is_sharded() || !sharding_.frees) return;
   if (group.is_under_way()) finish_gather(stage, number);
   group.is_gathered = false;
   if (!group.buffer.defined()) return;
@@ -316,7 +318,7 @@ void ParameterStore::free(size_t stage, int number) {
 }
 
 void ParameterStore::gather_all() {
-  if (sharing_.frees) return;
+  if (sharding_.frees) return;
   for (const bool finish : {false, true}) {
     for (size_t stage = 0; stage < groups_.size(); ++stage) {
       for (int group = 0; group < static_cast<int>(groups_[stage].size()); ++group) {
@@ -330,7 +332,7 @@ torch::Tensor ParameterStore::own_part(size_t stage, size_t item) const {
   const FlatLayout& layout = layouts_[stage];
   const int number = layout.places()[item].group;
   const Group& group = group_at(stage, number);
-  const auto rank = static_cast<size_t>(sharing_.sharers->rank());
+  const auto rank = static_cast<size_t>(sharding_.shard_group->rank());
   for (const FlatLayout::Range& range : layout.ranges(number, group.cuts[rank], group.cuts[rank + 1])) {
     if (range.item == item) return group.own.narrow(0, range.at - group.cuts[rank], range.count);
   }
@@ -338,15 +340,15 @@ torch::Tensor ParameterStore::own_part(size_t stage, size_t item) const {
 }
 
 torch::Tensor ParameterStore::gather_entry(size_t entry,
-                                           const std::function<torch::Tensor(size_t share)>& of_share) const {
+                                           const std::function<torch::Tensor(size_t shard)>& of_shard) const {
   const torch::NoGradGuard no_grad;
   const Entry& known = entries_[entry];
   const auto sizes = local_part(known.parameter).sizes();
   torch::Tensor own;
-  for (size_t i = 0; i < shares_.size(); ++i) {
-    if (shares_[i].entry == entry) own = of_share(i).to(device_, torch::kFloat32).reshape(-1);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].entry == entry) own = of_shard(i).to(device_, torch::kFloat32).reshape(-1);
   }
-  if (!known.is_shared || !sharing_.sharers) return own.clone().view(sizes);
+  if (!known.is_sharded || !sharding_.shard_group) return own.clone().view(sizes);
   if (!own.defined()) own = torch::empty({0}, torch::TensorOptions().device(device_));
   const FlatLayout& layout = layouts_[known.stage];
   const int number = layout.places()[known.item].group;
@@ -359,16 +361,16 @@ torch::Tensor ParameterStore::gather_entry(size_t entry,
     }
   }
   torch::Tensor whole = torch::empty({local_part(known.parameter).numel()}, own.options());
-  sharing_.sharers->all_gather_v(data_of(own.contiguous()), data_of(whole), counts, call_options(device_));
+  sharding_.shard_group->all_gather_v(data_of(own.contiguous()), data_of(whole), counts, call_options(device_));
   return whole.view(sizes);
 }
 
 void ParameterStore::scatter_entry(size_t entry, const torch::Tensor& whole,
-                                   const std::function<torch::Tensor(size_t share)>& of_share) const {
+                                   const std::function<torch::Tensor(size_t shard)>& of_shard) const {
   const torch::NoGradGuard no_grad;
-  for (size_t i = 0; i < shares_.size(); ++i) {
-    if (shares_[i].entry != entry) continue;
-    of_share(i).reshape(-1).copy_(whole.reshape(-1).narrow(0, shares_[i].first, shares_[i].count));
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    if (shards_[i].entry != entry) continue;
+    of_shard(i).reshape(-1).copy_(whole.reshape(-1).narrow(0, shards_[i].first, shards_[i].count));
   }
 }
 
@@ -382,10 +384,10 @@ size_t ParameterStore::num_bytes() const {
   for (const auto& stage : groups_) {
     for (const auto& group : stage) {
       sum += group->master.nbytes() + (group->vectors.defined() ? group->vectors.nbytes() : 0);
-      if (!group->is_shared()) {
+      if (!group->is_sharded()) {
         sum += group->whole.data_ptr() == group->master.data_ptr() ? 0 : group->whole.nbytes();
       } else {
-        const torch::Tensor& kept = sharing_.frees ? group->own : group->whole;
+        const torch::Tensor& kept = sharding_.frees ? group->own : group->whole;
         sum += kept.nbytes() - (group->own_is_master() ? group->own.nbytes() : 0);
       }
     }

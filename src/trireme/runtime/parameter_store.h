@@ -4,11 +4,11 @@
 // What autocast would cast at each use (matrices, kernels, embeddings) is kept in the compute type; vectors (norms and
 // biases) stay in float32. In float32 the master weights are the parameters themselves.
 //
-// [Note: Shared parameters]
-// Replicas may share the matrices: each has the master weights of its part of every group (a Share), and updates them
-// alone. What the model computes with is gathered from all of them before its use: once after an update, or, where not
-// even that is kept, before each use and freed behind it. A group's memory comes and goes under the tensors, which keep
-// their storage; so what autograd has saved of them is gathered again with them, and nothing counts as a change.
+// [Note: Sharded parameters]
+// Matrices may be sharded over replicas: each has the master weights of its part of every group (a Shard), and updates
+// them alone. What the model computes with is gathered from all of them before its use: once after an update, or, where
+// not even that is kept, before each use and freed behind it. A group's memory comes and goes under the tensors, which
+// keep their storage; so what autograd has saved of them is gathered again with them, and nothing counts as a change.
 //
 // [Note: Weights elsewhere]
 // Where groups come and go, a rank's own part need not lie where the model computes. It can lie in a file, or, for a
@@ -16,7 +16,7 @@
 // own, while the layer before computes. A worker without replicas does the same, and gathers from itself alone.
 //
 // Owner: the trainer; the model's parameters are views of it and must not outlive it. Threads: one at a time. Gathering
-// is collective among the sharers, in the same order on all; it fails with CommError.
+// is collective in the shard group, in the same order on all; it fails with CommError.
 #pragma once
 
 #include <torch/torch.h>
@@ -36,11 +36,11 @@
 
 namespace trireme {
 
-/// How replicas share parameters.
-struct ParameterSharing {
-  Communicator* sharers = nullptr;  ///< null: nothing is shared
-  bool frees = false;               ///< what is not its own share is kept only while it is used
-  std::string offload = {};         ///< a folder for what lies elsewhere; empty: memory
+/// How parameters are sharded over replicas.
+struct ParameterSharding {
+  Communicator* shard_group = nullptr;  ///< null: nothing is sharded
+  bool frees = false;                   ///< only its own shard is kept; the rest is there while it is used
+  std::string offload = {};             ///< a folder for what lies elsewhere; empty: memory
   /// Master weights, also of float32 and of vectors, and what the optimizer alone touches lie in the host's memory,
   /// apart from what the model computes with: for an optimizer that runs there.
   bool masters_on_host = false;
@@ -67,70 +67,70 @@ class ParameterStore {
     std::string name;
     torch::Tensor parameter;  ///< the module's own; its memory is a view of the flat one
     torch::Tensor master;     ///< float32, in the parameter's shape (of a mesh tensor, this rank's part); undefined
-                              ///< where it is shared
+                              ///< where it is sharded
     bool is_matrix = false;   ///< two dimensions or more
-    bool is_shared = false;
+    bool is_sharded = false;
     size_t stage = 0, item = 0;  ///< where it is laid out
   };
   /// What this rank updates: elements first … first + count − 1 of an entry, or all of it.
-  struct Share {
+  struct Shard {
     size_t entry = 0;
     int64_t first = 0, count = 0;
     torch::Tensor master;   ///< flat, float32
     torch::Tensor compute;  ///< flat: what the model computes with; undefined where that is the master
     int64_t offset = 0;     ///< in buffers of num_owned() elements, for the optimizer's state
-    size_t stage = 0;       ///< where its gradient lies: elements at … of the share of a group, or of the group
+    size_t stage = 0;       ///< where its gradient lies: elements at … of the shard of a group, or of the group
     int group = 0;
     int64_t at = 0;
   };
 
   /// Takes over the parameters that need gradients: their values move to flat memory.
   ParameterStore(const torch::nn::Module& model, torch::ScalarType compute_type);
-  /// The same in given groups, shared. `value(name, parameter)` gives what a parameter begins with: of a mesh tensor,
+  /// The same in given groups, sharded. `value(name, parameter)` gives what a parameter begins with: of a mesh tensor,
   /// this rank's part.
   using Value = std::function<torch::Tensor(const std::string& name, const torch::Tensor& parameter)>;
-  ParameterStore(std::vector<ParameterGroups> stages, torch::ScalarType compute_type, const ParameterSharing& sharing,
+  ParameterStore(std::vector<ParameterGroups> stages, torch::ScalarType compute_type, const ParameterSharding& sharding,
                  const Value& value);
   ~ParameterStore();
 
   const std::vector<Entry>& entries() const { return entries_; }
-  const std::vector<Share>& shares() const { return shares_; }
-  /// Elements of all shares, with gaps.
+  const std::vector<Shard>& shards() const { return shards_; }
+  /// Elements of all shards, with gaps.
   int64_t num_owned() const { return num_owned_; }
   /// The number of an entry, or -1.
   int find(const std::string& name) const;
   torch::Device device() const { return device_; }
   torch::ScalarType compute_type() const { return compute_type_; }
-  bool masters_on_host() const { return sharing_.masters_on_host; }
+  bool masters_on_host() const { return sharding_.masters_on_host; }
   /// `count` zeros for what the optimizer alone touches: in memory or in a file.
   torch::Tensor optimizer_zeros(int64_t count) const;
   /// A tensor of this rank's part of an entry, such as its master weights, as the whole tensor: a mesh tensor where the
   /// parameter is one.
   static torch::Tensor as_whole(const Entry& entry, const torch::Tensor& part);
-  /// After the masters have changed: those that the model computes with follow, and what is shared must be gathered. A
+  /// After the masters have changed: those that the model computes with follow, and what is sharded must be gathered. A
   /// GPU copies those of the host in its turn: they may change again when it has come to a later synchronize().
   void publish();
-  /// The same for one share alone, which is not shared.
-  void publish(const Share& share) const;
+  /// The same for one shard alone, which is not sharded.
+  void publish(const Shard& shard) const;
 
-  /// This rank's part of a float32 tensor that is laid out as the shares are (`of_share(i)`), of all sharers together,
-  /// in the shape of the entry. Collective where the entry is shared.
-  torch::Tensor gather_entry(size_t entry, const std::function<torch::Tensor(size_t share)>& of_share) const;
+  /// This rank's part of a float32 tensor that is laid out as the shards are (`of_shard(i)`), of the whole shard group,
+  /// in the shape of the entry. Collective where the entry is sharded.
+  torch::Tensor gather_entry(size_t entry, const std::function<torch::Tensor(size_t shard)>& of_shard) const;
   /// And back: `whole` has the shape of the entry.
   void scatter_entry(size_t entry, const torch::Tensor& whole,
-                     const std::function<torch::Tensor(size_t share)>& of_share) const;
+                     const std::function<torch::Tensor(size_t shard)>& of_shard) const;
 
-  // Of a shared group.
-  bool frees() const { return sharing_.frees; }
+  // Of a sharded group.
+  bool frees() const { return sharding_.frees; }
   /// Begins to gather it, unless it is there or under way.
   void start_gather(size_t stage, int group);
   /// Returns when it is there; begins it where nobody has.
   void finish_gather(size_t stage, int group);
   /// Nothing where all is kept.
   void free(size_t stage, int group);
-  /// The elements of an item of a shared group that lie in this rank's part, as the model computes with them.
+  /// The elements of an item of a sharded group that lie in this rank's part, as the model computes with them.
   torch::Tensor own_part(size_t stage, size_t item) const;
-  /// Its shares have changed: it must be gathered anew.
+  /// Its shards have changed: it must be gathered again.
   void mark_stale(size_t stage, int group);
   void mark_all_stale();
   /// All groups that are kept whole.
@@ -149,10 +149,10 @@ class ParameterStore {
   Group& group_at(size_t stage, int group) const;
 
   const torch::ScalarType compute_type_;
-  const ParameterSharing sharing_;
+  const ParameterSharding sharding_;
   torch::Device device_{torch::kCPU};
   std::vector<Entry> entries_;
-  std::vector<Share> shares_;
+  std::vector<Shard> shards_;
   int64_t num_owned_ = 0;
   std::vector<FlatLayout> layouts_;                          ///< of stages
   std::vector<std::vector<std::unique_ptr<Group>>> groups_;  ///< by stage

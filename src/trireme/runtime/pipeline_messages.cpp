@@ -4,51 +4,87 @@
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kFormLength = 16;
+constexpr int64_t kFormLength = 16;  // type, number of dims, sizes
 
-constexpr uint32_t kStageFormTag = 0xffff0000, kTensorTag = 0xffff0001;  // beyond those of programs
+constexpr uint32_t kFormsTag = 0xffff0000, kFirstTensorTag = 0xffff0001;  // beyond those of programs
 
 }  // namespace
 
-torch::Tensor empty_form() { return torch::zeros({kFormLength}, torch::kInt64); }
+torch::Tensor empty_forms() {
+  return torch::zeros({1 + static_cast<int64_t>(kMostTensors) * kFormLength}, torch::kInt64);
+}
 
-torch::Tensor form_to_numbers(const TensorForm& form) {
-  if (static_cast<int64_t>(form.sizes.size()) > kFormLength - 2) {
-    throw UsageError(fmt::format("a tensor of {} dims is too much for a pipeline's message", form.sizes.size()));
+torch::Tensor forms_to_numbers(const TensorForms& forms) {
+  if (forms.size() > kMostTensors) {
+    throw UsageError(fmt::format("{} tensors are too many for a pipeline's message", forms.size()),
+                     fmt::format("let at most {} cross a cut", kMostTensors));
   }
-  torch::Tensor values = empty_form();
+  torch::Tensor values = empty_forms();
   auto* data = values.mutable_data_ptr<int64_t>();
-  data[0] = static_cast<int64_t>(form.type);
-  data[1] = static_cast<int64_t>(form.sizes.size());
-  std::copy(form.sizes.begin(), form.sizes.end(), data + 2);
+  *data++ = static_cast<int64_t>(forms.size());
+  for (const TensorForm& form : forms) {
+    if (static_cast<int64_t>(form.sizes.size()) > kFormLength - 2) {
+      throw UsageError(fmt::format("a tensor of {} dims is too much for a pipeline's message", form.sizes.size()));
+    }
+    data[0] = static_cast<int64_t>(form.type);
+    data[1] = static_cast<int64_t>(form.sizes.size());
+    std::copy(form.sizes.begin(), form.sizes.end(), data + 2);
+    data += kFormLength;
+  }
   return values;
 }
 
-TensorForm form_from_numbers(const torch::Tensor& numbers) {
+TensorForms forms_from_numbers(const torch::Tensor& numbers) {
   const auto* data = numbers.const_data_ptr<int64_t>();
-  return {{data + 2, data + 2 + data[1]}, static_cast<torch::ScalarType>(data[0])};
+  TensorForms forms(static_cast<size_t>(*data++));
+  for (TensorForm& form : forms) {
+    form = {{data + 2, data + 2 + data[1]}, static_cast<torch::ScalarType>(data[0])};
+    data += kFormLength;
+  }
+  return forms;
+}
+
+/// A rank that is faster than the next one waits for it, since memory is limited.
+void AnyShapeMessages::send(const PipelineMessage&, int to, const Tensors& tensors) {
+  wait_until(kMostAhead);
+  auto& sent = sent_.emplace_back();
+  const auto start = [&](const torch::Tensor& tensor, uint32_t tag) {
+    sent.emplace_back(comm_.start_send(data_of(tensor), to, tag, call_options(tensor.device())), tensor);
+  };
+  start(forms_to_numbers(forms_of(tensors)), kFormsTag);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    start(tensors[i].contiguous(), kFirstTensorTag + static_cast<uint32_t>(i));
+  }
+}
+
+void AnyShapeMessages::wait_until(size_t under_way) {
+  for (; sent_.size() > under_way; sent_.pop_front()) {
+    for (auto& [handle, tensor] : sent_.front()) handle.wait_on(current_stream(device_));
+  }
 }
 
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to) {
-  const torch::Tensor contiguous = tensor.contiguous(), form = form_to_numbers(form_of(tensor));
-  const CallOptions options = call_options(tensor.device());
-  comm.start_send(data_of(form), to, kStageFormTag).wait();
-  comm.start_send(data_of(contiguous), to, kTensorTag, options).wait_on(options.stream);
+  AnyShapeMessages messages(comm, tensor.device());
+  messages.send({}, to, {tensor});
+  messages.finish();
 }
 
-torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device) {
-  const torch::Tensor form = empty_form();
-  comm.start_recv(data_of(form), from, kStageFormTag).wait();
-  const TensorForm known = form_from_numbers(form);
-  torch::Tensor tensor = torch::empty(known.sizes, torch::TensorOptions().dtype(known.type).device(device));
+Tensors receive_tensors(Communicator& comm, int from, const torch::Device& device) {
+  const torch::Tensor numbers = empty_forms();
+  comm.start_recv(data_of(numbers), from, kFormsTag).wait();
   const CallOptions options = call_options(device);
-  comm.start_recv(data_of(tensor), from, kTensorTag, options).wait_on(options.stream);
-  return tensor;
+  Tensors tensors;
+  for (const TensorForm& form : forms_from_numbers(numbers)) {
+    const auto tag = kFirstTensorTag + static_cast<uint32_t>(tensors.size());
+    tensors.push_back(torch::empty(form.sizes, torch::TensorOptions().dtype(form.type).device(device)));
+    comm.start_recv(data_of(tensors.back()), from, tag, options).wait_on(options.stream);
+  }
+  return tensors;
 }
 
 std::string TensorForm::to_string() const {
@@ -59,91 +95,107 @@ std::string TensorForm::to_string() const {
 
 TensorForm form_of(const torch::Tensor& tensor) { return {tensor.sizes().vec(), tensor.scalar_type()}; }
 
+TensorForms forms_of(const Tensors& tensors) {
+  TensorForms forms;
+  for (const torch::Tensor& tensor : tensors) forms.push_back(form_of(tensor));
+  return forms;
+}
+
+std::string to_string(const TensorForms& forms) {
+  std::string text;
+  for (const TensorForm& form : forms) text += fmt::format("{}{}", text.empty() ? "" : ", ", form.to_string());
+  return text;
+}
+
 PipelineMessages::PipelineMessages(Communicator& comm, int num_micro_batches, torch::Device device)
     : comm_(comm), num_micro_batches_(static_cast<uint32_t>(num_micro_batches)), device_(device) {}
 
-uint32_t PipelineMessages::tag_of(const PipelineMessage& message, bool is_form) const {
+uint32_t PipelineMessages::tag_of(const PipelineMessage& message, size_t tensor, bool is_form) const {
   const uint32_t kind = is_form ? 2 : message.is_gradient ? 1 : 0;
   const auto stage = static_cast<uint32_t>(message.stage), micro_batch = static_cast<uint32_t>(message.micro_batch);
-  return (stage * num_micro_batches_ + micro_batch) * 3 + kind;
+  return ((stage * num_micro_batches_ + micro_batch) * 3 + kind) * static_cast<uint32_t>(kMostTensors) +
+         static_cast<uint32_t>(tensor);
 }
 
-void PipelineMessages::send(const PipelineMessage& message, int to, const torch::Tensor& tensor) {
+void PipelineMessages::start_send(const torch::Tensor& tensor, int to, uint32_t tag) {
+  sent_.push_back({comm_.start_send(data_of(tensor), to, tag, call_options(tensor.device())), tensor});
+}
+
+void PipelineMessages::send(const PipelineMessage& message, int to, const Tensors& tensors) {
   std::erase_if(sent_, [](Sent& sent) {
     if (!sent.handle.test()) return false;
     sent.handle.wait();  // throws what has gone wrong
     return true;
   });
-  if (!message.is_gradient && !form_sent_[message.stage]) {
-    const torch::Tensor form = form_to_numbers(form_of(tensor));
-    sent_.push_back({comm_.start_send(data_of(form), to, tag_of({false, message.stage, 0}, true)), form});
-    form_sent_[message.stage] = true;
+  if (!message.is_gradient && !std::exchange(forms_sent_[message.stage], true)) {
+    start_send(forms_to_numbers(forms_of(tensors)), to, tag_of({false, message.stage, 0}, 0, true));
   }
-  const torch::Tensor contiguous = tensor.contiguous();
-  sent_.push_back(
-      {comm_.start_send(data_of(contiguous), to, tag_of(message), call_options(contiguous.device())), contiguous});
+  for (size_t i = 0; i < tensors.size(); ++i) start_send(tensors[i].contiguous(), to, tag_of(message, i));
 }
 
 void PipelineMessages::post_receive(const PipelineMessage& message, int from) {
   if (!received_.emplace(message, Received(from)).second) {
     throw Error("a message is received that was not used yet");
   }
-  if (!message.is_gradient && !known_form(message) && !awaited_.contains(message.stage)) {
-    const torch::Tensor values = empty_form();
-    const uint32_t tag = tag_of({false, message.stage, 0}, true);
+  if (!message.is_gradient && !known_forms(message) && !awaited_.contains(message.stage)) {
+    const torch::Tensor values = empty_forms();
+    const uint32_t tag = tag_of({false, message.stage, 0}, 0, true);
     awaited_[message.stage] = {comm_.start_recv(data_of(values), from, tag), values};
   }
   lines_[from].push_back(message);
   post_line(from);
 }
 
-const TensorForm* PipelineMessages::known_form(const PipelineMessage& message) {
+const TensorForms* PipelineMessages::known_forms(const PipelineMessage& message) {
   const auto found = forms_.find({message.is_gradient, message.stage});
   return found == forms_.end() ? nullptr : &found->second;
 }
 
-/// As many as have a known form.
+/// As many as have known forms.
 void PipelineMessages::post_line(int from) {
   std::deque<PipelineMessage>& line = lines_[from];
   while (!line.empty()) {
     const PipelineMessage message = line.front();
-    const TensorForm* form = known_form(message);
-    if (form == nullptr) return;
+    const TensorForms* forms = known_forms(message);
+    if (forms == nullptr) return;
     Received& received = received_.at(message);
-    received.tensor = lend(*form);
-    received.handle = comm_.start_recv(data_of(received.tensor), from, tag_of(message), call_options(device_));
+    for (size_t i = 0; i < forms->size(); ++i) {
+      received.tensors.push_back(lend((*forms)[i]));
+      received.handles.push_back(
+          comm_.start_recv(data_of(received.tensors[i]), from, tag_of(message, i), call_options(device_)));
+    }
     received.posted = true;
     line.pop_front();
   }
 }
 
-void PipelineMessages::learn_form(int stage) {
-  AwaitedForm& awaited = awaited_.at(stage);
+void PipelineMessages::learn_forms(int stage) {
+  AwaitedForms& awaited = awaited_.at(stage);
   wait(awaited.handle);
-  forms_[{false, stage}] = form_from_numbers(awaited.values);
+  forms_[{false, stage}] = forms_from_numbers(awaited.values);
   awaited_.erase(stage);
 }
 
-torch::Tensor PipelineMessages::take(const PipelineMessage& message) {
+Tensors PipelineMessages::take(const PipelineMessage& message) {
   const auto found = received_.find(message);
   if (found == received_.end()) throw Error("a message is used that was not posted");
   Received& received = found->second;
   // What stands before it in line was sent before it, so waiting for that cannot take longer.
   while (!received.posted) {
     const PipelineMessage first = lines_[received.from].front();
-    if (!known_form(first)) {
+    if (!known_forms(first)) {
       if (first.is_gradient) throw Error("a gradient comes before its activation was computed");
-      learn_form(first.stage);
+      learn_forms(first.stage);
     }
     post_line(received.from);
   }
-  wait(received.handle);
-  torch::Tensor tensor = std::move(received.tensor);
+  for (Handle& handle : received.handles) wait(handle);
+  Tensors tensors = std::move(received.tensors);
   received_.erase(found);
-  return tensor;
+  return tensors;
 }
 
-void PipelineMessages::set_gradient_form(int stage, TensorForm form) { forms_[{true, stage}] = std::move(form); }
+void PipelineMessages::set_gradient_forms(int stage, TensorForms forms) { forms_[{true, stage}] = std::move(forms); }
 
 /// A buffer is free when only this list refers to its memory. Views made the usual way would refer to each other.
 torch::Tensor PipelineMessages::lend(const TensorForm& form) {
@@ -152,7 +204,7 @@ torch::Tensor PipelineMessages::lend(const TensorForm& form) {
   }
   const int64_t count = c10::multiply_integers(form.sizes);
   const auto options = torch::TensorOptions().dtype(form.type).device(device_);
-  buffers_.push_back(shared_zeros(&comm_, count, options).view(form.sizes).variable_data());
+  buffers_.push_back(host_shared_zeros(&comm_, count, options).view(form.sizes).variable_data());
   return buffers_.back().variable_data();
 }
 

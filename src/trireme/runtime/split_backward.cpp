@@ -15,10 +15,14 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-/// Which nodes lead to `target`, of all that `root` leads to. A model's graph is too deep for recursion.
-std::unordered_map<Node*, bool> leads_to(Node* target, Node* root) {
-  std::unordered_map<Node*, bool> leads{{target, true}};
-  std::vector<std::pair<Node*, bool>> stack{{root, false}};
+Node* node_of(const torch::Tensor& tensor) { return torch::autograd::impl::gradient_edge(tensor).function.get(); }
+
+/// Which nodes lead to one of `targets`, of all that `roots` lead to. A model's graph is too deep for recursion.
+std::unordered_map<Node*, bool> leads_to(const Tensors& targets, const Tensors& roots) {
+  std::unordered_map<Node*, bool> leads;
+  std::vector<std::pair<Node*, bool>> stack;
+  for (const torch::Tensor& target : targets) leads.emplace(node_of(target), true);
+  for (const torch::Tensor& root : roots) stack.emplace_back(node_of(root), false);
   while (!stack.empty()) {
     const auto [node, children_done] = stack.back();
     stack.pop_back();
@@ -38,10 +42,10 @@ std::unordered_map<Node*, bool> leads_to(Node* target, Node* root) {
 
 }  // namespace
 
-/// A node that leads to the input, and by another edge to weights alone.
+/// A node that leads to an input, and by another edge to weights alone.
 struct SplitBackward::WeightNode {
   std::shared_ptr<Node> node;
-  std::vector<size_t> edges_to_input;
+  std::vector<size_t> edges_to_inputs;
   std::shared_ptr<variable_list> arrived;  ///< shared with the hook; null there: it keeps nothing
 };
 
@@ -57,19 +61,56 @@ class SplitBackward::Keep : public torch::autograd::FunctionPreHook {
   std::weak_ptr<variable_list> arrived_;
 };
 
-SplitBackward::SplitBackward(torch::Tensor output, torch::Tensor input)
-    : output_(std::move(output)), input_(std::move(input)) {}
+SplitBackward::SplitBackward(Tensors outputs, Tensors inputs)
+    : outputs_(std::move(outputs)), inputs_(std::move(inputs)) {}
 
 SplitBackward::~SplitBackward() = default;
 
-void SplitBackward::find_weight_nodes() {
-  const std::shared_ptr<Node> root = output_.grad_fn();
-  Node* const target = torch::autograd::impl::gradient_edge(input_).function.get();
-  std::unordered_map<Node*, bool> leads = leads_to(target, root.get());
-  whole_ = !leads[root.get()];
-  if (whole_) return;
-  std::unordered_set<Node*> seen{target};
-  std::vector<std::shared_ptr<Node>> stack{root};
+Tensors SplitBackward::run_inputs(const Tensors& gradients) {
+  Tensors wanted;
+  for (const torch::Tensor& input : inputs_) {
+    if (input.requires_grad()) wanted.push_back(input);
+  }
+  // Of a leaf that nothing was computed from, nobody else has the node.
+  std::vector<std::shared_ptr<Node>> alive;
+  for (const torch::Tensor& input : wanted) alive.push_back(torch::autograd::impl::gradient_edge(input).function);
+  const std::unordered_map<Node*, bool> leads = leads_to(wanted, outputs_);
+  Tensors roots, root_gradients;
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    torch::Tensor gradient = gradients.empty() ? torch::ones_like(outputs_[i]) : gradients[i];
+    const bool is_first_half = leads.at(node_of(outputs_[i]));
+    (is_first_half ? root_gradients : root_gradients_).push_back(std::move(gradient));
+    if (is_first_half) {
+      roots.push_back(outputs_[i]);
+    } else {
+      roots_.push_back(torch::autograd::impl::gradient_edge(outputs_[i]));
+    }
+  }
+  find_weight_nodes(leads);
+  Tensors found;
+  if (!roots.empty()) {
+    found = torch::autograd::grad(roots, wanted, root_gradients, /*retain_graph=*/true, /*create_graph=*/false,
+                                  /*allow_unused=*/true);
+  }
+  Tensors results;
+  for (size_t i = 0, next = 0; i < inputs_.size(); ++i) {
+    const bool has_one = !found.empty() && inputs_[i].requires_grad();
+    results.push_back(has_one ? found[next++] : torch::Tensor());
+  }
+  cut();
+  return results;
+}
+
+/// Of what leads to inputs.
+void SplitBackward::find_weight_nodes(const std::unordered_map<Node*, bool>& leads) {
+  std::unordered_set<Node*> seen;
+  for (const torch::Tensor& input : inputs_) {
+    if (input.requires_grad()) seen.insert(node_of(input));
+  }
+  std::vector<std::shared_ptr<Node>> stack;
+  for (const torch::Tensor& output : outputs_) {
+    if (leads.at(node_of(output))) stack.push_back(torch::autograd::impl::gradient_edge(output).function);
+  }
   while (!stack.empty()) {
     const std::shared_ptr<Node> node = std::move(stack.back());
     stack.pop_back();
@@ -79,8 +120,8 @@ void SplitBackward::find_weight_nodes() {
     for (size_t i = 0; i < node->next_edges().size(); ++i) {
       const Edge& edge = node->next_edge(i);
       if (!edge.is_valid()) continue;
-      if (leads[edge.function.get()]) {
-        found.edges_to_input.push_back(i);
+      if (leads.at(edge.function.get())) {
+        found.edges_to_inputs.push_back(i);
         stack.push_back(edge.function);
       } else {
         has_weights = true;
@@ -93,58 +134,28 @@ void SplitBackward::find_weight_nodes() {
   }
 }
 
-torch::Tensor SplitBackward::run_input(const torch::Tensor& gradient) {
-  if (output_.is_same(input_)) {  // a stage that does nothing
-    whole_ = false;
-    output_.reset();
-    return gradient.defined() ? gradient : torch::ones_like(std::exchange(input_, {}));
-  }
-  if (!output_.grad_fn()) {
-    output_.reset();
-    return {};
-  }
-  if (input_.requires_grad()) {
-    find_weight_nodes();
-  } else {
-    whole_ = true;
-  }
-  if (whole_) {
-    gradient_ = gradient;
-    return {};
-  }
-  const variable_list gradients = gradient.defined() ? variable_list{gradient} : variable_list{};
-  torch::Tensor result = torch::autograd::grad({output_}, {input_}, gradients, /*retain_graph=*/true)[0];
-  cut();
-  return result;
-}
-
 /// Afterwards no weight node leads to another one, and nothing is alive that only the first half needed.
 void SplitBackward::cut() {
   for (WeightNode& weight_node : weight_nodes_) {
-    for (const size_t edge : weight_node.edges_to_input) weight_node.node->next_edges()[edge] = Edge();
+    for (const size_t edge : weight_node.edges_to_inputs) weight_node.node->next_edges()[edge] = Edge();
   }
-  output_.reset();
-  input_.reset();
+  outputs_.clear();
+  inputs_.clear();
 }
 
 void SplitBackward::run_weights() {
-  if (whole_) {
-    const torch::Tensor output = std::exchange(output_, {}), gradient = std::exchange(gradient_, {});
-    torch::autograd::backward({output}, gradient.defined() ? variable_list{gradient} : variable_list{});
-    return;
-  }
-  torch::autograd::edge_list roots;
-  variable_list gradients;
   for (WeightNode& weight_node : weight_nodes_) {
     const variable_list arrived = std::move(*std::exchange(weight_node.arrived, nullptr));
     for (size_t i = 0; i < arrived.size(); ++i) {
       if (!arrived[i].defined()) continue;
-      roots.emplace_back(weight_node.node, static_cast<uint32_t>(i));
-      gradients.push_back(arrived[i]);
+      roots_.emplace_back(weight_node.node, static_cast<uint32_t>(i));
+      root_gradients_.push_back(arrived[i]);
     }
   }
   weight_nodes_.clear();
-  if (roots.empty()) return;
+  if (roots_.empty()) return;
+  const torch::autograd::edge_list roots = std::exchange(roots_, {});
+  const Tensors gradients = std::exchange(root_gradients_, {});
   torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
                                                         /*accumulate_grad=*/true);
 }

@@ -79,8 +79,8 @@ TEST_P(SplitBackwardOf, EqualsTheWholeBitForBit) {
     const auto expected = take_gradients(toy);
     const torch::Tensor expected_input = std::exchange(x.mutable_grad(), {});
 
-    SplitBackward split(part(x), x);
-    const torch::Tensor input = split.run_input(gradient);
+    SplitBackward split({part(x)}, {x});
+    const torch::Tensor input = split.run_inputs(gradient.defined() ? Tensors{gradient} : Tensors()).at(0);
     for (const torch::Tensor& early : take_gradients(toy)) EXPECT_FALSE(early.defined());
     EXPECT_TRUE(same(input, expected_input)) << "with" << (wants_input ? "" : "out") << " input";
     EXPECT_FALSE(x.grad().defined());
@@ -114,9 +114,9 @@ TEST(SplitBackward, SeveralMicroBatchesAreUnderWayAtOnce) {
   }
   expected = take_gradients(toy);
   std::vector<std::unique_ptr<SplitBackward>> splits;
-  for (auto& x : inputs) splits.push_back(std::make_unique<SplitBackward>(toy.residual(x), x));
+  for (auto& x : inputs) splits.push_back(std::make_unique<SplitBackward>(Tensors{toy.residual(x)}, Tensors{x}));
   for (size_t i = 0; i < splits.size(); ++i) {
-    EXPECT_TRUE(at::equal(splits[i]->run_input(gradients[i]), inputs[i].grad()));
+    EXPECT_TRUE(at::equal(splits[i]->run_inputs({gradients[i]}).at(0), inputs[i].grad()));
   }
   for (auto& split : splits) split->run_weights();
   const auto actual = take_gradients(toy);
@@ -142,12 +142,39 @@ struct Product : torch::autograd::Function<Product> {
 TEST(SplitBackward, NothingIsAskedForTwice) {
   Product::asked.clear();
   const torch::Tensor x = torch::randn({3}).requires_grad_(), weight = torch::randn({3}).requires_grad_();
-  SplitBackward split(Product::apply(torch::tanh(Product::apply(x, weight)), weight), x);
-  split.run_input(torch::ones({3}));
+  SplitBackward split({Product::apply(torch::tanh(Product::apply(x, weight)), weight)}, {x});
+  split.run_inputs({torch::ones({3})});
   EXPECT_EQ(Product::asked, (std::vector<std::pair<bool, bool>>{{true, false}, {true, false}}));
   Product::asked.clear();
   split.run_weights();
   EXPECT_EQ(Product::asked, (std::vector<std::pair<bool, bool>>{{false, true}, {false, true}}));
+}
+
+/// A list of inputs, the last of which wants no gradient. Of the outputs two are inputs, one of them used nowhere else;
+/// one is computed from two inputs, one from the first alone, and one from none. All use the same weights.
+TEST(SplitBackward, ListsEqualTheWholeBitForBit) {
+  at::set_num_threads(1);
+  ToyModule toy;
+  const Tensors inputs{torch::randn({8, 6}).requires_grad_(), torch::randn({8, 6}).requires_grad_(),
+                       torch::randn({8, 6}).requires_grad_(), torch::randn({8, 6})};
+  const auto outputs = [&] {
+    return Tensors{inputs[1], inputs[2], toy.residual(inputs[0]) * inputs[1] + inputs[3], toy.chain(inputs[0]),
+                   toy.first(inputs[3])};
+  };
+  Tensors gradients;
+  for (const torch::Tensor& output : outputs()) gradients.push_back(torch::randn_like(output));
+  torch::autograd::backward(outputs(), gradients);
+  const Tensors expected = take_gradients(toy);
+  Tensors expected_inputs;
+  for (const torch::Tensor& input : inputs) expected_inputs.push_back(std::exchange(input.mutable_grad(), {}));
+
+  SplitBackward split(outputs(), inputs);
+  const Tensors actual_inputs = split.run_inputs(gradients);
+  for (const torch::Tensor& early : take_gradients(toy)) EXPECT_FALSE(early.defined());
+  for (size_t i = 0; i < inputs.size(); ++i) EXPECT_TRUE(same(actual_inputs[i], expected_inputs[i])) << i;
+  split.run_weights();
+  const Tensors actual = take_gradients(toy);
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same(actual[i], expected[i])) << i;
 }
 
 /// What the second half does not need is gone after the first.
@@ -157,11 +184,11 @@ TEST(SplitBackward, FreesActivationsEarly) {
   torch::Tensor inside = torch::tanh(toy.first(x));    // kept by tanh, and by the layer that follows
   torch::Tensor between = torch::sigmoid(inside * 2);  // kept by sigmoid alone
   const auto needed = inside.storage().getWeakStorageImpl(), free = between.storage().getWeakStorageImpl();
-  SplitBackward split(toy.second(inside) + torch::sum(between), x);
+  SplitBackward split({toy.second(inside) + torch::sum(between)}, {x});
   inside.reset();
   between.reset();
   EXPECT_FALSE(free.expired());
-  split.run_input(torch::ones({8, 6}));
+  split.run_inputs({torch::ones({8, 6})});
   EXPECT_TRUE(free.expired());
   EXPECT_FALSE(needed.expired());
   split.run_weights();

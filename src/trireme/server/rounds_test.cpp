@@ -49,8 +49,8 @@ TEST(Rounds, RowsGiveTheSumsNormsAndWeightsOfDenseGradients) {
       group.run([&](Worker& worker, int w) {
         std::vector<float> table = random_values(kRows * kWidth, 1);
         worker.init("table", table).wait();
-        const int share = leaves / 3;
-        const auto parts = schedule_leaves(leaves, {w * share, (w + 1) * share}).partials;
+        const int leaves_each = leaves / 3;
+        const auto parts = schedule_leaves(leaves, {w * leaves_each, (w + 1) * leaves_each}).partials;
         for (uint64_t clock = 0; clock < 3; ++clock) {
           std::vector<int64_t> rows;
           for (size_t row = static_cast<size_t>(w) + clock; row < kRows; row += 5 + static_cast<size_t>(w)) {

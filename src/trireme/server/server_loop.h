@@ -30,7 +30,7 @@ struct Session {
   bool joined = false, said_goodbye = false;
   bool closing = false;    ///< at the next occasion
   bool finishing = false;  ///< once all that is queued has left
-  SharedArea area;
+  HostSharedArea area;
   uint64_t event_ack = 0;  ///< to be sent to the primary
 };
 

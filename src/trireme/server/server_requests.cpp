@@ -63,7 +63,7 @@ void ServerLoop::handle_join(Session& session, const WireFrame& frame) {
   host.gone.erase(session.worker);
   // Its ticket means something on the worker's host only.
   if (peer_address(session.channel.socket()).host == local_address(session.channel.socket()).host) {
-    session.area = SharedArea::open(join.ticket);
+    session.area = HostSharedArea::open(join.ticket);
   }
   Joined joined;
   joined.lineage = host.state->lineage();
@@ -75,10 +75,10 @@ void ServerLoop::handle_join(Session& session, const WireFrame& frame) {
 
 bool ServerLoop::fetch(Session& session, Event& event, Block& data) {
   if (event.slot == kNoSlot) return true;
-  const auto from = session.area.slot(SharedArea::Side::kWorker, event.slot, event.slot_bytes);
+  const auto from = session.area.slot(HostSharedArea::Side::kWorker, event.slot, event.slot_bytes);
   if (from.size() != event.slot_bytes || !data.empty()) return false;
   data = Block::copy_of(from);
-  session.area.release(SharedArea::Side::kWorker, event.slot);
+  session.area.release(HostSharedArea::Side::kWorker, event.slot);
   event.slot = kNoSlot;
   event.slot_bytes = 0;
   return true;
@@ -165,8 +165,8 @@ void ServerLoop::send(const Hosted::HeldAnswer& held) {
   if (held.type != Type::kData) return session->channel.send(held.type, held.request, held.meta, {}, held.priority);
   Answer answer;
   const size_t bytes = held.data.num_bytes();
-  if (const auto slot = session->area.take(SharedArea::Side::kServer, bytes)) {
-    std::memcpy(session->area.slot(SharedArea::Side::kServer, *slot, bytes).data(), held.data.data(), bytes);
+  if (const auto slot = session->area.take(HostSharedArea::Side::kServer, bytes)) {
+    std::memcpy(session->area.slot(HostSharedArea::Side::kServer, *slot, bytes).data(), held.data.data(), bytes);
     answer.slot = *slot;
     answer.slot_bytes = static_cast<uint32_t>(bytes);
     return session->channel.send(Type::kData, held.request, encode(answer), {}, held.priority);

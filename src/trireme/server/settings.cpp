@@ -7,18 +7,6 @@
 
 namespace trireme::server {
 
-std::string_view name_of(Mode mode) {
-  switch (mode) {
-    case Mode::kSynchronous:
-      return "synchronous";
-    case Mode::kAsynchronous:
-      return "asynchronous";
-    case Mode::kBounded:
-      return "bounded";
-  }
-  return "?";
-}
-
 void check(const Settings& settings, int num_servers) {
   if (num_servers < 1 || num_servers > 1024) {
     throw UsageError(fmt::format("{} parameter servers", num_servers), "give 1 to 1024");

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/base/names.h"
 #include "trireme/optimizer/rule.h"
 #include "trireme/program/reduction_tree.h"
 
@@ -18,7 +19,7 @@ enum class Mode : uint8_t {
   kAsynchronous,  ///< each gradient changes the weights when it comes
   kBounded,       ///< the same, but nobody may be more than `staleness_bound` clocks ahead of the slowest
 };
-std::string_view name_of(Mode mode);
+constexpr auto names_of(Mode) { return std::to_array<std::string_view>({"synchronous", "asynchronous", "bounded"}); }
 
 struct Settings {
   Mode mode = Mode::kSynchronous;
@@ -35,8 +36,8 @@ struct Settings {
   uint32_t codec = 0;  ///< of pushed gradients; 0: plain float32
 
   int leaves() const { return num_leaves > 0 ? num_leaves : num_workers; }
-  /// Leaves of a worker that names none: an equal share, in the order of workers.
-  LeafRange share_of(int worker) const {
+  /// Leaves of a worker that names none: equal parts, in the order of workers.
+  LeafRange leaves_of(int worker) const {
     const int64_t all = leaves();
     return {static_cast<int>(all * worker / num_workers), static_cast<int>(all * (worker + 1) / num_workers)};
   }

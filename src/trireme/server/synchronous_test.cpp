@@ -19,7 +19,7 @@ std::vector<Weights> train(const Group& group, uint64_t num_steps) {
       weights[key.name] = random_values(key.count, key.count);
       if (w == 0) worker.init(key.name, weights[key.name]).wait();
     }
-    const LeafSchedule schedule = schedule_leaves(group.settings.leaves(), group.settings.share_of(w));
+    const LeafSchedule schedule = schedule_leaves(group.settings.leaves(), group.settings.leaves_of(w));
     for (uint64_t clock = 0; clock <= num_steps; ++clock) {
       for (const Key& key : group.keys) {
         pending.push_back(worker.pull(key.name, weights[key.name], {.clock = clock}));

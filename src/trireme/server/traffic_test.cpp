@@ -1,4 +1,4 @@
-// What a step moves: a worker sends and receives the model once, whatever the servers; a server's share of all workers'
+// What a step moves: a worker sends and receives the model once, whatever the servers; a server's part of all workers'
 // models grows with the workers.
 #include <gtest/gtest.h>
 

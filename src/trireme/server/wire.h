@@ -26,7 +26,7 @@
 #include "trireme/server/keys.h"
 #include "trireme/server/settings.h"
 #include "trireme/server/shard/block.h"
-#include "trireme/server/shard/shared_area.h"
+#include "trireme/server/shard/host_shared_area.h"
 
 namespace trireme::server {
 
@@ -129,7 +129,7 @@ struct JoinRequest {
   Settings settings;
   int num_servers = 1;
   std::vector<Key> keys;
-  SharedTicket ticket;  ///< fd -1: none
+  HostSharedTicket ticket;  ///< fd -1: none
 };
 std::vector<std::byte> encode(const JoinRequest& join);
 JoinRequest decode_join(std::span<const std::byte> meta);

@@ -165,7 +165,7 @@ Worker::Worker(WorkerOptions options) : impl_(std::make_unique<Impl>()) {
     throw UsageError(fmt::format("there is no worker {} of {}", own.worker, own.settings.num_workers));
   }
   impl_->table = KeyTable(own.keys, own.settings.piece_elements, static_cast<int>(own.servers.size()));
-  impl_->leaves = own.leaves.last > own.leaves.first ? own.leaves : own.settings.share_of(own.worker);
+  impl_->leaves = own.leaves.last > own.leaves.first ? own.leaves : own.settings.leaves_of(own.worker);
   if (impl_->leaves.first == impl_->leaves.last) {
     throw UsageError(fmt::format("{} leaves for {} workers: worker {} would have none", own.settings.leaves(),
                                  own.settings.num_workers, own.worker),

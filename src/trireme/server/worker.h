@@ -35,7 +35,7 @@ struct WorkerOptions {
   std::vector<SocketAddress> servers;  ///< by index
   control::Credentials credentials;
   std::vector<Codec> codecs;
-  /// Own leaves of the tree; empty: an equal share, in the order of workers.
+  /// Own leaves of the tree; empty: equal parts, in the order of workers.
   LeafRange leaves;
   std::optional<std::vector<std::string>> uses;          ///< keys that this worker pushes; unset: all
   bool shared_memory = true;                             ///< with servers of this host

@@ -52,7 +52,7 @@ void WorkerLoop::dial(Link& link) {
   join.settings = options_.settings;
   join.num_servers = static_cast<int>(links_.size());
   join.keys = options_.keys;
-  if (options_.shared_memory) link.offered = SharedArea::make(kNumSlots, slot_bytes_);
+  if (options_.shared_memory) link.offered = HostSharedArea::make(kNumSlots, slot_bytes_);
   join.ticket = link.offered.ticket();
   call.meta = encode(join);
   link.dialing = true;
@@ -109,7 +109,7 @@ void WorkerLoop::connected(Link& link, CallResult result) {
                                   options_.worker, name_of_server(candidate(link)), link.shard));
   }
   link.channel = std::make_unique<Channel>(poller_, std::move(result.socket));
-  link.area = joined.shares_memory ? std::move(link.offered) : SharedArea();
+  link.area = joined.shares_memory ? std::move(link.offered) : HostSharedArea();
   link.offered = {};
   {
     const std::lock_guard lock(mutex_);

@@ -172,8 +172,8 @@ void WorkerLoop::pump(Link& link) {
 void WorkerLoop::send_event(Link& link, Request& request) {
   request.sent_at = Clock::now();
   Event event = request.event;
-  if (const auto slot = link.area.take(SharedArea::Side::kWorker, request.num_bytes)) {
-    std::byte* to = link.area.slot(SharedArea::Side::kWorker, *slot, request.num_bytes).data();
+  if (const auto slot = link.area.take(HostSharedArea::Side::kWorker, request.num_bytes)) {
+    std::byte* to = link.area.slot(HostSharedArea::Side::kWorker, *slot, request.num_bytes).data();
     for (const Block& block : request.data) {
       if (!block.empty()) std::memcpy(to, block.data(), block.num_bytes());
       to += block.num_bytes();
@@ -228,7 +228,7 @@ void WorkerLoop::handle_frame(Link& link, WireFrame& frame) {
       const Answer answer = decode_answer(frame.meta);
       std::span<const std::byte> bytes = frame.data.bytes();
       if (answer.slot != kNoSlot) {
-        bytes = link.area.slot(SharedArea::Side::kServer, answer.slot, answer.slot_bytes);
+        bytes = link.area.slot(HostSharedArea::Side::kServer, answer.slot, answer.slot_bytes);
         if (bytes.size() != answer.slot_bytes) throw control::ProtocolError("a slot that does not exist");
       }
       if (query != link.asked.end()) {
@@ -246,7 +246,7 @@ void WorkerLoop::handle_frame(Link& link, WireFrame& frame) {
         finish(query->second, error);
         link.asked.erase(query);
       }
-      if (answer.slot != kNoSlot) link.area.release(SharedArea::Side::kServer, answer.slot);
+      if (answer.slot != kNoSlot) link.area.release(HostSharedArea::Side::kServer, answer.slot);
       return;
     }
     case Type::kNote:

@@ -63,7 +63,7 @@ class WorkerLoop {
   struct Link {
     int shard = 0;
     std::unique_ptr<Channel> channel;
-    SharedArea area, offered;
+    HostSharedArea area, offered;
     bool dialing = false;
     size_t attempts = 0;
     Clock::time_point next_dial{}, lost_at = Clock::now();

@@ -22,13 +22,13 @@ struct Sizes {
         t(real(layout.tp)),
         tokens(real(layout.micro_batch) * real(model.seq) / real(layout.cp)),
         h(real(model.hidden)),
-        kv(real(model.hidden / model.heads * model.kv_heads)),
+        kv(real(model.hidden / model.heads * model.key_heads())),
         ffn(real(model.ffn)),
-        gates(model.kind == ShapeKind::kLlama ? 2 : 1),
+        gates(model.kind == ModelKind::kLlama ? 2 : 1),
         norm_tokens(layout.sequence ? tokens / t : tokens) {}
 
   const ModelShape& model;
-  const JobLayout& layout;
+  const Layout& layout;
   double e;  ///< bytes of a number
   double t, tokens, h, kv, ffn;
   double gates;        ///< first products of the feed-forward part
@@ -43,12 +43,13 @@ class Adder {
         type_(job.layout.compute),
         product_type_(fp8 ? NumberType::kFp8 : type_),
         fp8_(fp8),
-        traffic_(job.model.kind == ShapeKind::kGpt && uses_eager_sharding(job, cluster) ? cluster.stack.eager_traffic
-                                                                                        : 1) {}
+        traffic_(job.model.kind == ModelKind::kGpt2 && behaviour_of(job, cluster).eager_sharding
+                     ? cluster.stack.eager_traffic
+                     : 1) {}
 
   /// A layer with weights: [m, k] x [k, n].
   void linear(double m, double n, double k, double count = 1) {
-    if (fp8_) {  // operands are scaled and stored anew
+    if (fp8_) {  // operands are scaled and stored again
       memory_forward((m * k + k * n) * count * (bytes_of(type_) + 1));
       memory_backward(m * n * count * (bytes_of(type_) + 2));
     }
@@ -122,7 +123,7 @@ void add_elementwise(Adder& adder, const Sizes& z, bool fused, double gated_traf
     adder.memory_backward(vector * (fused ? 4 : 3) * z.e);
     if (!fused) adder.memory_backward(vector * (2 * z.e + 1));
   }
-  if (z.model.kind == ShapeKind::kLlama) {
+  if (z.model.kind == ModelKind::kLlama) {
     const double rotated = z.tokens * (z.h + z.kv) / z.t;
     adder.memory_forward(gated_traffic * rotated * 2 * z.e);
     adder.memory_backward(gated_traffic * rotated * 2 * z.e);
@@ -138,7 +139,7 @@ void add_elementwise(Adder& adder, const Sizes& z, bool fused, double gated_traf
 /// Sums over tensor ranks: two in the forward pass, two in the backward pass.
 void add_tensor_sums(Adder& adder, const Sizes& z, const Job& job, const Cluster& cluster) {
   if (z.layout.tp == 1) return;
-  const bool overlaps = cluster.stack.overlaps_tensor && !uses_eager_sharding(job, cluster);
+  const bool overlaps = cluster.stack.overlaps_tensor && !behaviour_of(job, cluster).eager_sharding;
   const RankGroup group = group_on(cluster, z.layout.tp, 1);
   const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e, group, cluster);
   double forward = 2 * sum, backward = 2 * sum;
@@ -168,7 +169,7 @@ void add_expert_exchange(Adder& adder, const Sizes& z, const Cluster& cluster) {
 
 BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   const Sizes z(job);
-  const bool flash = uses_flash(job, cluster);
+  const bool flash = behaviour_of(job, cluster).flash_attention;
   Adder adder(job, cluster, job.layout.fp8_products);
   const double experts = real(job.model.experts), used = real(job.model.active_experts);
   adder.linear(z.tokens, (z.h + 2 * z.kv) / z.t, z.h);
@@ -185,7 +186,7 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
 
   BlockCost cost = adder.cost;
   cost.name = "block";
-  const bool llama = job.model.kind == ShapeKind::kLlama;
+  const bool llama = job.model.kind == ModelKind::kLlama;
   const double bias = llama ? 0 : 1;
   const double norms = llama ? 2 * z.h : 4 * z.h + 2 * z.h;  // and the biases that every tensor rank has
   cost.expert_parameters = experts > 1 ? ((z.gates + 1) * z.h * z.ffn + bias * (z.ffn + z.h)) / z.t * local_experts : 0;
@@ -200,18 +201,18 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   const double products = 2 * all_tokens * (2 * z.h * z.h + 2 * z.h * z.kv + (z.gates + 1) * z.h * z.ffn * used);
   const double attention_flops = 4 * all_tokens * real(job.model.seq) * z.h;
   cost.model_flops = 3 * (products + attention_flops);
-  const bool own_share = llama && cluster.stack.gated_share > 0;
-  const double share = own_share ? cluster.stack.gated_share : cluster.stack.activation_share;
-  cost.activation_bytes = activation_bytes(job, flash) * share;
-  if (job.layout.recompute == RecomputeKind::kFull) {
+  const bool own_fraction = llama && cluster.stack.gated_share > 0;
+  const double fraction = own_fraction ? cluster.stack.gated_share : cluster.stack.activation_share;
+  cost.activation_bytes = activation_bytes(job, flash) * fraction;
+  if (job.layout.recompute.kind == RecomputeKind::kFull) {
     cost.backward_input += adder.cost.forward;
     cost.exposed += adder.cost.forward - computing;
     cost.repeated_flops = products + attention_flops;
     Job kept = job;
     kept.layout.recompute = RecomputeKind::kNone;
-    cost.activation_bytes /= share;  // the input alone, which every software keeps
-    cost.working_bytes = activation_bytes(kept, flash) * share;
-  } else if (job.layout.recompute == RecomputeKind::kSelective) {
+    cost.activation_bytes /= fraction;  // the input alone, which every software keeps
+    cost.working_bytes = activation_bytes(kept, flash) * fraction;
+  } else if (job.layout.recompute.kind == RecomputeKind::kSelective) {
     // With the matrix in memory, attention alone. Fused stacks for Llama keep attention and every second product.
     cost.backward_input += flash && llama ? computing - attention - adder.products / 2 : attention;
     cost.repeated_flops = flash && llama ? products / 2 : attention_flops;
@@ -227,13 +228,13 @@ BlockCost embedding(const Job& job, const Cluster& cluster) {
   cost.forward = memory_seconds(z.tokens * z.h * 2 * z.e, device);
   cost.backward_weight = memory_seconds(z.tokens * z.h * 3 * z.e, device);
   cost.parameters = cost.longest_tensor = real(job.model.vocab) * z.h / z.t;
-  if (job.model.kind == ShapeKind::kGpt) cost.parameters += real(job.model.seq) * z.h;
+  if (job.model.kind == ModelKind::kGpt2) cost.parameters += real(job.model.seq) * z.h;
   return cost;
 }
 
 BlockCost output(const Job& job, const Cluster& cluster) {
   const Sizes z(job);
-  const bool flash = uses_flash(job, cluster);
+  const bool flash = behaviour_of(job, cluster).flash_attention;
   Adder adder(job, cluster, false);
   const double vocab = real(job.model.vocab) / z.t, logits = z.tokens * vocab;
   adder.linear(z.tokens, vocab, z.h);
@@ -251,7 +252,7 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   }
   BlockCost cost = adder.cost;
   cost.name = "output";
-  const double norm = job.model.kind == ShapeKind::kLlama ? z.h : 2 * z.h;
+  const double norm = job.model.kind == ModelKind::kLlama ? z.h : 2 * z.h;
   const bool own_weights = !job.model.tied || job.layout.pp > 1;
   cost.parameters = norm + (own_weights ? vocab * z.h : 0);
   cost.longest_tensor = vocab * z.h;
@@ -268,11 +269,11 @@ BlockCost output(const Job& job, const Cluster& cluster) {
 std::vector<BlockCost> language_block_costs(const Job& job, const Cluster& cluster) {
   std::vector<BlockCost> blocks = {embedding(job, cluster)};
   blocks.insert(blocks.end(), static_cast<size_t>(job.model.layers), transformer_block(job, cluster));
-  if (!job.layout.full_layers.empty()) {
+  if (!job.layout.recompute.ranges.empty()) {
     Job again = job;
     again.layout.recompute = RecomputeKind::kFull;
     const BlockCost repeated = transformer_block(again, cluster);
-    for (const auto& [first, last] : job.layout.full_layers) {
+    for (const auto& [first, last] : job.layout.recompute.ranges) {
       for (int64_t layer = first; layer <= std::min(last, job.model.layers - 1); ++layer) {
         blocks[static_cast<size_t>(layer) + 1] = repeated;
       }
@@ -286,20 +287,20 @@ std::vector<BlockCost> language_block_costs(const Job& job, const Cluster& clust
 
 double activation_bytes(const Job& job, bool flash) {
   const Sizes z(job);
-  const JobLayout& layout = job.layout;
+  const Layout& layout = job.layout;
   const double vector = z.tokens * z.h;
-  if (layout.recompute == RecomputeKind::kFull) return vector * z.e / (layout.sequence ? z.t : 1);
-  const bool llama = job.model.kind == ShapeKind::kLlama;
+  if (layout.recompute.kind == RecomputeKind::kFull) return vector * z.e / (layout.sequence ? z.t : 1);
+  const bool llama = job.model.kind == ModelKind::kLlama;
   const double masks = llama ? 0 : 2;
   const double inner = z.ffn / z.h * real(job.model.active_experts);
   // Inputs of norms and of the products behind them; what tensor ranks share: queries, keys, values, attention, ffn.
   double whole = 4 * z.e + masks;
   double cut = llama ? z.e * (2 + 2 * z.kv / z.h + 3 * inner) : z.e * (4 + 2 * inner);
-  if (llama && flash && layout.recompute == RecomputeKind::kSelective) {
+  if (llama && flash && layout.recompute.kind == RecomputeKind::kSelective) {
     whole /= 2;
     cut = z.e * (2 + 2 * z.kv / z.h) + z.e * 1.5 * inner;
   }
-  if (!flash && layout.recompute == RecomputeKind::kNone) {
+  if (!flash && layout.recompute.kind == RecomputeKind::kNone) {
     cut += (2 * z.e + 1) * real(job.model.heads) * real(job.model.seq) / z.h;
   }
   return vector * (whole / (layout.sequence ? z.t : 1) + cut / z.t);

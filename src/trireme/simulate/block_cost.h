@@ -35,7 +35,7 @@ std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster);
 double activation_bytes(const Job& job, bool flash);
 /// Trainable numbers of the whole model.
 double total_parameters(const ModelShape& model);
-/// What goes from stage to stage for a micro-batch: each rank's share.
+/// What goes from stage to stage for a micro-batch: each rank's part.
 double message_bytes(const Job& job);
 
 // For this folder.

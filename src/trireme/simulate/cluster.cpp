@@ -10,33 +10,12 @@
 #include "trireme/base/units.h"
 
 namespace trireme {
-namespace {
-
-constexpr std::array<std::string_view, 4> kNames = {"float32", "float16", "bfloat16", "fp8"};
-
-}  // namespace
-
-NumberType number_type(std::string_view name) {
-  if (name == "float32" || name == "fp32") return NumberType::kFloat32;
-  if (name == "float16" || name == "fp16") return NumberType::kFloat16;
-  if (name == "bfloat16" || name == "bf16") return NumberType::kBfloat16;
-  if (name == "fp8" || name == "float8") return NumberType::kFp8;
-  throw UsageError(fmt::format("\"{}\" is not a type of numbers", name), "there are float32, float16, bfloat16, fp8");
-}
-
-std::string_view name_of(NumberType type) { return kNames[static_cast<size_t>(type)]; }
-
-double bytes_of(NumberType type) {
-  constexpr std::array<double, 4> kBytes = {4, 2, 2, 1};
-  return kBytes[static_cast<size_t>(type)];
-}
-
 void Cluster::check() const {
   std::vector<std::string> holes;
   const auto positive = [&](double value, std::string_view what) {
     if (!(value > 0) || !std::isfinite(value)) holes.emplace_back(what);
   };
-  const auto share = [&](double value, std::string_view what) {
+  const auto fraction = [&](double value, std::string_view what) {
     if (!(value > 0 && value <= 1)) holes.emplace_back(fmt::format("{} (a share above 0, at most 1)", what));
   };
   const auto cost = [&](double value, std::string_view what) {
@@ -47,10 +26,10 @@ void Cluster::check() const {
   positive(device.memory_bandwidth, "device.memory_gb_s");
   positive(device.offload_bandwidth, "device.offload_gb_s");
   positive(device.units, "device.units");
-  share(device.product_efficiency, "device.product_efficiency");
-  share(device.memory_efficiency, "device.memory_efficiency");
-  share(device.attention_efficiency, "device.attention_efficiency");
-  share(device.convolution_efficiency, "device.convolution_efficiency");
+  fraction(device.product_efficiency, "device.product_efficiency");
+  fraction(device.memory_efficiency, "device.memory_efficiency");
+  fraction(device.attention_efficiency, "device.attention_efficiency");
+  fraction(device.convolution_efficiency, "device.convolution_efficiency");
   positive(device.update_efficiency, "device.update_efficiency");
   cost(device.product_half_depth, "device.product_half_depth");
   cost(device.kernel_us, "device.kernel_us");
@@ -75,7 +54,7 @@ void Cluster::check() const {
   cost(num_hosts, "hosts");
   const auto link = [&](const NetworkLink& level, const char* name) {
     positive(level.bandwidth, fmt::format("{}.gb_s", name));
-    share(level.efficiency, fmt::format("{}.efficiency", name));
+    fraction(level.efficiency, fmt::format("{}.efficiency", name));
     cost(level.latency_us, fmt::format("{}.latency_us", name));
     cost(level.ramp_us, fmt::format("{}.ramp_us", name));
     positive(level.sum_gain, fmt::format("{}.sum_gain", name));

@@ -12,13 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme {
+#include "trireme/base/number_type.h"
 
-enum class NumberType { kFloat32, kFloat16, kBfloat16, kFp8 };
-/// "float32" or short "fp32", …; throws UsageError.
-NumberType number_type(std::string_view name);
-std::string_view name_of(NumberType type);
-double bytes_of(NumberType type);
+namespace trireme {
 
 struct Device {
   std::string name;
@@ -97,7 +93,7 @@ struct Cluster {
   int devices_per_host = 1;
   int num_hosts = 0;        ///< 0: as many as are asked for
   int shared_cores = 0;     ///< of a host, where its devices are processes that share them; 0: each computes by itself
-  double sharing_cost = 0;  ///< share of its time that a core loses where processes take turns on it
+  double sharing_cost = 0;  ///< fraction of its time that a core loses where processes take turns on it
   NetworkLink inside;
   NetworkLink between;
   Stack stack;

@@ -10,7 +10,7 @@ namespace {
 constexpr double kRampBytes = 2e6;
 
 /// Bytes that cross a level of `n` parts, for each byte of the vector.
-double share(CollectiveKind kind, int64_t n) {
+double fraction(CollectiveKind kind, int64_t n) {
   const double parts = static_cast<double>(n);
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (parts - 1) / parts;
 }
@@ -43,15 +43,15 @@ double collective_seconds(CollectiveKind kind, double bytes, const RankGroup& gr
   double latency = 0, inside = 0, between = 0;
   if (group.local > 1) {
     latency += rounds(kind, group.local) * cluster.inside.latency_us * 1e-6;
-    inside = share(kind, group.local) * bytes / inside_bandwidth(cluster, group.local);
+    inside = fraction(kind, group.local) * bytes / inside_bandwidth(cluster, group.local);
     if (kind == CollectiveKind::kAllReduce) inside /= cluster.inside.sum_gain;
   }
   if (group.hosts > 1) {
     latency += rounds(kind, group.hosts) * cluster.between.latency_us * 1e-6;
-    // Of the host's network, this group has the share of its ranks; an all-to-all sends each rank's own bytes.
+    // Of the host's network, this group has the fraction of its ranks; an all-to-all sends each rank's own bytes.
     const double ranks = kind == CollectiveKind::kAllToAll ? 1 : static_cast<double>(group.local);
     const double part = cluster.between.effective() * ranks / cluster.devices_per_host;
-    between = share(kind, group.hosts) * bytes / part;
+    between = fraction(kind, group.hosts) * bytes / part;
   }
   const double ramp = (group.hosts > 1 ? cluster.between : cluster.inside).ramp_us * 1e-6;
   return latency + ramp * bytes / (bytes + kRampBytes) + std::max(inside, between);

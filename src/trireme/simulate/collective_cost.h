@@ -10,7 +10,7 @@ namespace trireme {
 enum class CollectiveKind { kAllReduce, kReduceScatter, kAllGather, kAllToAll };
 
 /// A group of ranks: `local` of them on each of `hosts` hosts. All groups alike work at the same time, so a group has
-/// its ranks' share of its hosts' network.
+/// its ranks' fraction of its hosts' network.
 struct RankGroup {
   int64_t size = 1;
   int64_t local = 1;

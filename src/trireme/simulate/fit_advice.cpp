@@ -16,38 +16,38 @@ constexpr int64_t kMostDevices = 131'072;
 
 struct Change {
   std::string words;
-  JobLayout layout;
+  Layout layout;
 };
 
 std::vector<Change> changes(const Job& job, const Cluster& cluster) {
   std::vector<Change> list;
-  const JobLayout& now = job.layout;
+  const Layout& now = job.layout;
   const auto add = [&](std::string words, auto change) {
-    JobLayout layout = now;
+    Layout layout = now;
     change(layout);
     if (!(layout == now)) list.push_back({std::move(words), layout});
   };
-  if (now.recompute != RecomputeKind::kFull) {
-    add("train.recompute = full", [](JobLayout& l) { l.recompute = RecomputeKind::kFull; });
+  if (now.recompute.kind != RecomputeKind::kFull) {
+    add("train.recompute = full", [](Layout& l) { l.recompute = RecomputeKind::kFull; });
   }
   if (now.tp > 1 && !now.sequence && job.model.is_language()) {
-    add("parallel.sequence = true", [](JobLayout& l) { l.sequence = true; });
+    add("parallel.sequence = true", [](Layout& l) { l.sequence = true; });
   }
   for (int zero = now.zero + 1; zero <= 3 && now.num_replicas() > 1; ++zero) {
-    add(fmt::format("parallel.zero = {}", zero), [&](JobLayout& l) { l.zero = zero; });
+    add(fmt::format("parallel.zero = {}", zero), [&](Layout& l) { l.zero = zero; });
   }
   if (now.micro_batch > 1) {
-    add("train.micro_batch = 1", [](JobLayout& l) { l.micro_batch = 1; });
+    add("train.micro_batch = 1", [](Layout& l) { l.micro_batch = 1; });
   }
   for (int64_t factor = 2; factor <= 8 && factor <= now.dp; factor *= 2) {
     if (now.dp % factor != 0) break;
     if (now.tp * factor <= cluster.devices_per_host) {
-      add(fmt::format("parallel.tp = {}, dp = {}", now.tp * factor, now.dp / factor), [&](JobLayout& l) {
+      add(fmt::format("parallel.tp = {}, dp = {}", now.tp * factor, now.dp / factor), [&](Layout& l) {
         l.tp *= factor;
         l.dp /= factor;
       });
     }
-    add(fmt::format("parallel.pp = {}, dp = {}", now.pp * factor, now.dp / factor), [&](JobLayout& l) {
+    add(fmt::format("parallel.pp = {}, dp = {}", now.pp * factor, now.dp / factor), [&](Layout& l) {
       l.pp *= factor;
       l.dp /= factor;
     });
@@ -56,9 +56,9 @@ std::vector<Change> changes(const Job& job, const Cluster& cluster) {
 }
 
 /// The layout with all that saves activations; words for what that changes are added.
-JobLayout with_savings(const Job& job, std::vector<std::string>& words) {
-  JobLayout layout = job.layout;
-  if (layout.recompute != RecomputeKind::kFull) {
+Layout with_savings(const Job& job, std::vector<std::string>& words) {
+  Layout layout = job.layout;
+  if (layout.recompute.kind != RecomputeKind::kFull) {
     layout.recompute = RecomputeKind::kFull;
     words.emplace_back("train.recompute = full");
   }
@@ -89,9 +89,10 @@ class Advisor {
 
  private:
   /// On the same kinds of devices; nothing where it does not fit or cannot be cut that way.
-  std::optional<Simulation> fitting(const JobLayout& layout) const {
+  std::optional<Simulation> fitting(const Layout& layout) const {
     try {
-      const Job job{s_.job.model, layout};
+      Job job = s_.job;
+      job.layout = layout;
       Simulation other = s_.kinds.empty() ? simulate(job, s_.cluster) : simulate_mix(job, s_.kinds);
       if (other.fits()) return other;
     } catch (const UsageError&) {
@@ -104,11 +105,11 @@ class Advisor {
                                 format_duration(other.step_seconds)));
   }
 
-  /// The fewest devices by longer pipelines, and by more replicas that share everything: as the rest is, and with all
+  /// The fewest devices by longer pipelines, and by more replicas that shard everything: as the rest is, and with all
   /// that saves activations where fewer do then.
   void more_devices() {
     std::vector<std::string> savings;
-    const JobLayout saving = with_savings(s_.job, savings);
+    const Layout saving = with_savings(s_.job, savings);
     for (const bool replicas : {false, true}) {
       const int64_t plain = grow(s_.job.layout, replicas, {}, kMostDevices);
       if (!savings.empty()) grow(saving, replicas, savings, plain - 1);
@@ -116,9 +117,10 @@ class Advisor {
   }
 
   /// The devices of the first doubling that fits, which is told; one more than `most` where none does.
-  int64_t grow(JobLayout layout, bool replicas, const std::vector<std::string>& savings, int64_t most) {
+  int64_t grow(Layout layout, bool replicas, const std::vector<std::string>& savings, int64_t most) {
     if (layout.has_uneven_stages()) return most + 1;
-    if (!replicas) layout.stages.clear();  // they were for fewer
+    layout.stages.clear();                // all alike
+    if (!replicas) layout.split.clear();  // it was for fewer
     while (2 * layout.num_devices() <= most) {
       (replicas ? layout.dp : layout.pp) *= 2;
       if (layout.pp * layout.interleave > static_cast<int64_t>(s_.blocks.size())) break;

@@ -19,7 +19,7 @@ struct Knob {
 };
 
 bool has_tensor_ranks(const MeasuredStep& step) { return step.job.layout.tp > 1; }
-bool has_gates(const MeasuredStep& step) { return step.job.model.kind == ShapeKind::kLlama; }
+bool has_gates(const MeasuredStep& step) { return step.job.model.kind == ModelKind::kLlama; }
 
 /// Those that the steps tell of.
 std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
@@ -35,11 +35,11 @@ std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& 
     if (*knob.value <= 0) *knob.value = start;
     knobs.push_back(knob);
   };
-  add_if_any([](const MeasuredStep& s) { return s.job.model.kind == ShapeKind::kResNet; },
+  add_if_any([](const MeasuredStep& s) { return s.job.model.kind == ModelKind::kResNet; },
              {&d.convolution_efficiency, 0.05, 1}, 0.7);
   add_if_any(has_gates, {&cluster.stack.gated_traffic, 0.1, 20}, 1);
   add_if_any(has_tensor_ranks, {&cluster.stack.tensor_us, 0.01, 200}, 3);
-  add_if_any([&](const MeasuredStep& s) { return s.job.layout.num_micro_batches() > 1; },
+  add_if_any([&](const MeasuredStep& s) { return s.job.layout.accumulation() > 1; },
              {&cluster.stack.accumulation_bytes, 0.1, 64}, 8);
   add_if_any(
       [&](const MeasuredStep& s) {

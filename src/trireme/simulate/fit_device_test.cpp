@@ -106,7 +106,7 @@ TEST(FitDeviceTest, CoresTellOfGatesAndTensorsInParts) {
     jobs.push_back(jobs[i]);
     jobs.back().layout.tp = 2;
     jobs.push_back(jobs[i]);
-    jobs.back().model.kind = ShapeKind::kLlama;
+    jobs.back().model.kind = ModelKind::kLlama;
   }
   const DeviceFit fit = fit_device(start, measured_on(cores, jobs));
   EXPECT_LT(fit.time_error, 0.02);

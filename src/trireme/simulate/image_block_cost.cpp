@@ -46,7 +46,7 @@ struct Builder {
       cost.backward_input += sum;
       cost.exposed += sum;
     }
-    if (job.layout.recompute == RecomputeKind::kFull) {
+    if (job.layout.recompute.kind == RecomputeKind::kFull) {
       cost.backward_input += cost.forward;
       cost.repeated_flops = 2 * m * n * k;
     }
@@ -89,7 +89,7 @@ struct Builder {
 
   void resnet() {
     const int64_t depth = job.model.depth;
-    const bool bottleneck = depth >= 50, small = job.model.image <= 64;
+    const bool bottleneck = depth >= 50, small = job.model.has_small_image();
     const std::array<int, 4> counts = depth == 18    ? std::array{2, 2, 2, 2}
                                       : depth == 101 ? std::array{3, 4, 23, 3}
                                                      : std::array{3, 4, 6, 3};
@@ -126,7 +126,7 @@ struct Builder {
 
 std::vector<BlockCost> image_block_costs(const Job& job, const Cluster& cluster) {
   Builder builder{job, cluster};
-  if (job.model.kind == ShapeKind::kMlp) {
+  if (job.model.kind == ModelKind::kMlp) {
     builder.mlp();
   } else {
     builder.resnet();

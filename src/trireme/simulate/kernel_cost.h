@@ -16,7 +16,7 @@ struct Product {
   double flops() const { return 2 * m * n * k * count; }
 };
 
-/// Share of the peak that a product reaches: its tiles fill the device's units in whole waves ([Note: Waves]), and
+/// Fraction of the peak that a product reaches: its tiles fill the device's units in whole waves ([Note: Waves]), and
 /// its depth must pay for starting a tile, the more so the faster the type is.
 double product_efficiency(const Product& product, const Device& device, NumberType type);
 

@@ -6,18 +6,20 @@
 
 namespace trireme {
 
-StateBytes state_bytes(const JobLayout& layout) {
+StateBytes state_bytes(const Job& job) {
+  const Layout& layout = job.layout;
   const double e = bytes_of(layout.compute);
   StateBytes bytes{.weights = e, .gradients = e, .optimizer = layout.optimizer_state};
   if (e < 4) {
     bytes.optimizer += 4;  // the float32 weights that are updated
-    if (layout.float32_gradients) bytes.gradients = layout.as_trained ? 4 : e + 4;
+    if (layout.float32_gradients) bytes.gradients = job.software == Software::kTrireme ? 4 : e + 4;
   }
   return bytes;
 }
 
-StateBytes held_bytes(const JobLayout& layout) {
-  StateBytes bytes = state_bytes(layout);
+StateBytes held_bytes(const Job& job) {
+  const Layout& layout = job.layout;
+  StateBytes bytes = state_bytes(job);
   if (layout.offload || layout.servers > 0) bytes.optimizer = 0;
   if (layout.offload_weights) bytes.weights = 0;
   return bytes;
@@ -42,7 +44,7 @@ double tied_weights(const Job& job) {
 /// Biases and norms of a block of a transformer.
 double vectors_of_block(const Job& job) {
   const auto h = static_cast<double>(job.model.hidden), t = static_cast<double>(job.layout.tp);
-  return job.model.kind == ShapeKind::kGpt ? 6 * h + 7 * h / t : job.model.kind == ShapeKind::kLlama ? 2 * h : 0;
+  return job.model.kind == ModelKind::kGpt2 ? 6 * h + 7 * h / t : job.model.kind == ModelKind::kLlama ? 2 * h : 0;
 }
 
 /// Of a layer and the next one, weights and gradients; without weights, of two tensors the gradients. A worker alone
@@ -57,19 +59,19 @@ double own_buffers(const Job& job, double largest_part, const StateBytes& whole)
 
 }  // namespace
 
-double group_bytes(const JobLayout& layout, double parameters, bool own_runtime) {
+double bucket_bytes_of(const Layout& layout, double parameters, bool own_runtime) {
   constexpr double kPublished = 25e6;  // PyTorch's DistributedDataParallel
   if (layout.bucket_bytes > 0) return layout.bucket_bytes;
   if (!own_runtime) return kPublished;
   const double own = parameters / static_cast<double>(layout.tp * layout.pp);
-  return derived_group_bytes(layout.zero < 2, own * layout.gradient_bytes());
+  return derived_bucket_bytes(layout.zero < 2, own * layout.gradient_bytes());
 }
 
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime) {
-  const JobLayout& layout = job.layout;
+  const Layout& layout = job.layout;
   const double replicas = static_cast<double>(layout.num_replicas());
-  const StateBytes held = held_bytes(layout), whole = state_bytes(layout);
-  const StateBytes dense = sharded(held, layout.zero, static_cast<double>(layout.num_sharers()));
+  const StateBytes held = held_bytes(job), whole = state_bytes(job);
+  const StateBytes dense = sharded(held, layout.zero, static_cast<double>(layout.num_shards()));
   const StateBytes expert = sharded(held, layout.zero, replicas / static_cast<double>(layout.ep));
   RankMemory memory;
   double largest_part = 0, blocks = 0;
@@ -86,7 +88,7 @@ RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& st
     blocks += std::min<double>(stage->blocks.last, static_cast<double>(job.model.layers) + 1) -
               std::max(stage->blocks.first, 1);
   }
-  const bool are_shared = replicas > 1, come_and_go = are_shared || layout.offload_weights;
+  const bool are_sharded = replicas > 1, come_and_go = are_sharded || layout.offload_weights;
   if (own_runtime && come_and_go) {
     const double vectors = blocks * vectors_of_block(job);
     memory.weights += vectors * (whole.weights - dense.weights);
@@ -96,7 +98,7 @@ RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& st
   } else if (come_and_go) {
     // ZeRO-3 holds the part in use and the next one, and a part's gradients until they are scattered; ZeRO-2 those.
     if (layout.zero == 3) memory.buffers += 2 * largest_part * whole.weights;
-    if (layout.zero >= 2 && are_shared) memory.buffers += largest_part * whole.weights;
+    if (layout.zero >= 2 && are_sharded) memory.buffers += largest_part * whole.weights;
   }
   if (layout.pp > 1) memory.buffers += 2 * message_bytes(job) * static_cast<double>(layout.tp);  // receives under way
   return memory;

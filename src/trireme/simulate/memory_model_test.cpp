@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 TEST(Zero, IsTheTableOfThePaper) {
-  const StateBytes whole = state_bytes(gpt_job().layout);
+  const StateBytes whole = state_bytes(gpt_job());
   EXPECT_EQ(whole.sum(), 16);
   const auto gigabytes = [&](double billions, int zero, double replicas) {
     return billions * sharded(whole, zero, replicas).sum();
@@ -32,15 +32,15 @@ TEST(Zero, IsTheTableOfThePaper) {
 }
 
 TEST(Zero, CountsTwentyBytesWithFloat32Gradients) {
-  JobLayout layout = gpt_job().layout;
-  layout.float32_gradients = true;
-  EXPECT_EQ(state_bytes(layout).sum(), 20);
-  layout.compute = NumberType::kFloat32;
-  EXPECT_EQ(state_bytes(layout).sum(), 16);
+  Job job = gpt_job();
+  job.layout.float32_gradients = true;
+  EXPECT_EQ(state_bytes(job).sum(), 20);
+  job.layout.compute = NumberType::kFloat32;
+  EXPECT_EQ(state_bytes(job).sum(), 16);
 }
 
 TEST(Zero, SavesFourEightAndNTimes) {
-  const StateBytes whole = state_bytes(gpt_job().layout);
+  const StateBytes whole = state_bytes(gpt_job());
   EXPECT_NEAR(whole.sum() / sharded(whole, 1, 1e6).sum(), 4, 1e-4);
   EXPECT_NEAR(whole.sum() / sharded(whole, 2, 1e6).sum(), 8, 1e-3);
   EXPECT_DOUBLE_EQ(whole.sum() / sharded(whole, 3, 96).sum(), 96);
@@ -87,7 +87,7 @@ TEST(Parameters, AreCountedOnce) {
   Job job = gpt_job(12, 768, 12, 1024);
   job.model.vocab = 50257;
   EXPECT_DOUBLE_EQ(total_parameters(job.model), 124439808);  // GPT-2, as everybody counts it
-  job.model.kind = ShapeKind::kLlama;
+  job.model.kind = ModelKind::kLlama;
   job.model.layers = 32;
   job.model.hidden = 4096;
   job.model.heads = 32;
@@ -96,7 +96,7 @@ TEST(Parameters, AreCountedOnce) {
   job.model.vocab = 128256;
   job.model.tied = false;
   EXPECT_DOUBLE_EQ(total_parameters(job.model), 8030261248);  // Llama 3.1 8B
-  job.model.kind = ShapeKind::kResNet;
+  job.model = {.kind = ModelKind::kResNet, .depth = 50, .channels = 3, .image = 224, .classes = 1000};
   EXPECT_DOUBLE_EQ(total_parameters(job.model), 25557032);  // ResNet-50
 }
 

@@ -14,7 +14,7 @@ std::vector<MemoryPoint> memory_over_time(const Simulation& simulation, size_t r
     points.push_back(point);
   };
   for (const Span& span : played.spans) {
-    const StageCost& stage = simulation.stages[static_cast<size_t>(span.instruction.stage)];
+    const StageCost& stage = simulation.stages[span.instruction.stage_index()];
     const OpCode op = span.instruction.op;
     holds(span.start_ms / 1e3, span.activations + stage.working_bytes_of(op));
     holds(span.end_ms / 1e3, span.activations - (makes_weight_gradient(op) ? stage.activation_bytes : 0));

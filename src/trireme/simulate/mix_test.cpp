@@ -37,7 +37,7 @@ TEST(Simulate, KindsOfAMixReachEachOtherByTheNetwork) {
   EXPECT_THROW(simulate_mix(job, kinds), UsageError) << "half a replica on each";
 }
 
-TEST(Simulate, FasterKindsMayHaveALargerShare) {
+TEST(Simulate, FasterKindsMayHaveALargerBatchPart) {
   Job job = gpt_job();
   job.layout.tp = job.layout.pp = 1;
   job.layout.dp = 4;
@@ -45,9 +45,9 @@ TEST(Simulate, FasterKindsMayHaveALargerShare) {
   job.layout.global_batch = 32;
   const std::vector<Cluster> kinds = find_clusters("h100-80gb+v100-16gb");
   Job equal = job, unequal = job;
-  equal.layout.shares = {8, 8, 8, 8};
+  equal.layout.batch_parts = {8, 8, 8, 8};
   EXPECT_EQ(simulate_mix(equal, kinds).step_seconds, simulate_mix(job, kinds).step_seconds);
-  unequal.layout.shares = {10, 10, 6, 6};
+  unequal.layout.batch_parts = {10, 10, 6, 6};
   const Simulation mix = simulate_mix(unequal, kinds);
   Job most = job, least = job;
   most.layout.global_batch = 40;
@@ -57,9 +57,9 @@ TEST(Simulate, FasterKindsMayHaveALargerShare) {
   EXPECT_LT(mix.step_seconds, simulate_mix(job, kinds).step_seconds);
   EXPECT_EQ(mix.tokens_per_step, simulate_mix(job, kinds).tokens_per_step) << "all of the batch, whoever has it";
   EXPECT_EQ(simulate(unequal, kinds[0]).step_seconds, simulate(most, kinds[0]).step_seconds) << "waits for the most";
-  unequal.layout.shares = {12, 12, 4};
+  unequal.layout.batch_parts = {12, 12, 4};
   EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
-  unequal.layout.shares = {12, 12, 4, 3};
+  unequal.layout.batch_parts = {12, 12, 4, 3};
   EXPECT_THROW(simulate_mix(unequal, kinds), UsageError);
 }
 

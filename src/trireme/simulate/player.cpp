@@ -1,23 +1,20 @@
 #include "trireme/simulate/player.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
+#include "trireme/base/units.h"
+#include "trireme/program/interpreter.h"
 
 namespace trireme {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 /// What a rank does at one point: a part of a computation, a collective, a message or the update.
 struct Event {
   enum class Kind { kCompute, kGather, kReduce, kSend, kUpdate } kind = Kind::kCompute;
-  size_t instruction = 0;
+  const Instruction* instruction = nullptr;
   double seconds = 0;
   bool first = true, last = true;  ///< part of its computation
   bool gathered = false;           ///< waits for the gather before it
@@ -27,28 +24,32 @@ struct Event {
 std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
   std::vector<Event> events;
   const std::vector<Instruction>& list = program.instructions;
-  std::vector<size_t> gathers;  // of the computation that comes
+  std::vector<const Instruction*> gathers, reduces;  // of the computation that comes, and of the one that has come
   for (size_t n = 0; n < list.size(); ++n) {
     const Instruction& i = list[n];
     if (i.op == OpCode::kAllGather) {
-      gathers.push_back(n);
+      gathers.push_back(&i);
       continue;
     }
-    if (is_send(i.op)) events.push_back({.kind = Event::Kind::kSend, .instruction = n});
+    if (is_send(i.op)) events.push_back({.kind = Event::Kind::kSend, .instruction = &i});
     if (i.op == OpCode::kOptimizerStep) {
       events.push_back(
-          {.kind = Event::Kind::kUpdate, .instruction = n, .seconds = costs.update[at(program.pipeline_rank)]});
+          {.kind = Event::Kind::kUpdate, .instruction = &i, .seconds = costs.update[at(program.pipeline_rank)]});
     }
     if (!is_compute(i.op)) continue;
-    std::vector<size_t> reduces;
-    for (size_t next = n + 1; next < list.size(); ++next) {
-      if (list[next].op != OpCode::kAllReduce && list[next].op != OpCode::kReduceScatter) {
-        if (list[next].op == OpCode::kAddSlot) continue;
-        break;
-      }
-      reduces.push_back(next);
+    if (i.op == OpCode::kRecompute && costs.repeats_in_backward) {
+      gathers.clear();  // the pass behind it gathers the same
+      continue;
     }
-    const StageCost& stage = costs.stages[at(i.stage)];
+    reduces.clear();
+    for (size_t next = n + 1; next < list.size(); ++next) {
+      const OpCode op = list[next].op;
+      if (op == OpCode::kAddSlot) continue;
+      if (op != OpCode::kAllReduce && op != OpCode::kReduceScatter && op != OpCode::kPush) break;
+      reduces.push_back(&list[next]);
+    }
+    std::ranges::stable_sort(reduces, {}, &Instruction::group);
+    const StageCost& stage = costs.stages[i.stage_index()];
     const bool forward = i.op == OpCode::kForward || i.op == OpCode::kRecompute;
     const auto seconds_of = [&](const StagePart& part) {
       if (forward) return part.forward;
@@ -57,11 +58,11 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
     };
     const size_t parts = stage.parts.size();
     if (gathers.empty() && (reduces.empty() || !costs.overlap)) {
-      events.push_back({.instruction = n, .seconds = seconds_of(stage.sum)});
-      for (const size_t reduce : reduces) {
+      events.push_back({.instruction = &i, .seconds = seconds_of(stage.sum)});
+      for (const Instruction* reduce : reduces) {
         events.push_back({.kind = Event::Kind::kReduce,
                           .instruction = reduce,
-                          .seconds = costs.reduce[at(i.stage)][parts - 1 - at(list[reduce].group)]});
+                          .seconds = costs.reduce[i.stage_index()][parts - 1 - at(reduce->group)]});
       }
       continue;
     }
@@ -69,16 +70,16 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
       const size_t part = forward ? k : parts - 1 - k;
       if (k < gathers.size()) {
         events.push_back(
-            {.kind = Event::Kind::kGather, .instruction = gathers[k], .seconds = costs.gather[at(i.stage)][part]});
+            {.kind = Event::Kind::kGather, .instruction = gathers[k], .seconds = costs.gather[i.stage_index()][part]});
       }
-      events.push_back({.instruction = n,
+      events.push_back({.instruction = &i,
                         .seconds = seconds_of(stage.parts[part]),
                         .first = k == 0,
                         .last = k + 1 == parts,
                         .gathered = k < gathers.size()});
       if (k < reduces.size()) {
         events.push_back(
-            {.kind = Event::Kind::kReduce, .instruction = reduces[k], .seconds = costs.reduce[at(i.stage)][part]});
+            {.kind = Event::Kind::kReduce, .instruction = reduces[k], .seconds = costs.reduce[i.stage_index()][part]});
       }
     }
     gathers.clear();
@@ -86,35 +87,29 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
   return events;
 }
 
+/// Adds times to what the interpreter lets run.
 class Player {
  public:
   Player(const std::vector<Program>& programs, const PlayCosts& costs)
       : programs_(programs),
         costs_(costs),
-        ranks_per_replica_(at(programs.front().num_pipeline_ranks)),
-        replicas_(programs.size() / ranks_per_replica_),
-        sent_(2 * at(programs.front().num_stages()) * at(programs.front().num_micro_batches), kNever) {
+        interpreter_(programs, {.at_each_collective = true}),
+        sent_(interpreter_.num_messages()) {
     for (const Program& program : programs) states_.push_back({.events = events_of(program, costs)});
     played_.resize(programs.size());
-    meetings_.resize(ranks_per_replica_);
+    meetings_.resize(at(programs.front().num_pipeline_ranks));
   }
 
   std::vector<PlayedRank> run() {
     do {
-      for (bool moved = true; moved;) {
-        moved = false;
-        for (size_t rank = 0; rank < states_.size(); ++rank) {
-          while (states_[rank].next < states_[rank].events.size() && step(rank)) moved = true;
-        }
-      }
+      interpreter_.advance(
+          [this](size_t rank) -> const std::vector<Event>& { return states_[rank].events; },
+          [this](size_t rank, const Event& event, const Dataflow& flow) { return step(rank, event, flow.input); },
+          [this](size_t rank, const Event& event) { come(rank, event); });
     } while (costs_.cores > 0 && pass_time());
+    interpreter_.require_ends();
     for (size_t rank = 0; rank < states_.size(); ++rank) {
-      const State& state = states_[rank];
-      if (state.next < state.events.size()) {
-        throw Error(fmt::format("rank {} would wait for ever at {}", rank,
-                                programs_[rank].instructions[state.events[state.next].instruction].to_string()));
-      }
-      played_[rank].end = std::max(state.now, state.link_free);
+      played_[rank].end = std::max(states_[rank].now, states_[rank].link_free);
     }
     return std::move(played_);
   }
@@ -122,13 +117,10 @@ class Player {
  private:
   struct State {
     std::vector<Event> events = {};
-    size_t next = 0;
     double now = 0;             ///< end of the last computation
     double previous_start = 0;  ///< of the last computation
     double link_free = 0;
-    double gathered = 0;     ///< end of the last gather
-    size_t collectives = 0;  ///< that it has come to
-    bool reported = false;   ///< to the meeting of the next one
+    double gathered = 0;  ///< end of the last gather
     double activations = 0;
     double updated = 0;  ///< seconds of updates since the last computation
     // Of a rank that shares cores:
@@ -136,47 +128,25 @@ class Player {
     double left = 0;        ///< seconds of its computation, on a core of its own
     double started = kNever;
   };
-  /// A collective of the replicas of one pipeline rank.
-  struct Meeting {
-    size_t arrived = 0;
-    double ready = 0;
-  };
 
-  double& cell(const PipelineMessage& message) {
-    const Program& any = programs_.front();
-    return sent_[(2 * at(message.stage) + (message.is_gradient ? 1 : 0)) * at(any.num_micro_batches) +
-                 at(message.micro_batch)];
+  static bool is_collective(const Event& event) {
+    return event.kind == Event::Kind::kGather || event.kind == Event::Kind::kReduce;
   }
-
-  /// When the message for a computation is there; 0 where none is needed.
-  double message_at(const Program& program, const Instruction& i) {
-    const bool forward = i.op == OpCode::kForward;
-    if (!forward && !makes_input_gradient(i.op)) return 0;
-    const int source = i.stage + (forward ? -1 : 1);
-    if (!program.is_elsewhere(source)) return 0;
-    return cell({!forward, i.stage, i.micro_batch}) + costs_.message[at(std::min(source, i.stage))];
+  /// When a collective may start: all replicas are there, and their streams are free.
+  double& meeting(size_t rank) {
+    std::vector<double>& meetings = meetings_[at(programs_[rank].pipeline_rank)];
+    const size_t number = interpreter_.num_collectives(rank);
+    if (meetings.size() <= number) meetings.resize(number + 1);
+    return meetings[number];
   }
-
-  /// When a collective may start: all replicas are there, and this rank's stream is free. False: not yet known.
-  bool meet(size_t rank, double ready, double& start) {
-    State& state = states_[rank];
-    if (replicas_ == 1) {
-      start = std::max(ready, state.link_free);
-      return true;
-    }
-    std::vector<Meeting>& meetings = meetings_[rank % ranks_per_replica_];
-    if (meetings.size() <= state.collectives) meetings.resize(state.collectives + 1);
-    Meeting& meeting = meetings[state.collectives];
-    if (!state.reported) {
-      ++meeting.arrived;
-      meeting.ready = std::max({meeting.ready, ready, state.link_free});
-      state.reported = true;
-    }
-    if (meeting.arrived < replicas_) return false;
-    start = meeting.ready;
-    state.reported = false;
-    ++state.collectives;
-    return true;
+  double ready_for(const State& state, const Event& event) const {
+    const bool ahead = event.kind == Event::Kind::kGather && costs_.overlap;
+    return std::max(ahead ? state.previous_start : state.now, state.link_free);
+  }
+  void come(size_t rank, const Event& event) {
+    if (!interpreter_.has_replicas() || !is_collective(event)) return;
+    double& ready = meeting(rank);
+    ready = std::max(ready, ready_for(states_[rank], event));
   }
 
   /// Where cores are shared, time goes on for all ranks at once: to the next end of a computation, or the next arrival
@@ -184,7 +154,7 @@ class Player {
   bool pass_time() {
     double computing = 0, next = kNever;
     for (size_t rank = 0; rank < states_.size(); ++rank) {
-      if (states_[rank].started < kNever) computing += costs_.processes[rank % ranks_per_replica_];
+      if (states_[rank].started < kNever) computing += costs_.processes[at(programs_[rank].pipeline_rank)];
       next = std::min(next, states_[rank].wakes);
     }
     const double speed = computing > costs_.cores ? costs_.cores / computing * (1 - costs_.sharing_cost) : 1;
@@ -223,8 +193,8 @@ class Player {
   void compute(size_t rank, const Event& event, double start, double end) {
     State& state = states_[rank];
     PlayedRank& played = played_[rank];
-    const Instruction& i = programs_[rank].instructions[event.instruction];
-    const StageCost& stage = costs_.stages[at(i.stage)];
+    const Instruction& i = *event.instruction;
+    const StageCost& stage = costs_.stages[i.stage_index()];
     if (event.first) {
       if (i.op == OpCode::kForward) state.activations += stage.activation_bytes;
       if (played.spans.empty()) played.first = start;
@@ -244,16 +214,14 @@ class Player {
     if (event.last && makes_weight_gradient(i.op)) state.activations -= stage.activation_bytes;
   }
 
-  bool step(size_t rank) {
+  bool step(size_t rank, const Event& event, const PassResult& input) {
     State& state = states_[rank];
     PlayedRank& played = played_[rank];
-    const Event& event = state.events[state.next];
-    const Instruction& i = programs_[rank].instructions[event.instruction];
+    const Instruction& i = *event.instruction;
     switch (event.kind) {
       case Event::Kind::kSend: {
         const PipelineMessage message = message_of(i);
-        if (message.stage < 0 || message.stage >= programs_[rank].num_stages()) break;
-        cell(message) = state.now;
+        sent_[interpreter_.number_of(message)] = state.now;
         if (costs_.overlap_messages) break;
         const double seconds = costs_.message[at(message.is_gradient ? message.stage : message.stage - 1)];
         state.now += seconds;
@@ -261,8 +229,8 @@ class Player {
         break;
       }
       case Event::Kind::kCompute: {
-        const double message = event.first ? message_at(programs_[rank], i) : 0;
-        if (message == kNever) return false;
+        const double message =
+            event.first && input.travels ? sent_[input.number] + costs_.message[at(std::min(input.from, input.to))] : 0;
         // Without overlap nothing computes while a collective is under way.
         const double collective = costs_.overlap ? (event.gathered ? state.gathered : 0) : state.link_free;
         const double without = std::max(state.now, message);
@@ -276,11 +244,9 @@ class Player {
       }
       case Event::Kind::kGather:
       case Event::Kind::kReduce: {
-        const bool gather = event.kind == Event::Kind::kGather;
-        double start = 0;
-        if (!meet(rank, gather && costs_.overlap ? state.previous_start : state.now, start)) return false;
+        const double start = interpreter_.has_replicas() ? meeting(rank) : ready_for(state, event);
         state.link_free = start + event.seconds;
-        if (gather) state.gathered = state.link_free;
+        if (event.kind == Event::Kind::kGather) state.gathered = state.link_free;
         played.comms.push_back({i, start, state.link_free});
         break;
       }
@@ -296,16 +262,15 @@ class Player {
         break;
       }
     }
-    ++state.next;
     return true;
   }
 
   const std::vector<Program>& programs_;
   const PlayCosts& costs_;
-  const size_t ranks_per_replica_, replicas_;
-  std::vector<double> sent_;
+  Interpreter interpreter_;
+  std::vector<double> sent_;  ///< when, of messages
   std::vector<State> states_;
-  std::vector<std::vector<Meeting>> meetings_;
+  std::vector<std::vector<double>> meetings_;  ///< by pipeline rank
   std::vector<PlayedRank> played_;
   double clock_ = 0;  ///< where cores are shared
 };

@@ -23,8 +23,9 @@ struct PlayCosts {
   std::vector<double> update;          ///< seconds of the optimizer, by pipeline rank
   bool overlap = true;                 ///< collectives run while the rank computes
   bool overlap_messages = true;        ///< and messages
+  bool repeats_in_backward = false;    ///< backward passes have the time of what they compute again; Recompute has none
   double cores = 0;                    ///< that all share; 0: each rank has its own device
-  double sharing_cost = 0;             ///< share of a core's time that is lost where ranks take turns on it
+  double sharing_cost = 0;             ///< fraction of a core's time that is lost where ranks take turns on it
   std::vector<double> processes = {};  ///< that a program stands for, by pipeline rank; with `cores` alone
 };
 

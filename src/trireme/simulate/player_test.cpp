@@ -103,9 +103,9 @@ TEST(Play, HidesSumsBehindTheBackwardPass) {
   const Cluster cluster = find_cluster("a100-80gb");
   for (const int zero : {0, 1, 2, 3}) {
     job.layout.zero = zero;
-    job.layout.overlap = true;
+    job.overlap = true;
     const Simulation hidden = simulate(job, cluster);
-    job.layout.overlap = false;
+    job.overlap = false;
     const Simulation shown = simulate(job, cluster);
     EXPECT_LT(hidden.parts.communication, 0.8 * shown.parts.communication) << zero;
     EXPECT_LT(hidden.step_seconds, shown.step_seconds) << zero;

@@ -1,7 +1,9 @@
 // The simulator: a job on a cluster in, its step out. Pure: nothing is measured, the same numbers on every machine.
 //
 //   block_costs()       seconds, bytes and FLOPs of each block         block_cost.h, kernel_cost.h, collective_cost.h
-//   lower_step()        the programs of one replica's pipeline         step_lowering.h
+//   step_costs()        seconds of messages, sums and the update       step_costs.h
+//   played_shape()      what the programs depend on                    step_lowering.h
+//   programs_of()       one replica's pipeline, as the trainer has it  program/step.h
 //   play()              when everything runs                           player.h
 //   simulate()          all of it, and the sums                        here
 #pragma once
@@ -36,6 +38,7 @@ struct Simulation {
   std::vector<BlockCost> blocks;
   Schedule schedule;
   std::vector<StageCost> stages;
+  StepShape shape;                   ///< of the step: what `programs` are made from
   std::vector<Program> programs;     ///< of one replica's pipeline
   std::vector<SimulatedRank> ranks;  ///< of it
 

@@ -97,12 +97,12 @@ TEST(Simulate, ProcessesShareCores) {
   double work = 0;
   for (const SimulatedRank& rank : full.ranks) work += rank.played.busy + rank.played.update;
   cluster.shared_cores = 2;
-  const double shared = simulate(job, cluster).step_seconds;
-  EXPECT_GT(shared, 1.02 * work / 2);
-  EXPECT_LT(shared, work / 2 + full.step_seconds / 2);
+  const double contended = simulate(job, cluster).step_seconds;
+  EXPECT_GT(contended, 1.02 * work / 2);
+  EXPECT_LT(contended, work / 2 + full.step_seconds / 2);
   // Taking turns costs, where there are turns to take.
   cluster.sharing_cost = 0.2;
-  EXPECT_GT(simulate(job, cluster).step_seconds, 1.01 * shared);
+  EXPECT_GT(simulate(job, cluster).step_seconds, 1.01 * contended);
   cluster.shared_cores = 4;
   EXPECT_DOUBLE_EQ(simulate(job, cluster).step_seconds, full.step_seconds);
   job.layout.pp = 1;
@@ -132,7 +132,7 @@ TEST(Simulate, ConstantsOfSoftwareCount) {
   job.layout.tp = 1;
   EXPECT_DOUBLE_EQ(seconds(&Stack::tensor_us, 50), simulate(job, plain).step_seconds);
   EXPECT_DOUBLE_EQ(seconds(&Stack::gated_traffic, 3), simulate(job, plain).step_seconds) << "there are no gates";
-  job.model.kind = ShapeKind::kLlama;
+  job.model.kind = ModelKind::kLlama;
   EXPECT_GT(seconds(&Stack::gated_traffic, 3), simulate(job, plain).step_seconds);
 }
 
@@ -159,14 +159,14 @@ TEST(Simulate, MemoryOfSoftwareCounts) {
   job.layout.pp = 2;  // the embedding's two uses are on two ranks
   EXPECT_NEAR(more(&Stack::embedding_bytes, 1e4), 0.5e4 * embedding, 1e-3 * 1e4 * embedding);
   job.layout.pp = 1;
-  job.model.kind = ShapeKind::kLlama;
+  job.model.kind = ModelKind::kLlama;
   EXPECT_GT(more(&Stack::gated_share, 5), 0);
 }
 
 // The same layers as the trainer's, so that both cut a model at the same places.
 TEST(Simulate, LayersOfConvolutionsAreTheTrainers) {
   Job job = gpt_job(4, 256, 4, 128);
-  job.model.kind = ShapeKind::kResNet;
+  job.model.kind = ModelKind::kResNet;
   job.model.image = 28;
   job.model.channels = 1;
   job.model.classes = 10;
@@ -201,7 +201,7 @@ TEST(Simulate, ZeroSavesMemoryAndCostsTime) {
     const Simulation s = simulate(job, cluster);
     EXPECT_LT(s.ranks[0].memory.states(), states);
     states = s.ranks[0].memory.states();
-    const StateBytes bytes = sharded(state_bytes(job.layout), zero, 16);
+    const StateBytes bytes = sharded(state_bytes(job), zero, 16);
     EXPECT_NEAR(states, s.parameters * bytes.sum(), 1);
   }
 }
@@ -221,7 +221,7 @@ TEST(Simulate, OffloadTradesTimeForMemory) {
   const Simulation weights = simulate(job, cluster);
   EXPECT_LT(weights.memory_bytes(), offloaded.memory_bytes() - held.parameters);
   EXPECT_GT(weights.step_seconds, offloaded.step_seconds);
-  const auto passes = 2 * static_cast<double>(job.layout.num_micro_batches());
+  const auto passes = 2 * static_cast<double>(job.layout.accumulation());
   EXPECT_LT(weights.step_seconds, offloaded.step_seconds + passes * 2 * held.parameters / 10e9);
 }
 
@@ -260,7 +260,7 @@ TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
   Job job = job_of_replicas(16);
   const Cluster cluster = find_cluster("v100-16gb");
   job.layout.servers = 1;
-  job.layout.overlap = false;
+  job.overlap = false;
   const double bytes = 2 * total_parameters(job.model) * 16, seconds = bytes / cluster.between.effective();
   const Simulation s = simulate(job, cluster);
   EXPECT_GT(s.step_seconds, 2 * seconds) << "there and back";
@@ -270,7 +270,7 @@ TEST(Simulate, AServersLinkCarriesItsShareOfEverything) {
   EXPECT_GT(simulate(job, cluster).step_seconds, 0.9 * seconds);
 }
 
-TEST(Simulate, ReplicasMayShareInGroups) {
+TEST(Simulate, ReplicasMayShardInGroups) {
   Job job = job_of_replicas(32);
   const Cluster cluster = find_cluster("a100-80gb");
   job.layout.zero = 3;
@@ -326,7 +326,7 @@ TEST(Simulate, RecomputationTradesTimeForMemory) {
   EXPECT_LT(none.step_seconds, selective.step_seconds);
   EXPECT_LT(selective.step_seconds, full.step_seconds);
   job.layout.recompute = RecomputeKind::kNone;
-  job.layout.full_layers = {{0, 5}};
+  job.layout.recompute.ranges = {{0, 5}};
   const Simulation half = simulate(job, cluster);
   EXPECT_GT(half.memory_bytes(), full.memory_bytes());
   EXPECT_LT(half.memory_bytes(), none.memory_bytes());
@@ -372,7 +372,7 @@ TEST(Simulate, UnequalStagesAreNoBubble) {
   Job job = gpt_job(48);
   job.layout.pp = 4;
   job.layout.global_batch = 512;
-  job.layout.stages = {{{0, 10}}, {{10, 20}}, {{20, 30}}, {{30, 50}}};
+  job.layout.split = {{0, 10}, {10, 20}, {20, 30}, {30, 50}};
   const Simulation s = simulate(job, find_cluster("a100-80gb"));
   EXPECT_EQ(s.busiest, 3);
   EXPECT_GT(s.ranks[0].played.idle, 0.3 * s.step_seconds) << "the first stage waits for the last";
@@ -383,7 +383,7 @@ TEST(Simulate, UnequalStagesAreNoBubble) {
 // Trireme's trainer starts one operator for all tensors of a block; constants that were measured with it know that.
 TEST(Simulate, UpdatesOfTheTrainerAreOnePass) {
   Job job = gpt_job(16), trained = job;
-  trained.layout.as_trained = true;
+  trained.software = Software::kTrireme;
   Cluster cluster = find_cluster("a100-80gb");
   cluster.stack.fused_update = true;
   const auto update = [&](const Job& of) { return simulate(of, cluster).parts.update; };
@@ -403,12 +403,12 @@ TEST(Simulate, ShardedWeightsOfOthersAreEager) {
   job.layout.zero = 3;
   const auto block = [&](const Job& of) { return simulate(of, cluster).blocks[1]; };
   Job trained = job, other = job;
-  trained.layout.as_trained = true;
+  trained.software = Software::kTrireme;
   other.layout.zero = 2;
   EXPECT_EQ(block(trained).forward, block(other).forward);
   EXPECT_GT(block(job).forward, 1.05 * block(other).forward);
   EXPECT_GT(block(job).exposed, 2 * block(other).exposed);
-  job.model.kind = other.model.kind = ShapeKind::kLlama;  // compiled: only the sums differ
+  job.model.kind = other.model.kind = ModelKind::kLlama;  // compiled: only the sums differ
   EXPECT_NEAR(block(job).forward - block(job).exposed / 2, block(other).forward - block(other).exposed / 2, 1e-9);
 }
 
@@ -454,9 +454,9 @@ TEST(Simulate, KnowsExpertsContextAndImages) {
   const Simulation moe = simulate(job, cluster);
   EXPECT_GT(moe.parameters, 4 * dense);
   job.layout.ep = 8;
-  const Simulation shared = simulate(job, cluster);
-  EXPECT_LT(shared.memory_bytes(), moe.memory_bytes());
-  EXPECT_GT(shared.parts.communication, 0);
+  const Simulation sharded = simulate(job, cluster);
+  EXPECT_LT(sharded.memory_bytes(), moe.memory_bytes());
+  EXPECT_GT(sharded.parts.communication, 0);
   Job longer = gpt_job(8, 1024, 16, 65536);
   longer.layout.micro_batch = longer.layout.global_batch = 1;
   const Simulation alone = simulate(longer, cluster);
@@ -465,7 +465,7 @@ TEST(Simulate, KnowsExpertsContextAndImages) {
   EXPECT_LT(split.step_seconds, alone.step_seconds / 4);
   EXPECT_LT(split.ranks[0].memory.activations, alone.ranks[0].memory.activations / 4);
   Job image;
-  image.model.kind = ShapeKind::kResNet;
+  image.model = {.kind = ModelKind::kResNet, .depth = 50, .channels = 3, .image = 224, .classes = 1000};
   image.layout = gpt_job().layout;
   image.layout.dp = 2;
   EXPECT_GT(simulate(image, cluster).model_flops, 0);

@@ -51,9 +51,9 @@ inline double predict(const PublishedAllReduce& row) {
 inline Job random_job(std::mt19937& random) {
   const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
   Job job = gpt_job(pick({4, 8, 12}), pick({512, 1024, 3072}), 8, pick({256, 1024}));
-  JobLayout& l = job.layout;
+  Layout& l = job.layout;
   if (random() % 3 == 0) {
-    job.model.kind = ShapeKind::kLlama;
+    job.model.kind = ModelKind::kLlama;
     job.model.kv_heads = 4;
     job.model.tied = false;
   }
@@ -68,7 +68,7 @@ inline Job random_job(std::mt19937& random) {
   l.recompute = static_cast<RecomputeKind>(random() % 3);
   l.micro_batch = pick({1, 2});
   l.global_batch = l.micro_batch * l.dp * pick({1, 4, 8});
-  l.overlap = random() % 2 == 0;
+  job.overlap = random() % 2 == 0;
   return job;
 }
 

@@ -5,8 +5,6 @@
 #include <algorithm>
 
 #include "trireme/base/error.h"
-#include "trireme/program/pipeline.h"
-#include "trireme/program/zero.h"
 
 namespace trireme {
 namespace {
@@ -73,31 +71,24 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
   return costs;
 }
 
-Schedule schedule_of(const Job& job, const StageTimes& times) {
-  const JobLayout& layout = job.layout;
-  if (layout.own_schedule) return *layout.own_schedule;
-  const bool interleaved = layout.schedule == ScheduleKind::k1F1B && layout.interleave > 1;
-  return make_schedule({.kind = interleaved ? ScheduleKind::kInterleaved : layout.schedule,
-                        .num_ranks = static_cast<int>(layout.pp),
-                        .num_micro_batches = static_cast<int>(layout.num_micro_batches()),
-                        .interleave = layout.interleave > 1 ? static_cast<int>(layout.interleave) : 0,
-                        .times = times});
-}
-
-std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
-                                bool fold) {
-  const int64_t replicas = job.layout.num_replicas();
-  PipelineShape shape{.schedule = schedule};
-  shape.num_replicas = fold ? static_cast<int>(std::min<int64_t>(replicas, 2)) : static_cast<int>(replicas);
-  shape.num_leaves = shape.num_replicas;  // a replica sums its micro-batches one after another
-  for (const StageCost& stage : stages) shape.groups.push_back(static_cast<int>(stage.parts.size()));
-  std::vector<Program> programs = fold ? lower_pipeline_ranks(shape) : lower_pipeline_all(shape);
-  if (replicas == 1 && !job.layout.offload_weights) return programs;
-  ZeroShape zero;
-  zero.zero = static_cast<int>(job.layout.zero);
-  zero.each_micro_batch = zero.zero > 1;
-  for (Program& program : programs) program = share_over_replicas(std::move(program), zero);
-  return programs;
+StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule, bool fold) {
+  const Layout& layout = job.layout;
+  Layout played = layout;
+  played.stages.clear();  // the lanes of a replica are played as one
+  if (layout.cp > 1 || !layout.has_leaves()) {
+    played.dp = fold ? std::min<int64_t>(layout.num_replicas(), 2) : layout.num_replicas();
+    played.global_batch = layout.accumulation() * layout.micro_batch * played.dp;
+    played.leaves = played.dp;
+  }
+  const bool has_servers = layout.servers > 0 && layout.exchange != GradientExchange::kSum;
+  played.exchange = has_servers ? GradientExchange::kServers : GradientExchange::kSum;
+  StepShape shape = step_shape(played, schedule);
+  for (const StageCost& stage : stages) shape.pipeline.groups.push_back(static_cast<int>(stage.parts.size()));
+  if (job.model.is_language() && job.model.tied) {
+    const int last = schedule.num_stages() - 1;
+    shape.update.tied.push_back(layout.is_pipeline() ? TiedWeight{0, last} : TiedWeight());
+  }
+  return shape;
 }
 
 }  // namespace trireme

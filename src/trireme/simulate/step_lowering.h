@@ -1,11 +1,9 @@
-// The program of a job: its schedule, lowered as for the runtime, with the collectives that its ZeRO stage adds.
+// The program of a job: its stages, and the step that the trainer would have with them.
 #pragma once
 
 #include <vector>
 
-#include "trireme/program/instruction.h"
 #include "trireme/program/schedules/partition.h"
-#include "trireme/program/times.h"
 #include "trireme/simulate/block_cost.h"
 
 namespace trireme {
@@ -35,11 +33,12 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
                                    double bytes_a_parameter);
 
 /// [Note: Folding]
-/// Replicas, tensor ranks and context ranks do the same at the same time, so one replica's pipeline stands for all:
-/// its programs are lowered as those of one of two replicas, and its collectives cost what the whole group costs.
-/// `fold` false lowers all replicas.
-std::vector<Program> lower_step(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
-                                bool fold = true);
-Schedule schedule_of(const Job& job, const StageTimes& times);
+/// Replicas, tensor ranks and context ranks do the same at the same time, so one replica's pipeline stands for all, and
+/// its collectives cost what the whole group costs. A layout that the trainer can run has the trainer's shape,
+/// step_shape(), with the parts of the stages for its groups. Of others, which have more replicas than leaves or cut
+/// samples, two replicas stand for all; `fold` false takes them all. Adasum, 1-bit Adam and replicas that step alone
+/// are counted as sums, and asynchronous servers as servers in rounds.
+StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
+                       bool fold = true);
 
 }  // namespace trireme

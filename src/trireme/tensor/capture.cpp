@@ -11,7 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
 #include "trireme/tensor/arguments.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 

@@ -86,7 +86,7 @@ class DecisionCache {
 /// stands in the way, or where there is no rule and strict mode is on.
 Decision decide(const OperatorInfo& info, std::span<const c10::IValue> arguments, DeviceMesh& mesh);
 
-/// Appends what a decision depends on; false: an argument that cannot be a key (the decision is then made anew).
+/// Appends what a decision depends on; false: an argument that cannot be a key (the decision is then made again).
 using DecisionKey = c10::SmallVector<int64_t, 64>;
 bool append_key(const OperatorInfo& info, std::span<const c10::IValue> arguments, DecisionKey& key);
 

@@ -50,7 +50,7 @@ struct KernelTime {
 /// What the GPU did while `work` ran, the longest first. Nothing for the CPU.
 std::vector<KernelTime> profile(const torch::Device& device, const std::function<void()>& work);
 
-/// Work that is enqueued on the device again and again without being prepared anew: a CUDA graph.
+/// Work that is enqueued on the device again and again without being prepared again: a CUDA graph.
 ///
 /// Owner: the trainer. Threads: one. What the work reads must stay where it is: tensors made inside live as long as the
 /// graph. Host code inside runs once, in capture().

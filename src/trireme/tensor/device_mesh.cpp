@@ -8,6 +8,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/tensor/decision.h"
+#include "trireme/tensor/generator_scope.h"
 
 namespace trireme {
 
@@ -40,19 +41,21 @@ DeviceMesh::DeviceMesh(Communicator& comm, const Mesh& mesh)
 // process. Masks that differ from rank to rank are a wrong result without an error. So rank 0's state travels before
 // each draw (5 KB, next to the activations that a layer sends), and after it a generator that was in that state moves
 // on with it: what plain tensors draw next stays in step, too. A generator in another state is its rank's own affair
-// and is left alone. Ranks that are threads of one process share one generator; whoever comes first moves it.
+// and is left alone. Ranks that are threads of one process share one generator; whoever comes first moves it. Inside a
+// GeneratorScope ranks draw alike without a word to each other.
 void DeviceMesh::draw_random(const std::function<void(const at::Generator&)>& draw) {
   if (own_generator_.defined()) return draw(own_generator_);
+  if (const at::Generator scoped = GeneratorScope::current(); scoped.defined()) return draw(scoped);
   at::Generator torchs = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = [&] {
     const std::lock_guard lock(torchs.mutex());
     return torchs.get_state().contiguous();
   }();
   comm_->broadcast(Data(before.data_ptr(), before.nbytes(), DataType::kUInt8), 0);
-  at::Generator shared = at::detail::createCPUGenerator();
-  shared.set_state(before);
-  draw(shared);
-  const at::Tensor after = shared.get_state();
+  at::Generator common = at::detail::createCPUGenerator();
+  common.set_state(before);
+  draw(common);
+  const at::Tensor after = common.get_state();
   const std::lock_guard lock(torchs.mutex());
   if (torchs.get_state().equal(before)) torchs.set_state(after);
 }

@@ -220,7 +220,7 @@ void random(const LocalCall& call, Stack& stack) {
     const c10::IValue train = argument(stack, call, 2);
     const bool active = (train.isNone() || train.toBool()) && p > 0;
     at::Tensor mask = at::ones(given.sizes(), at::kBool);
-    if (active) call.mesh.draw_random([&](const at::Generator& shared) { mask.bernoulli_(1 - p, shared); });
+    if (active) call.mesh.draw_random([&](const at::Generator& common) { mask.bernoulli_(1 - p, common); });
     const at::Tensor own = cut_all(mask, call, layout).contiguous().to(local.device());
     give(stack, call, active ? (p == 1 ? at::zeros_like(local) : local.mul(own).mul_(1 / (1 - p))) : local.clone(),
          own);
@@ -228,16 +228,16 @@ void random(const LocalCall& call, Stack& stack) {
   }
   at::Tensor whole = at::empty(given.sizes(), local.scalar_type());
   if (name == "aten::rand_like" || name == "aten::randn_like") {
-    call.mesh.draw_random([&](const at::Generator& shared) {
-      name == "aten::rand_like" ? whole.uniform_(0, 1, shared) : whole.normal_(0, 1, shared);
+    call.mesh.draw_random([&](const at::Generator& common) {
+      name == "aten::rand_like" ? whole.uniform_(0, 1, common) : whole.normal_(0, 1, common);
     });
     give(stack, call, cut_all(whole, call, layout).contiguous().to(local.device()));
   } else if (call.info.changes_in_place) {  // uniform_, normal_, bernoulli_ and the like
     argument(stack, call, 0) = whole;
     c10::IValue& generator = argument(stack, call, call.info.num_arguments - 1);
     if (generator.isNone()) {
-      call.mesh.draw_random([&](const at::Generator& shared) {
-        generator = shared;
+      call.mesh.draw_random([&](const at::Generator& common) {
+        generator = common;
         call.op.callBoxed(stack);
       });
     } else {

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 namespace {

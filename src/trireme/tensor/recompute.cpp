@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-using Part = std::function<at::Tensor(const at::Tensor&)>;
+using Part = std::function<Tensors(const Tensors&)>;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -51,7 +51,7 @@ struct ForwardState : torch::CustomClassHolder {
 };
 
 /// The function with gradients, as it was called first.
-at::Tensor call_again(const ForwardState& state, const at::Tensor& x) {
+Tensors call_again(const ForwardState& state, const Tensors& x) {
   struct Restore {
     AutocastState before;
     ~Restore() { before.apply(); }
@@ -66,14 +66,22 @@ at::Tensor call_again(const ForwardState& state, const at::Tensor& x) {
 /// `anchor` needs a gradient, so that the result does too where x is data and only parameters are to be differentiated.
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
  public:
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& anchor,
-                            const Part& function) {
-    (void)anchor;
-    context->save_for_backward({x});
-    context->saved_data["x_has_gradient"] = x.requires_grad();
+  static variable_list forward(AutogradContext* context, const at::Tensor& anchor, at::TensorList x,
+                               const Part& function) {
+    context->save_for_backward(x.vec());
+    context->set_materialize_grads(false);  // a gradient that never comes is no gradient of zeros
+    c10::List<bool> differentiable;
+    for (const at::Tensor& each : x) differentiable.push_back(each.requires_grad());
+    context->saved_data["differentiable"] = differentiable;
     context->saved_data["state"] =
-        c10::IValue::make_capsule(c10::make_intrusive<ForwardState>(function, x.device().type()));
-    return function(x);  // autograd is off here
+        c10::IValue::make_capsule(c10::make_intrusive<ForwardState>(function, anchor.device().type()));
+    Tensors y = function(x.vec());  // autograd is off here
+    variable_list constant;
+    for (const at::Tensor& each : y) {
+      if (!each.is_floating_point()) constant.push_back(each);
+    }
+    context->mark_non_differentiable(constant);
+    return y;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -81,23 +89,40 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
       throw Error("the gradient of what is computed again has no gradient of its own",
                   "call backward without create_graph, or set train.recompute = \"none\"");
     }
-    const bool x_has_gradient = context->saved_data["x_has_gradient"].toBool();
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_(x_has_gradient);
-    at::Tensor y;
+    const c10::List<bool> differentiable = context->saved_data["differentiable"].toBoolList();
+    variable_list x;
+    for (const at::Tensor& each : context->get_saved_variables()) {
+      x.push_back(each.detach().requires_grad_(differentiable[x.size()]));
+    }
+    Tensors y;
     {
       const at::AutoGradMode with_graph(true);
       y = call_again(*c10::static_intrusive_pointer_cast<ForwardState>(context->saved_data["state"].toCapsule()), x);
     }
-    if (y.requires_grad()) torch::autograd::backward({y}, {gradients[0]});
-    return {x_has_gradient ? x.grad() : at::Tensor(), at::Tensor(), at::Tensor()};
+    variable_list roots, root_gradients;
+    for (size_t i = 0; i < y.size(); ++i) {
+      if (!y[i].requires_grad() || !gradients[i].defined()) continue;
+      roots.push_back(y[i]);
+      root_gradients.push_back(gradients[i]);
+    }
+    if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    variable_list result = {at::Tensor()};  // of the anchor
+    for (const at::Tensor& each : x) result.push_back(each.requires_grad() ? each.grad() : at::Tensor());
+    result.emplace_back();  // of the function
+    return result;
   }
 };
 
 }  // namespace
 
-at::Tensor recompute(const Part& function, const at::Tensor& x) {
-  if (!at::GradMode::is_enabled()) return function(x);
-  return RecomputeFunction::apply(x, at::empty({0}, x.options().dtype(at::kFloat)).requires_grad_(true), function);
+Tensors recompute(const Part& function, const Tensors& x) {
+  if (!at::GradMode::is_enabled() || x.empty()) return function(x);
+  const at::Tensor anchor = at::empty({0}, x[0].options().dtype(at::kFloat)).requires_grad_(true);
+  return RecomputeFunction::apply(anchor, at::TensorList(x), function);
+}
+
+at::Tensor recompute(const std::function<at::Tensor(const at::Tensor&)>& function, const at::Tensor& x) {
+  return recompute([function](const Tensors& inputs) { return Tensors{function(inputs[0])}; }, Tensors{x})[0];
 }
 
 }  // namespace trireme

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "trireme/base/error.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
 namespace {

@@ -13,11 +13,11 @@ namespace trireme {
 CompressionOptions compression_options(const Config& config) {
   const CompressionConfig& from = config.compression;
   CompressionOptions options;
-  options.method = method_named(from.method);
+  options.method = from.method;
   options.density = from.density;
   options.bits = static_cast<int>(from.bits);
   options.rank = static_cast<int>(from.rank);
-  if (from.error_feedback != "auto") options.error_feedback = from.error_feedback == "on";
+  if (from.error_feedback != ErrorFeedback::kAuto) options.error_feedback = from.error_feedback == ErrorFeedback::kOn;
   options.warmup_steps = static_cast<uint64_t>(from.warmup_steps);
   options.momentum = static_cast<float>(from.momentum);
   options.clip_deviations = static_cast<float>(from.clip_deviations);
@@ -28,7 +28,8 @@ CompressionOptions compression_options(const Config& config) {
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups, const torch::Device& device) {
   const CompressionOptions options = compression_options(config);
-  if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == "server") return nullptr;
+  if (options.method == Method::kNone || replicas == nullptr || config.parallel.aggregation == Aggregation::kServer)
+    return nullptr;
   if (options.method == Method::kOneBitAdam) return nullptr;
   return std::make_unique<CompressedReducer>(*replicas, options, std::move(groups), make_processor(device));
 }

@@ -5,16 +5,14 @@ namespace trireme {
 
 struct DeviceUpdate::Inside {};
 
-DeviceUpdate::DeviceUpdate(const OptimizerConfig&, double, ParameterStore&, Optimizer&,
-                           const std::function<torch::Tensor(size_t)>&) {
+DeviceUpdate::DeviceUpdate(const Config& config, ModelPart& part) : WeightUpdate(config, part) {
   throw Error("this build has no GPU code");
 }
 DeviceUpdate::~DeviceUpdate() = default;
-void DeviceUpdate::prepare(int64_t, double, double) {}
-void DeviceUpdate::set_norm_of_model(NormOfModel) {}
 std::vector<double> DeviceUpdate::block_squares() { return {}; }
-void DeviceUpdate::enqueue(const torch::Tensor&) {}
-void DeviceUpdate::enqueue_update() {}
+void DeviceUpdate::apply(int64_t, double, double) {}
+void DeviceUpdate::prepare(int64_t, double, double) {}
+void DeviceUpdate::enqueue(const torch::Tensor&, std::optional<double>) {}
 DeviceUpdate::Outcome DeviceUpdate::read() { return {}; }
 
 }  // namespace trireme

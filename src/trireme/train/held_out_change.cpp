@@ -23,10 +23,10 @@ std::string held_out_change(const std::string& meta, const Config& now) {
   // Generated data have held-out samples of their own, and other files are other data.
   if (now.data.path.empty() || now.data.path != before.data.path || now.data.held_out == 0) return "";
   std::vector<std::string> cures;
-  if (now.data.split != before.data.split) cures.push_back("--data.split=" + before.data.split);
+  if (now.data.split != before.data.split) cures.push_back(fmt::format("--data.split={}", name_of(before.data.split)));
   if (now.data.held_out != before.data.held_out)
     cures.push_back(fmt::format("--data.held_out={}", before.data.held_out));
-  if (now.train.seed != before.train.seed && now.data.split == "random")
+  if (now.train.seed != before.train.seed && now.data.split == HoldOut::kRandom)
     cures.push_back(fmt::format("--train.seed={}", before.train.seed));
   if (cures.empty()) return "";
   return fmt::format(

@@ -7,23 +7,16 @@
 #include <set>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/layout/redistribution.h"
-#include "trireme/parallel/tensor/recipes.h"
-#include "trireme/program/check/check.h"
-#include "trireme/program/data_parallel.h"
 #include "trireme/program/zero.h"
 #include "trireme/tensor/device.h"
+#include "trireme/tensor/host_shared_tensor.h"
 #include "trireme/tensor/mesh_tensor.h"
-#include "trireme/tensor/shared_tensor.h"
 
 namespace trireme {
 namespace {
-
-DataParallelShape data_parallel_shape(const BatchPlan& plan, int num_groups) {
-  return {static_cast<int>(plan.num_micro_batches), static_cast<int>(plan.leaves), static_cast<int>(plan.dp),
-          num_groups, std::vector<int>(plan.shares.begin(), plan.shares.end())};
-}
 
 /// Which layer has a parameter.
 std::map<const void*, int> layers_of_parameters(const Model& model) {
@@ -39,49 +32,62 @@ std::map<const void*, int> layers_of_parameters(const Model& model) {
 
 }  // namespace
 
-bool needs_samples(const Config& config, const BatchPlan& plan, int pipeline_rank) {
-  if (config.parallel.pp == 1) return true;
-  const std::vector<int> ranks = pipeline_schedule(config, plan).rank_of_stage;
+bool needs_samples(const Layout& layout, int pipeline_rank) {
+  if (layout.pp == 1) return true;
+  const std::vector<int> ranks = schedule_of(layout).rank_of_stage;
   return ranks.front() == pipeline_rank || ranks.back() == pipeline_rank;
 }
 
-ModelPart::ModelPart(const Config& config, const BatchPlan& plan, const RankGroups& groups, const torch::Device& device,
-                     torch::ScalarType compute_type)
+ModelPart::ModelPart(std::shared_ptr<Model> model, const Config& config, const Layout& layout, const RankGroups& groups,
+                     const torch::Device& device, torch::ScalarType compute_type)
     : groups_(groups),
       device_(device),
       seed_(static_cast<uint64_t>(config.train.seed)),
-      zero_(groups.sharers() ? static_cast<int>(config.parallel.zero) : 0),
-      keeps_weights_(config.parallel.zero_keep),
-      accumulation_(plan.accumulation * groups.lanes),
-      zero_asked_{.zero = static_cast<int>(config.parallel.zero),
-                  .keep = config.parallel.zero_keep,
-                  .each_micro_batch = config.parallel.zero > 1 && config.parallel.zero_accumulation == "shares"},
-      travel_type_(config.precision.gradients == "compute" ? compute_type : torch::kFloat32),
-      model_(build_model(config.model)) {
-  cut(config, plan);
+      zero_(groups.shard_group() ? layout.zero : 0),
+      keeps_weights_(layout.zero_keep),
+      accumulation_(layout.accumulation() * groups.lanes),
+      travel_type_(config.precision.gradients == GradientType::kCompute ? compute_type : torch::kFloat32),
+      model_(std::move(model)),
+      shape_(step_shape(layout)) {
+  cut(config);
   list_weights();
+  if (layout.is_asynchronous() && !tied_.empty()) {
+    throw UsageError(
+        fmt::format("{} is used twice, and an asynchronous schedule does not add the gradients of both uses",
+                    tied_.front().name),
+        "take a synchronous schedule, such as 1f1b, or do not tie the weights");
+  }
+  // Built-in rules name what not every model of their kind has.
+  if (groups.tensor_mesh() && model_->modules_of() == Model::Modules::kTorch) {
+    require_matches(*model_, model_->tensor_parallel_rules(groups.tp));
+  }
+  model_->set_built_values_aside();
   if (groups.pp > 1) {
     std::vector<bool> kept;
     for (const int rank : rank_of_layer_) kept.push_back(rank == groups.pipeline_rank);
     model_->keep_layers(kept);
   }
   place_parameters();
-  if (device.is_cuda()) model_->to(device);  // buffers
-  distribute_parameters(config);
-  make_stores(config, plan, compute_type);
-  if (!groups.stages().empty()) make_lanes(config);
+  if (device.is_cuda()) model_->to(device);  // buffers, and parameters that are not trained
+  distribute_parameters();
+  make_stores(config, compute_type);
+  if (!groups.layout().stages.empty()) make_lanes();
+  make_tied_weights();
+  model_->drop_built_values();
   for (Weight& weight : weights_) weight.entry = parameters_->find(weight.name);
   if (zero_ > 0) make_layer_weights();
 }
 
 /// On their device. They keep their shapes alone, until the store gives each its memory: so nobody ever holds more of a
 /// model than what is his.
-void ModelPart::place_parameters() const {
+void ModelPart::place_parameters() {
   const auto place = [&](torch::Tensor parameter) {
     parameter.set_data(without_memory(parameter.sizes(), parameter.options().device(device_).requires_grad(false)));
   };
-  for (torch::Tensor& parameter : model_->parameters()) place(parameter);
-  for (const SharedUse& shared : model_->shared_uses()) place(*shared.use);
+  for (torch::Tensor& parameter : model_->parameters()) {
+    if (parameter.requires_grad()) place(parameter);
+  }
+  for (const TiedUse& tied : model_->tied_uses()) place(*tied.use);
 }
 
 torch::Tensor ModelPart::initial_part(const std::string& name, const torch::Tensor& parameter) const {
@@ -89,7 +95,7 @@ torch::Tensor ModelPart::initial_part(const std::string& name, const torch::Tens
 }
 
 /// Layers into stages, and what is computed again.
-void ModelPart::cut(const Config& config, const BatchPlan& plan) {
+void ModelPart::cut(const Config& config) {
   const Recompute recompute = parse_recompute(config.train.recompute);
   const int num_layers = static_cast<int>(model_->layers().size());
   if (groups_.pp == 1) {
@@ -99,24 +105,20 @@ void ModelPart::cut(const Config& config, const BatchPlan& plan) {
     return;
   }
   // A stage that is computed again as a whole keeps its input alone.
-  const bool by_stages = config.train.recompute == "full";
-  if (!by_stages) model_->set_recompute(recompute);
-  shape_ = {.schedule = pipeline_schedule(config, plan),
-            .num_replicas = static_cast<int>(plan.dp),
-            .num_leaves = config.parallel.is_asynchronous() ? 0 : static_cast<int>(plan.leaves),
-            .recompute = {by_stages}};
-  for (const LaneStage& stage : groups_.stages()) shape_.replicas.push_back(stage.replicas);
-  const int num_stages = shape_.schedule.num_stages();
-  partition_ = pipeline_split(config, num_stages);
+  if (!shape_.pipeline.recompute[0]) model_->set_recompute(recompute);
+  const int num_stages = shape_.pipeline.schedule.num_stages();
+  partition_ = pipeline_split(config, num_stages, num_layers);
   if (partition_.empty()) {
     PartitionProblem problem{.num_stages = num_stages, .costs = model_->layer_costs()};
-    for (const LaneStage& stage : groups_.stages()) problem.speeds.push_back(stage.replicas * stage.tp);
-    partition_ = partition_over_ranks(problem, shape_.schedule.rank_of_stage);
+    for (const StageDegrees& stage : groups_.layout().stages) {
+      problem.speeds.push_back(static_cast<double>(stage.num_workers()));
+    }
+    partition_ = partition_over_ranks(problem, shape_.pipeline.schedule.rank_of_stage);
   }
   for (int stage = 0; stage < num_stages; ++stage) {
     const LayerRange range = partition_[static_cast<size_t>(stage)];
     rank_of_layer_.insert(rank_of_layer_.end(), static_cast<size_t>(range.last - range.first),
-                          shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]);
+                          shape_.pipeline.schedule.rank_of_stage[static_cast<size_t>(stage)]);
   }
 }
 
@@ -128,30 +130,44 @@ void ModelPart::list_weights() {
     const int layer = layer_of.at(item.value().unsafeGetTensorImpl());
     weights_.push_back({item.key(), item.value().sizes().vec(), rank_of_layer_[static_cast<size_t>(layer)], -1});
   }
-  for (const SharedUse& shared : model_->shared_uses()) {
-    const auto weight = std::find_if(weights_.begin(), weights_.end(),
-                                     [&](const Weight& each) { return each.name == shared.parameter; });
-    if (weight == weights_.end()) throw Error(fmt::format("{} is shared, but no parameter", shared.parameter));
-    shared_.push_back({.name = shared.parameter, .use = rank_of_layer_[shared.layer], .owner = weight->owner});
+  const auto stage_of = [&](int layer) {
+    const auto stage = std::find_if(partition_.begin(), partition_.end(),
+                                    [layer](const LayerRange& range) { return layer < range.last; });
+    return groups_.pp == 1 ? -1 : static_cast<int>(stage - partition_.begin());
+  };
+  const auto parameters = model_->named_parameters();
+  for (const TiedUse& tied : model_->tied_uses()) {
+    const torch::Tensor* const owned = parameters.find(tied.parameter);
+    if (!owned) throw Error(fmt::format("{} is used twice, but no parameter of the model", tied.parameter));
+    const int owner = layer_of.at(owned->unsafeGetTensorImpl()), use = static_cast<int>(tied.layer);
+    tied_.push_back({.name = tied.parameter,
+                     .stages = {stage_of(owner), stage_of(use)},
+                     .use = rank_of_layer_[at(use)],
+                     .owner = rank_of_layer_[at(owner)]});
+    shape_.update.tied.push_back(tied_.back().stages);
   }
 }
 
 /// Parameters become mesh tensors, and copies of those that others own.
-void ModelPart::distribute_parameters(const Config& config) {
+void ModelPart::distribute_parameters() {
   if (!groups_.tensor_mesh()) return;
-  const LayoutRules rules = tensor_parallel_rules(config.model, groups_.tp);
+  const LayoutRules rules = model_->tensor_parallel_rules(groups_.tp);
   const auto distribute_one = [&](const std::string& name, torch::Tensor parameter) {
     const auto& mesh = groups_.tensor_mesh();
     const std::vector<int64_t> sizes = parameter.sizes().vec();
     const MeshLayout* layout = mesh->layout(placements_for(name, rules, mesh->mesh()), sizes);
     const auto part = local_sizes(sizes, layout->placements, mesh->axis_sizes(), mesh->coordinates());
     const auto options = parameter.options().requires_grad(false);
-    parameter.set_data(wrap_local(without_memory(part, options), mesh, layout, sizes));
+    // What is not trained has its values; the store gives the others memory.
+    const torch::Tensor own = parameter.requires_grad()
+                                  ? without_memory(part, options)
+                                  : local_part(distribute(parameter.detach(), mesh, layout->placements));
+    parameter.set_data(wrap_local(own, mesh, layout, sizes));
   };
   const auto parameters = model_->named_parameters();
   for (const auto& item : parameters) distribute_one(item.key(), item.value());
-  for (const SharedUse& shared : model_->shared_uses()) {
-    if (!parameters.contains(shared.parameter)) distribute_one(shared.parameter, *shared.use);
+  for (const TiedUse& tied : model_->tied_uses()) {
+    if (!parameters.contains(tied.parameter)) distribute_one(tied.parameter, *tied.use);
   }
 }
 
@@ -170,7 +186,7 @@ std::vector<std::vector<GradientSource>> ModelPart::list_sources() {
         stages_.begin());
   };
   const auto is_twice = [&](const std::string& name) {
-    return std::any_of(shared_.begin(), shared_.end(), [&](const Shared& each) { return each.name == name; });
+    return std::any_of(tied_.begin(), tied_.end(), [&](const Tied& each) { return each.name == name; });
   };
   const std::map<const void*, int> layer_of = layers_of_parameters(*model_);
   std::vector<std::vector<GradientSource>> sources(stages_.size());
@@ -178,42 +194,41 @@ std::vector<std::vector<GradientSource>> ModelPart::list_sources() {
     if (!item.value().requires_grad()) continue;
     const int layer = layer_of.at(item.value().unsafeGetTensorImpl());
     const size_t stage = stage_of(layer);
-    for (Shared& shared : shared_) {
-      if (shared.name == item.key()) shared.of_owner = {stage, sources[stage].size()};
+    for (Tied& tied : tied_) {
+      if (tied.name == item.key()) tied.of_owner = {stage, sources[stage].size()};
     }
     sources[stage].push_back(
         {item.key(), item.value(), zero_ > 0 && item.value().dim() >= 2, is_twice(item.key()), layer});
   }
-  const std::vector<SharedUse> uses = model_->shared_uses();
-  for (size_t i = 0; i < shared_.size(); ++i) {
-    Shared& shared = shared_[i];
-    if (shared.use != groups_.pipeline_rank) continue;
-    shared.leaf = *uses[i].use;
-    if (shared.owner == shared.use)
-      shared.leaf.set_data(sources[shared.of_owner.stage][shared.of_owner.number].leaf.detach());
-    const auto layer = static_cast<int>(uses[i].layer);
+  size_t next = 0;
+  const std::vector<TiedUse> uses = model_->tied_uses();  // of the layers that are here
+  for (Tied& tied : tied_) {
+    if (tied.use != groups_.pipeline_rank) continue;
+    const TiedUse& use = uses[next++];
+    tied.leaf = *use.use;
+    if (tied.owner == tied.use) tied.leaf.set_data(sources[tied.of_owner.stage][tied.of_owner.number].leaf.detach());
+    const auto layer = static_cast<int>(use.layer);
     const size_t stage = stage_of(layer);
-    shared.of_use = {stage, sources[stage].size()};
-    sources[stage].push_back({shared.name + " (second use)", shared.leaf, zero_ > 0, true, layer});
+    tied.of_use = {stage, sources[stage].size()};
+    sources[stage].push_back({tied.name + " (second use)", tied.leaf, zero_ > 0, true, layer});
   }
   return sources;
 }
 
-void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::ScalarType compute_type) {
+void ModelPart::make_stores(const Config& config, torch::ScalarType compute_type) {
   std::vector<std::vector<GradientSource>> sources = list_sources();
-  const Program sketch = groups_.pp > 1 ? lower_pipeline(shape_, groups_.pipeline_rank, groups_.replica)
-                                        : lower_data_parallel(data_parallel_shape(plan, 1), groups_.replica);
+  const Program sketch = program_of(shape_, groups_.pipeline_rank, groups_.replica);
   GradientStoreOptions store;
   store.num_slots = sketch.num_slots;
-  store.num_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
+  store.num_host_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
   if (accumulation_ == 1) store.type = travel_type_;  // sums need float32, copies do not
   if (zero_ > 0) {
-    store.num_shares = groups_.sharers()->size();
-    store.own_share = groups_.sharers()->rank();
+    store.num_shards = groups_.shard_group()->size();
+    store.own_shard = groups_.shard_group()->rank();
     store.by_unit = zero_ == 3;
-    // A worker alone sums nothing with others, and its share is the whole.
-    store.keeps_whole =
-        zero_ == 1 || groups_.dp == 1 || (accumulation_ > 1 && config.parallel.zero_accumulation == "whole");
+    // A worker alone sums nothing with others, and its shard is the whole.
+    store.keeps_whole = zero_ == 1 || groups_.dp == 1 ||
+                        (accumulation_ > 1 && config.parallel.zero_accumulation == ZeroAccumulation::kWhole);
   }
   double bytes = config.parallel.bucket_mb * (1 << 20);
   if (bytes == 0) {
@@ -222,11 +237,11 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
       for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
     }
     const bool keeps_whole = zero_ < 3 && store.keeps_whole;
-    bytes = derived_group_bytes(keeps_whole,
-                                static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
+    bytes = derived_bucket_bytes(keeps_whole,
+                                 static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
   }
-  store.group_bytes = static_cast<int64_t>(bytes);
-  store.first_group_bytes = std::min<int64_t>(store.group_bytes, 1 << 20);
+  store.bucket_bytes = static_cast<int64_t>(bytes);
+  store.first_bucket_bytes = std::min<int64_t>(store.bucket_bytes, 1 << 20);
 
   std::vector<ParameterGroups> groups;
   for (const auto& of_stage : sources) {
@@ -234,35 +249,35 @@ void ModelPart::make_stores(const Config& config, const BatchPlan& plan, torch::
     for (const GradientSource& source : of_stage) items.push_back({source.name, source.leaf});
     groups.push_back({std::move(items), layout_of(of_stage, store)});
   }
-  for (const Shared& shared : shared_) {
-    if (shared.use != groups_.pipeline_rank) continue;
-    ParameterGroups::Item& item = groups[shared.of_use.stage].items[shared.of_use.number];
-    const bool is_copy = zero_ > 0 && shared.owner != groups_.pipeline_rank;
-    item = {shared.name, is_copy ? shared.leaf : torch::Tensor(), false};
+  for (const Tied& tied : tied_) {
+    if (tied.use != groups_.pipeline_rank) continue;
+    ParameterGroups::Item& item = groups[tied.of_use.stage].items[tied.of_use.number];
+    const bool is_copy = zero_ > 0 && tied.owner != groups_.pipeline_rank;
+    item = {tied.name, is_copy ? tied.leaf : torch::Tensor(), false};
   }
   const auto value = [&](const std::string& name, const torch::Tensor& parameter) {
     return initial_part(name, parameter);
   };
-  const bool updates_on_host = !config.parallel.offload.empty() || config.parallel.aggregation == "server";
+  const bool updates_on_host = !config.parallel.offload.empty() || config.parallel.aggregation == Aggregation::kServer;
   parameters_ = std::make_unique<ParameterStore>(
       std::move(groups), compute_type,
-      ParameterSharing{.sharers = groups_.sharers(),
-                       .frees = zero_ == 3,
-                       .offload = config.parallel.offload == "memory" ? "" : config.parallel.offload,
-                       .masters_on_host = device_.is_cuda() && updates_on_host,
-                       .format = format_named(config.compression.gather),
-                       .at_once = keeps_weights_,
-                       .weights_elsewhere = config.parallel.offload_weights},
+      ParameterSharding{.shard_group = groups_.shard_group(),
+                        .frees = zero_ == 3,
+                        .offload = config.parallel.offloads_to_memory() ? "" : config.parallel.offload,
+                        .masters_on_host = device_.is_cuda() && updates_on_host,
+                        .format = block_format(config.compression.gather),
+                        .at_once = keeps_weights_,
+                        .weights_elsewhere = config.parallel.offload_weights},
       value);
-  for (Shared& shared : shared_) {
-    if (shared.use != groups_.pipeline_rank) continue;
-    if (shared.owner == shared.use) {
-      const auto entry = static_cast<size_t>(parameters_->find(shared.name));
-      shared.leaf.set_data(parameters_->entries()[entry].parameter.detach());
+  for (Tied& tied : tied_) {
+    if (tied.use != groups_.pipeline_rank) continue;
+    if (tied.owner == tied.use) {
+      const auto entry = static_cast<size_t>(parameters_->find(tied.name));
+      tied.leaf.set_data(parameters_->entries()[entry].parameter.detach());
     } else if (zero_ == 0) {
-      const torch::Tensor part = initial_part(shared.name, shared.leaf).to(compute_type);
-      const MeshSpec* spec = mesh_spec(shared.leaf);
-      shared.leaf.set_data(spec ? wrap_local(part, spec->mesh, spec->layout, shared.leaf.sizes()) : part);
+      const torch::Tensor part = initial_part(tied.name, tied.leaf).to(compute_type);
+      const MeshSpec* spec = mesh_spec(tied.leaf);
+      tied.leaf.set_data(spec ? wrap_local(part, spec->mesh, spec->layout, tied.leaf.sizes()) : part);
     }
   }
   for (size_t i = 0; i < stages_.size(); ++i) {
@@ -277,15 +292,15 @@ void ModelPart::make_layer_weights() {
     std::vector<std::set<LayerWeights::Group>> needed(static_cast<size_t>(part.layers.last - part.layers.first));
     const auto need = [&](int layer, size_t of_stage, size_t source) {
       const GradientStore& store = *stages_[of_stage].gradients;
-      if (!store.sources()[source].shared) return;
+      if (!store.sources()[source].sharded) return;
       needed[static_cast<size_t>(layer - part.layers.first)].insert({of_stage, store.group_of(source)});
     };
     const std::vector<GradientSource>& sources = part.gradients->sources();
     for (size_t i = 0; i < sources.size(); ++i) {
-      const auto second = std::find_if(shared_.begin(), shared_.end(), [&](const Shared& each) {
+      const auto second = std::find_if(tied_.begin(), tied_.end(), [&](const Tied& each) {
         return each.leaf.defined() && each.of_use.stage == stage && each.of_use.number == i;
       });
-      const bool lies_elsewhere = second != shared_.end() && second->owner == second->use;
+      const bool lies_elsewhere = second != tied_.end() && second->owner == second->use;
       need(sources[i].unit, lies_elsewhere ? second->of_owner.stage : stage,
            lies_elsewhere ? second->of_owner.number : i);
     }
@@ -300,44 +315,16 @@ void ModelPart::make_layer_weights() {
         ->weights.get();
   };
   model_->set_layer_hooks({[at](size_t layer) { at(layer)->before(layer); },
-                           [at](size_t layer, const torch::Tensor& output) { at(layer)->after(layer, output); }});
+                           [at](size_t layer, const Tensors& outputs) { at(layer)->after(layer, outputs); }});
 }
 
-Program ModelPart::program(const BatchPlan& plan, CheckReport* report) const {
-  // Of each stage: its groups, and how many of them replicas share.
-  const size_t num_stages = partition_.size();
-  std::vector<int32_t> groups(2 * num_stages, 0);
-  for (const StagePart& stage : stages_) {
-    const auto number = static_cast<size_t>(std::max(stage.number, 0));
-    groups[number] = stage.gradients->num_groups() + 1;
-    for (int group = 0; group < stage.gradients->num_groups(); ++group) {
-      groups[num_stages + number] += stage.gradients->is_shared(group);
-    }
-  }
-  if (groups_.pp > 1) groups_.sum_over_stages(groups);
-  const auto shared = groups.begin() + static_cast<std::ptrdiff_t>(num_stages);
-
-  std::vector<Program> programs;
-  int num_leaves = 0;
-  if (groups_.pp == 1) {
-    const DataParallelShape shape = data_parallel_shape(plan, groups[0]);
-    programs = lower_data_parallel_all(shape);
-    num_leaves = shape.num_leaves;
-  } else {
-    PipelineShape shape = shape_;
-    shape.groups.assign(groups.begin(), shared);
-    programs = lower_pipeline_all(shape);
-    num_leaves = shape.leaves();
-  }
-  if (std::any_of(shared, groups.end(), [](int32_t count) { return count > 0; })) {
-    for (Program& program : programs) {
-      ZeroShape zero = zero_asked_;
-      zero.shared_groups.assign(shared, groups.end());
-      zero.each_micro_batch &= program.num_ranks > 1;
-      program = share_over_replicas(std::move(program), zero);
-    }
-  }
-  return checked_program(std::move(programs), num_leaves, groups_.pipeline_rank, groups_.replica, report);
+std::unique_ptr<StageMessages> ModelPart::pass_messages(const Program& program, int64_t seq) const {
+  if (groups_.pp == 1) return nullptr;
+  if (!lane_messages_) return std::make_unique<AnyShapeMessages>(*groups_.pipeline(), device_);
+  auto messages = std::make_unique<LaneMessages>(*groups_.between_stages(), groups_.layout(), groups_.replica_mesh(),
+                                                 program, device_, /*any_shapes=*/true);
+  messages->set_sequence(seq);
+  return messages;
 }
 
 int64_t ModelPart::num_parameters() const {
@@ -346,14 +333,19 @@ int64_t ModelPart::num_parameters() const {
   return sum;
 }
 
+const ModelPart::StagePart& ModelPart::stage(int number) const {
+  return *std::find_if(stages_.begin(), stages_.end(),
+                       [number](const StagePart& stage) { return stage.number == number; });
+}
+
 bool ModelPart::has_first() const { return is_first(stages_.front()); }
 bool ModelPart::has_last() const { return is_last(stages_.back()); }
 
 torch::Tensor ModelPart::gradient(size_t number) const {
-  const ParameterStore::Share& share = parameters_->shares()[number];
-  const GradientStore& store = *stages_[share.stage].gradients;
-  const torch::Tensor whole = store.is_shared(share.group) ? store.share(share.group) : store.group(0, share.group);
-  return whole.narrow(0, share.at, share.count);
+  const ParameterStore::Shard& shard = parameters_->shards()[number];
+  const GradientStore& store = *stages_[shard.stage].gradients;
+  const torch::Tensor whole = store.is_sharded(shard.group) ? store.shard(shard.group) : store.group(0, shard.group);
+  return whole.narrow(0, shard.at, shard.count);
 }
 
 int ModelPart::group_of(const Source& source) const { return stages_[source.stage].gradients->group_of(source.number); }
@@ -362,53 +354,42 @@ int ModelPart::group_of(const Source& source) const { return stages_[source.stag
 torch::Tensor ModelPart::gradient_of(const Source& source) const {
   const GradientStore& store = *stages_[source.stage].gradients;
   const int group = group_of(source);
-  return store.is_shared(group) ? store.share(group) : store.gradient(0, source.number);
+  return store.is_sharded(group) ? store.shard(group) : store.gradient(0, source.number);
 }
 
-void ModelPart::send(const torch::Tensor& tensor, int to) const {
-  send_tensor(*groups_.pipeline(), tensor.to(device_), to);
+/// This rank's part of a tied weight, at the end that it has.
+torch::Tensor ModelPart::weight_of(const Tied& tied, bool at_use) const {
+  const Source& source = at_use ? tied.of_use : tied.of_owner;
+  const bool is_sharded = lane_messages_ ? stages_[source.stage].gradients->is_sharded(group_of(source)) : zero_ > 0;
+  if (is_sharded) return parameters_->own_part(source.stage, source.number);
+  if (at_use) return local_part(tied.leaf);
+  return local_part(parameters_->entries()[at(parameters_->find(tied.name))].parameter);
 }
 
-void ModelPart::receive(const torch::Tensor& tensor, int from) const {
-  tensor.copy_(receive_tensor(*groups_.pipeline(), from, device_));
-}
-
-void ModelPart::add_shared_gradients() const {
-  if (lane_messages_) return add_shared_gradients_over_lanes();
-  const torch::NoGradGuard no_grad;
-  for (const Shared& shared : shared_) {
-    const bool used = shared.use == groups_.pipeline_rank, owned = shared.owner == groups_.pipeline_rank;
-    if (owned && used) {
-      gradient_of(shared.of_owner).add_(gradient_of(shared.of_use));
-    } else if (used) {
-      send(gradient_of(shared.of_use), shared.owner);
-    } else if (owned) {
-      gradient_of(shared.of_owner).add_(receive_tensor(*groups_.pipeline(), shared.use, device_));
+void ModelPart::make_tied_weights() {
+  if (lane_messages_) {
+    tied_weights_ = std::make_unique<TiedWeights>(routed_ties(), nullptr, lane_messages_.get(), device_);
+    return;
+  }
+  std::vector<TiedWeights::Tie> ties;
+  for (const Tied& tied : tied_) {
+    TiedWeights::Tie& tie = ties.emplace_back(tied.owner, tied.use);
+    if (tied.owner == groups_.pipeline_rank) {
+      tie.owner = {[this, &tied](const torch::Tensor& sum) { gradient_of(tied.of_owner).add_(sum); },
+                   [this, &tied] { return weight_of(tied, false); }};
+    }
+    if (tied.use == groups_.pipeline_rank) {
+      tie.use = {[this, &tied] { return gradient_of(tied.of_use); },
+                 [this, &tied](const torch::Tensor& weight) {
+                   weight_of(tied, true).copy_(weight);
+                   if (zero_ > 0) parameters_->mark_stale(tied.of_use.stage, group_of(tied.of_use));
+                 }};
     }
   }
+  tied_weights_ = std::make_unique<TiedWeights>(std::move(ties), groups_.pipeline(), nullptr, device_);
 }
 
-void ModelPart::share_weights() const {
-  if (lane_messages_) return share_weights_over_lanes();
-  const torch::NoGradGuard no_grad;
-  for (const Shared& shared : shared_) {
-    if (shared.use == shared.owner) continue;
-    const bool used = shared.use == groups_.pipeline_rank, owned = shared.owner == groups_.pipeline_rank;
-    if (zero_ == 0) {
-      const int entry = parameters_->find(shared.name);
-      if (owned) send(local_part(parameters_->entries()[static_cast<size_t>(entry)].parameter), shared.use);
-      if (used) receive(local_part(shared.leaf), shared.owner);
-      continue;
-    }
-    if (owned) send(parameters_->own_part(shared.of_owner.stage, shared.of_owner.number), shared.use);
-    if (!used) continue;
-    receive(parameters_->own_part(shared.of_use.stage, shared.of_use.number), shared.owner);
-    parameters_->mark_stale(shared.of_use.stage, group_of(shared.of_use));
-  }
-}
-
-torch::Tensor ModelPart::forward(const StagePart& stage, const torch::Tensor& x, int64_t seq,
-                                 const torch::Tensor& target) const {
+Tensors ModelPart::forward(const StagePart& stage, const Tensors& x, int64_t seq, const Tensors& targets) const {
   const auto first = static_cast<size_t>(stage.layers.first), last = static_cast<size_t>(stage.layers.last);
   const auto& mesh = groups_.tensor_mesh();
   // How activations lie between stages, whatever the layers around would like.
@@ -416,39 +397,21 @@ torch::Tensor ModelPart::forward(const StagePart& stage, const torch::Tensor& x,
     const bool along_sequence = mesh->sequence_parallel() && y.dim() == 3;
     return std::vector<Placement>{along_sequence ? Placement::shard(1) : Placement::replicate()};
   };
-  torch::Tensor y = x;
+  Tensors y = x;
   if (mesh && !is_first(stage)) {
-    std::vector<int64_t> sizes = x.sizes().vec();
-    if (between(x)[0].is_shard()) sizes[1] = seq;
-    y = from_local(x, mesh, between(x), sizes);
-  }
-  if (is_last(stage) && target.defined()) return model_->forward_loss(y, target, first);
-  y = model_->forward_layers(y, first, last);
-  return mesh && !is_last(stage) && is_mesh_tensor(y) ? local(redistribute(y, between(y))) : y;
-}
-
-torch::Tensor ModelPart::predict(const torch::Tensor& input, int64_t seq, int lane) const {
-  if (lane_messages_) {
-    const StagePart& stage = stages_.front();
-    const torch::Tensor x = is_first(stage) ? input.to(device_) : lane_messages_->receive_on(lane);
-    const torch::Tensor y = forward(stage, x, seq);
-    if (is_last(stage)) return full(y);
-    lane_messages_->send_on(y, lane, seq);
-    return {};
-  }
-  const auto rank_of = [&](int stage) { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; };
-  torch::Tensor x;
-  for (const StagePart& stage : stages_) {
-    if (is_first(stage)) {
-      x = input.to(device_);
-    } else if (rank_of(stage.number - 1) != groups_.pipeline_rank) {
-      x = receive_tensor(*groups_.pipeline(), rank_of(stage.number - 1), device_);
+    for (torch::Tensor& each : y) {
+      std::vector<int64_t> sizes = each.sizes().vec();
+      if (between(each)[0].is_shard()) sizes[1] = seq;
+      each = from_local(each, mesh, between(each), sizes);
     }
-    x = forward(stage, x, seq);
-    if (is_last(stage)) return full(x);
-    if (rank_of(stage.number + 1) != groups_.pipeline_rank) send(x, rank_of(stage.number + 1));
   }
-  return {};
+  if (is_last(stage) && !targets.empty()) return {model_->forward_loss(std::move(y), targets, first)};
+  y = model_->forward_layers(std::move(y), first, last);
+  if (!mesh || is_last(stage)) return y;
+  for (torch::Tensor& each : y) {
+    if (is_mesh_tensor(each)) each = local(redistribute(each, between(each)));
+  }
+  return y;
 }
 
 }  // namespace trireme

@@ -8,10 +8,10 @@ namespace trireme {
 std::vector<WholeTensor> ModelPart::own_tensors() const {
   std::vector<WholeTensor> own;
   for (const Weight& weight : weights_) {
-    const auto is_used = [&](const Shared& each) {
+    const auto is_used = [&](const Tied& each) {
       return each.name == weight.name && each.use == groups_.pipeline_rank;
     };
-    if (weight.entry >= 0 || std::any_of(shared_.begin(), shared_.end(), is_used)) {
+    if (weight.entry >= 0 || std::any_of(tied_.begin(), tied_.end(), is_used)) {
       own.push_back({weight.name, weight.sizes});
     }
   }
@@ -20,9 +20,8 @@ std::vector<WholeTensor> ModelPart::own_tensors() const {
 
 size_t ModelPart::second_use_bytes() const {
   size_t sum = 0;
-  for (const Shared& shared : shared_) {
-    if (shared.use == groups_.pipeline_rank)
-      sum += stages_[shared.of_use.stage].gradients->bytes_of(shared.of_use.number);
+  for (const Tied& tied : tied_) {
+    if (tied.use == groups_.pipeline_rank) sum += stages_[tied.of_use.stage].gradients->bytes_of(tied.of_use.number);
   }
   return sum;
 }

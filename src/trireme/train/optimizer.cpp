@@ -14,15 +14,15 @@ constexpr int64_t kPerThread = 1 << 16;  // elements at least: below, threads co
 
 double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps) {
   if (step < config.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
-  if (config.schedule == "step") {
+  if (config.schedule == LrSchedule::kStep) {
     return config.step_every == 0 ? 1 : std::pow(config.step_factor, static_cast<double>(step / config.step_every));
   }
   const auto span = static_cast<double>(std::max<int64_t>(num_steps - config.warmup_steps, 1));
   const double done = std::min(1.0, static_cast<double>(step - config.warmup_steps) / span);
-  if (config.schedule == "cosine") {
+  if (config.schedule == LrSchedule::kCosine) {
     return config.min_lr + (1 - config.min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
   }
-  if (config.schedule == "linear") return 1 - (1 - config.min_lr) * done;
+  if (config.schedule == LrSchedule::kLinear) return 1 - (1 - config.min_lr) * done;
   return 1;
 }
 
@@ -30,9 +30,7 @@ double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps)
 
 UpdateRule update_rule(const OptimizerConfig& config) {
   UpdateRule rule;
-  rule.kind = config.kind == "sgd"     ? OptimizerKind::kSgd
-              : config.kind == "adamw" ? OptimizerKind::kAdamW
-                                       : OptimizerKind::kAdam;
+  rule.kind = config.kind;
   rule.momentum = config.momentum;
   rule.nesterov = config.nesterov;
   rule.beta1 = config.beta1;
@@ -44,8 +42,8 @@ UpdateRule update_rule(const OptimizerConfig& config) {
 
 double learning_rate(const OptimizerConfig& config, int64_t step, int64_t num_steps, int64_t dp) {
   double lr = config.lr;
-  if (config.scale_lr == "linear") lr *= static_cast<double>(dp);
-  if (config.scale_lr == "sqrt") lr *= std::sqrt(static_cast<double>(dp));
+  if (config.scale_lr == LrScaling::kLinear) lr *= static_cast<double>(dp);
+  if (config.scale_lr == LrScaling::kSqrt) lr *= std::sqrt(static_cast<double>(dp));
   return lr * scheduled(config, step, num_steps);
 }
 
@@ -57,17 +55,17 @@ Optimizer::Optimizer(const OptimizerConfig& config, ParameterStore& parameters)
 
 void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, double factor, double lr, int64_t step) {
   torch::NoGradGuard no_grad;
-  const auto& shares = parameters_.shares();
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const ParameterStore::Share& share = shares[i];
+  const auto& shards = parameters_.shards();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const ParameterStore::Shard& shard = shards[i];
     const torch::Tensor g = gradient(i);
     if (!g.defined()) continue;
-    const ShareState state = state_of(i);
-    const bool decays = config_.decay == "all" || parameters_.entries()[share.entry].is_matrix;
-    float* const master = share.master.data_ptr<float>();
+    const ShardState state = state_of(i);
+    const bool decays = config_.decay == Decay::kAll || parameters_.entries()[shard.entry].is_matrix;
+    float* const master = shard.master.data_ptr<float>();
     const float* const values = g.const_data_ptr<float>();
     // Elements do not meet: threads change no bit.
-    at::parallel_for(0, share.count, kPerThread, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, shard.count, kPerThread, [&](int64_t begin, int64_t end) {
       const auto from = [begin](float* array) { return array ? array + begin : nullptr; };
       rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = decays}, master + begin, values + begin,
                   from(state.first), from(state.second), static_cast<size_t>(end - begin));
@@ -76,9 +74,9 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
   parameters_.publish();
 }
 
-Optimizer::ShareState Optimizer::state_of(size_t share) const {
+Optimizer::ShardState Optimizer::state_of(size_t shard) const {
   const auto at = [&](const torch::Tensor& state) {
-    return state.defined() ? state.data_ptr<float>() + parameters_.shares()[share].offset : nullptr;
+    return state.defined() ? state.data_ptr<float>() + parameters_.shards()[shard].offset : nullptr;
   };
   return {at(first_), at(second_)};
 }
@@ -87,12 +85,12 @@ std::vector<Optimizer::Kind> Optimizer::state() const {
   std::vector<Kind> kinds;
   const auto add = [&](const std::string& name, const torch::Tensor& flat) {
     if (!flat.defined()) return;
-    kinds.push_back({name, [this, flat](size_t share) {
-                       const ParameterStore::Share& place = parameters_.shares()[share];
+    kinds.push_back({name, [this, flat](size_t shard) {
+                       const ParameterStore::Shard& place = parameters_.shards()[shard];
                        return flat.narrow(0, place.offset, place.count);
                      }});
   };
-  add(config_.kind == "sgd" ? "sgd.momentum" : "adam.first", first_);
+  add(config_.kind == OptimizerKind::kSgd ? "sgd.momentum" : "adam.first", first_);
   add("adam.second", second_);
   return kinds;
 }

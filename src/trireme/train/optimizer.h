@@ -26,20 +26,20 @@ class Optimizer {
  public:
   Optimizer(const OptimizerConfig& config, ParameterStore& parameters);
 
-  /// `gradient(i)` is the float32 gradient of share i of the parameters, undefined where that is to stay as it is;
+  /// `gradient(i)` is the float32 gradient of shard i of the parameters, undefined where that is to stay as it is;
   /// `factor` is applied to it. `step`: updates before this one.
-  void update(const std::function<torch::Tensor(size_t share)>& gradient, double factor, double lr, int64_t step);
+  void update(const std::function<torch::Tensor(size_t shard)>& gradient, double factor, double lr, int64_t step);
 
-  struct ShareState {
+  struct ShardState {
     float *first = nullptr, *second = nullptr;
   };
-  /// Where the state of a share lies; null where there is none.
-  ShareState state_of(size_t share) const;
+  /// Where the state of a shard lies; null where there is none.
+  ShardState state_of(size_t shard) const;
 
-  /// One kind of state, such as "adam.first", of every share: views, for checkpoints.
+  /// One kind of state, such as "adam.first", of every shard: views, for checkpoints.
   struct Kind {
     std::string name;
-    std::function<torch::Tensor(size_t share)> of_share;
+    std::function<torch::Tensor(size_t shard)> of_shard;
   };
   std::vector<Kind> state() const;
   size_t num_bytes() const;
@@ -48,7 +48,7 @@ class Optimizer {
   const OptimizerConfig config_;
   const UpdateRule rule_;
   ParameterStore& parameters_;
-  torch::Tensor first_, second_;  ///< of the shares, one behind the other; undefined where not needed
+  torch::Tensor first_, second_;  ///< of the shards, one after another; undefined where not needed
 };
 
 }  // namespace trireme

@@ -63,7 +63,7 @@ auto maker(TheirOptions options, double weight_decay, bool decays_vectors) {
   };
 }
 
-OptimizerConfig config_of(const std::string& kind, double lr, double weight_decay, const std::string& decay) {
+OptimizerConfig config_of(OptimizerKind kind, double lr, double weight_decay, Decay decay) {
   OptimizerConfig config;
   config.kind = kind;
   config.lr = lr;
@@ -73,25 +73,25 @@ OptimizerConfig config_of(const std::string& kind, double lr, double weight_deca
 }
 
 TEST(Optimizer, AdamAndAdamWAreLibtorchs) {
-  for (const char* decay : {"matrices", "all"}) {
+  for (const Decay decay : {Decay::kMatrices, Decay::kAll}) {
     for (const double weight_decay : {0.0, 0.1}) {
-      const bool all = std::string(decay) == "all";
-      const OptimizerConfig adamw = config_of("adamw", 1e-2, weight_decay, decay);
+      const bool all = decay == Decay::kAll;
+      const OptimizerConfig adamw = config_of(OptimizerKind::kAdamW, 1e-2, weight_decay, decay);
       EXPECT_LT(difference_after_ten_steps(
                     {adamw, maker<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2), weight_decay, all)}),
                 1e-6)
-          << decay << " " << weight_decay;
-      const OptimizerConfig adam = config_of("adam", 1e-2, weight_decay, decay);
+          << name_of(decay) << " " << weight_decay;
+      const OptimizerConfig adam = config_of(OptimizerKind::kAdam, 1e-2, weight_decay, decay);
       EXPECT_LT(difference_after_ten_steps(
                     {adam, maker<torch::optim::Adam>(torch::optim::AdamOptions(1e-2), weight_decay, all)}),
                 1e-6)
-          << decay << " " << weight_decay;
+          << name_of(decay) << " " << weight_decay;
     }
   }
 }
 
 TEST(Optimizer, AdamTakesItsNumbersFromTheConfig) {
-  OptimizerConfig config = config_of("adamw", 3e-3, 0.2, "all");
+  OptimizerConfig config = config_of(OptimizerKind::kAdamW, 3e-3, 0.2, Decay::kAll);
   config.beta1 = 0.8;
   config.beta2 = 0.95;
   config.eps = 1e-4;
@@ -101,7 +101,7 @@ TEST(Optimizer, AdamTakesItsNumbersFromTheConfig) {
 
 TEST(Optimizer, MastersThatLieApartChangeNoBit) {
   for (const torch::ScalarType type : {torch::kFloat32, torch::kBFloat16}) {
-    const OptimizerConfig config = config_of("adamw", 1e-2, 0.1, "all");
+    const OptimizerConfig config = config_of(OptimizerKind::kAdamW, 1e-2, 0.1, Decay::kAll);
     torch::nn::Sequential layers[] = {make_layers(), make_layers()};
     std::vector<std::unique_ptr<ParameterStore>> stores;
     std::vector<std::unique_ptr<Optimizer>> optimizers;
@@ -113,25 +113,26 @@ TEST(Optimizer, MastersThatLieApartChangeNoBit) {
         flat.push_back({.count = item.value().numel()});
       }
       stores.push_back(std::make_unique<ParameterStore>(
-          std::vector{ParameterGroups{items, FlatLayout(flat, {})}}, type, ParameterSharing{.masters_on_host = on_host},
+          std::vector{ParameterGroups{items, FlatLayout(flat, {})}}, type,
+          ParameterSharding{.masters_on_host = on_host},
           [](const std::string&, const torch::Tensor& parameter) { return parameter.detach().clone(); }));
       optimizers.push_back(std::make_unique<Optimizer>(config, *stores.back()));
     }
     torch::manual_seed(9);
     for (int64_t step = 0; step < 3; ++step) {
       std::vector<torch::Tensor> gradients;
-      for (const ParameterStore::Share& share : stores[0]->shares()) gradients.push_back(torch::randn({share.count}));
-      for (const auto& each : optimizers) each->update([&](size_t share) { return gradients[share]; }, 1, 1e-2, step);
+      for (const ParameterStore::Shard& shard : stores[0]->shards()) gradients.push_back(torch::randn({shard.count}));
+      for (const auto& each : optimizers) each->update([&](size_t shard) { return gradients[shard]; }, 1, 1e-2, step);
     }
     const auto expected = layers[0]->parameters(), found = layers[1]->parameters();
     ASSERT_EQ(expected.size(), found.size());
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(expected[i].scalar_type(), found[i].scalar_type());
       EXPECT_TRUE(torch::equal(expected[i], found[i]));
-      const ParameterStore::Share& share = stores[1]->shares()[i];
-      EXPECT_TRUE(torch::equal(stores[0]->shares()[i].master, share.master));
-      EXPECT_NE(share.master.data_ptr(), found[i].data_ptr()) << "the model has a copy";
-      EXPECT_EQ(share.compute.data_ptr(), found[i].data_ptr());
+      const ParameterStore::Shard& shard = stores[1]->shards()[i];
+      EXPECT_TRUE(torch::equal(stores[0]->shards()[i].master, shard.master));
+      EXPECT_NE(shard.master.data_ptr(), found[i].data_ptr()) << "the model has a copy";
+      EXPECT_EQ(shard.compute.data_ptr(), found[i].data_ptr());
     }
     EXPECT_GT(stores[1]->num_bytes(), stores[0]->num_bytes());
   }
@@ -145,9 +146,9 @@ TEST(Optimizer, ThreadsChangeNoBit) {
     torch::manual_seed(5);
     const torch::nn::Linear layer(777, 777);
     ParameterStore store(*layer, torch::kFloat32);
-    Optimizer optimizer(config_of("adamw", 1e-2, 0.1, "all"), store);
+    Optimizer optimizer(config_of(OptimizerKind::kAdamW, 1e-2, 0.1, Decay::kAll), store);
     for (int64_t step = 0; step < 2; ++step) {
-      optimizer.update([&](size_t share) { return torch::randn({store.shares()[share].count}); }, 1, 1e-2, step);
+      optimizer.update([&](size_t shard) { return torch::randn({store.shards()[shard].count}); }, 1, 1e-2, step);
     }
     found.push_back(layer->weight.detach().clone());
   }
@@ -160,7 +161,7 @@ TEST(Optimizer, SgdIsLibtorchs) {
   for (const double momentum : {0.0, 0.9}) {
     for (const bool nesterov : {false, true}) {
       if (nesterov && momentum == 0) continue;
-      OptimizerConfig config = config_of("sgd", 0.05, 1e-2, "matrices");
+      OptimizerConfig config = config_of(OptimizerKind::kSgd, 0.05, 1e-2, Decay::kMatrices);
       config.momentum = momentum;
       config.nesterov = nesterov;
       const auto options = torch::optim::SGDOptions(0.05).momentum(momentum).nesterov(nesterov);
@@ -171,7 +172,7 @@ TEST(Optimizer, SgdIsLibtorchs) {
 }
 
 TEST(Optimizer, FactorIsAppliedToGradientsFirst) {
-  const OptimizerConfig config = config_of("adam", 1e-2, 0.1, "all");
+  const OptimizerConfig config = config_of(OptimizerKind::kAdam, 1e-2, 0.1, Decay::kAll);
   const auto theirs = maker<torch::optim::Adam>(torch::optim::AdamOptions(1e-2), 0.1, true);
   EXPECT_LT(difference_after_ten_steps({config, theirs}, 0.125), 1e-6);
 }
@@ -184,31 +185,31 @@ TEST(Optimizer, StateIsNamedAndSized) {
     for (const Optimizer::Kind& kind : Optimizer(config, store).state()) all.push_back(kind.name);
     return all;
   };
-  OptimizerConfig sgd = config_of("sgd", 0.1, 0, "all");
+  OptimizerConfig sgd = config_of(OptimizerKind::kSgd, 0.1, 0, Decay::kAll);
   sgd.momentum = 0;
   EXPECT_TRUE(names(sgd).empty());
   EXPECT_EQ(Optimizer(sgd, store).num_bytes(), 0U);
   sgd.momentum = 0.9;
   EXPECT_EQ(names(sgd), std::vector<std::string>{"sgd.momentum"});
-  const OptimizerConfig adam = config_of("adam", 0.1, 0, "all");
+  const OptimizerConfig adam = config_of(OptimizerKind::kAdam, 0.1, 0, Decay::kAll);
   EXPECT_EQ(names(adam), (std::vector<std::string>{"adam.first", "adam.second"}));
   const Optimizer optimizer(adam, store);
-  for (size_t i = 0; i < store.shares().size(); ++i) {
-    EXPECT_EQ(optimizer.state()[1].of_share(i).numel(), store.entries()[i].parameter.numel());
+  for (size_t i = 0; i < store.shards().size(); ++i) {
+    EXPECT_EQ(optimizer.state()[1].of_shard(i).numel(), store.entries()[i].parameter.numel());
   }
 }
 
-OptimizerConfig schedule(const std::string& name, int64_t warmup) {
+OptimizerConfig schedule(LrSchedule kind, int64_t warmup) {
   OptimizerConfig config;
   config.lr = 2;
-  config.schedule = name;
+  config.schedule = kind;
   config.warmup_steps = warmup;
   config.min_lr = 0.1;
   return config;
 }
 
 TEST(LearningRate, RisesThenStays) {
-  const OptimizerConfig config = schedule("constant", 4);
+  const OptimizerConfig config = schedule(LrSchedule::kConstant, 4);
   EXPECT_DOUBLE_EQ(learning_rate(config, 0, 100, 1), 0.5);
   EXPECT_DOUBLE_EQ(learning_rate(config, 3, 100, 1), 2);
   EXPECT_DOUBLE_EQ(learning_rate(config, 4, 100, 1), 2);
@@ -216,8 +217,9 @@ TEST(LearningRate, RisesThenStays) {
 }
 
 TEST(LearningRate, CosineAndLinearFallToTheirEnd) {
-  for (const char* name : {"cosine", "linear"}) {
-    const OptimizerConfig config = schedule(name, 20);
+  for (const LrSchedule kind : {LrSchedule::kCosine, LrSchedule::kLinear}) {
+    const std::string_view name = name_of(kind);
+    const OptimizerConfig config = schedule(kind, 20);
     EXPECT_DOUBLE_EQ(learning_rate(config, 9, 100, 1), 1) << name;
     EXPECT_DOUBLE_EQ(learning_rate(config, 20, 100, 1), 2) << name;
     EXPECT_NEAR(learning_rate(config, 60, 100, 1), 1.1, 1e-12) << name;  // halfway between 2 and 0.2
@@ -227,12 +229,13 @@ TEST(LearningRate, CosineAndLinearFallToTheirEnd) {
       EXPECT_GT(learning_rate(config, step, 100, 1), learning_rate(config, step + 1, 100, 1)) << name << step;
     }
   }
-  EXPECT_NEAR(learning_rate(schedule("cosine", 20), 40, 100, 1), 0.2 + 1.8 * (1 + std::sqrt(0.5)) / 2, 1e-12);
-  EXPECT_NEAR(learning_rate(schedule("linear", 20), 40, 100, 1), 2 - 1.8 / 4, 1e-12);
+  EXPECT_NEAR(learning_rate(schedule(LrSchedule::kCosine, 20), 40, 100, 1), 0.2 + 1.8 * (1 + std::sqrt(0.5)) / 2,
+              1e-12);
+  EXPECT_NEAR(learning_rate(schedule(LrSchedule::kLinear, 20), 40, 100, 1), 2 - 1.8 / 4, 1e-12);
 }
 
 TEST(LearningRate, StepFalls) {
-  OptimizerConfig config = schedule("step", 0);
+  OptimizerConfig config = schedule(LrSchedule::kStep, 0);
   config.step_every = 10;
   config.step_factor = 0.5;
   EXPECT_DOUBLE_EQ(learning_rate(config, 9, 100, 1), 2);
@@ -241,11 +244,11 @@ TEST(LearningRate, StepFalls) {
 }
 
 TEST(LearningRate, ScalesWithReplicasOnRequest) {
-  OptimizerConfig config = schedule("constant", 0);
+  OptimizerConfig config = schedule(LrSchedule::kConstant, 0);
   EXPECT_DOUBLE_EQ(learning_rate(config, 0, 100, 4), 2);
-  config.scale_lr = "linear";
+  config.scale_lr = LrScaling::kLinear;
   EXPECT_DOUBLE_EQ(learning_rate(config, 0, 100, 4), 8);
-  config.scale_lr = "sqrt";
+  config.scale_lr = LrScaling::kSqrt;
   EXPECT_DOUBLE_EQ(learning_rate(config, 0, 100, 4), 4);
 }
 

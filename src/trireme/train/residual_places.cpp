@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "trireme/base/error.h"
-#include "trireme/parallel/tensor/recipes.h"
 
 namespace trireme {
 namespace {
@@ -29,8 +28,7 @@ struct HeldPart {
 HeldPart part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
   Placement cut;
   if (cuts.num_places > 1) {
-    const LayoutRules rules = tensor_parallel_rules(cuts.model, cuts.num_places);
-    cut = placements_for(tensor.name, rules, Mesh({{"tp", cuts.num_places}}))[0];
+    cut = placements_for(tensor.name, cuts.rules, Mesh({{"tp", cuts.num_places}}))[0];
   }
   size_t outer = 1, inner = 1;
   for (size_t dim = 0; dim < tensor.sizes.size(); ++dim) {

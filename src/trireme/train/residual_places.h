@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "trireme/compress/state.h"
-#include "trireme/config/model_config.h"
+#include "trireme/parallel/tensor/layout_rules.h"
 
 namespace trireme {
 
@@ -32,16 +32,16 @@ struct WholeTensor {
 
 /// How a model is cut along tp.
 struct PlaceCuts {
-  ModelConfig model;
   int num_places = 1;
+  LayoutRules rules = {};
 };
 
 /// The tensor that a piece is of: what its name has behind the last slash, but for the mark of a second use.
 std::string tensor_of_piece(const std::string& piece_name);
 
 /// Of `tensors`, what place `place` of `to` has of what the places of `from` have saved; by replica. What fits no part
-/// of any place (the factors of powersgd) is left out, so that it begins anew. Throws Error where a piece has another
-/// size than the part.
+/// of any place (the factors of powersgd) is left out, so that it starts from zero. Throws Error where a piece has
+/// another size than the part.
 std::vector<StatePieces> move_to_place(const std::vector<PlacedPiece>& saved, const std::vector<WholeTensor>& tensors,
                                        const PlaceCuts& from, const PlaceCuts& to, int place);
 

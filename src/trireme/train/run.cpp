@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <optional>
 
 #include "trireme/base/error.h"
@@ -14,6 +15,8 @@
 #include "trireme/checkpoint/safetensors.h"
 #include "trireme/checkpoint/save.h"
 #include "trireme/config/resolve.h"
+#include "trireme/models/built_in.h"
+#include "trireme/models/model_library.h"
 #include "trireme/observe/append_file.h"
 #include "trireme/observe/event_log.h"
 #include "trireme/observe/memory.h"
@@ -22,11 +25,11 @@
 #include "trireme/observe/run_report.h"
 #include "trireme/observe/tensorboard.h"
 #include "trireme/tensor/device_trace.h"
+#include "trireme/train/broadcast_result.h"
+#include "trireme/train/engine_checkpoints.h"
 #include "trireme/train/held_out_change.h"
-#include "trireme/train/share_result.h"
 #include "trireme/train/shared_folder.h"
 #include "trireme/train/sums.h"
-#include "trireme/train/trainer_checkpoints.h"
 
 namespace trireme {
 namespace {
@@ -69,8 +72,8 @@ class PartSums {
 /// Stages between the first and the last need no samples: what others hold in memory stays on the disk.
 DataOptions data_options(const World& world, const Config& config) {
   DataOptions options = data_options_of(config);
-  const int rank = pipeline_rank_of(config, world.rank());
-  if (!needs_samples(config, check(config, world.size()), rank)) options.cache = "mmap";
+  const Layout layout = check(config, world.size());
+  if (!needs_samples(layout, static_cast<int>(layout.pipeline_rank_of(world.rank())))) options.cache = FileCache::kMap;
   return options;
 }
 
@@ -87,16 +90,17 @@ class Run {
         config_(config),
         options_(options),
         leads_(world.rank() == 0),
-        data_(open_data(data_options(world, config))),
-        trainer_(world, config, data_) {
+        data_(config.model.is_own() ? open_own_data(config) : open_data(data_options(world, config))),
+        trainer_(world, build_model(config), config, data_) {
     run_on_all(world.comm(), [&] {
       if (config.train.target_loss == 0 || data_.held_out) return;
       throw UsageError(fmt::format("train.target_loss = {} is a loss on held-out data, of which there is none",
                                    config.train.target_loss),
                        "set data.held_out, to 0.05 for example, or leave train.target_loss at 0");
     });
-    is_language_ = config.model.is_language();
-    units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? config.model.seq : 1));
+    const SampleShape shape = data_.train->shape();
+    is_language_ = shape.is_language();
+    units_a_step_ = static_cast<double>(config.train.global_batch * (is_language_ ? shape.seq : 1));
   }
 
   RunResult run() {
@@ -128,7 +132,7 @@ class Run {
   }
 
   /// In what one worker does with the whole model: all who hold parts of it.
-  bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().sharers(); }
+  bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().shard_group(); }
   uint64_t bytes_sent() const {
     const Communicator* const replicas = trainer_.groups().replicas();
     return replicas ? replicas->traffic().bytes_sent : 0;
@@ -155,7 +159,7 @@ class Run {
 
   void open_folder() {
     if (!options_.keeps_run_folder) return;
-    const std::string path = share_result(world_.comm(), [&] {
+    const std::string path = broadcast_result(world_.comm(), [&] {
       folder_.emplace(config_.observe.run_dir.empty()
                           ? RunFolder::create("runs", config_.observe.name.empty() ? "run" : config_.observe.name)
                           : RunFolder::open(config_.observe.run_dir));
@@ -168,14 +172,14 @@ class Run {
     });
     paths_.folder = path;
     result_.run_dir = path;
-    check_shared();
+    check_sharded();
     checkpoints_.emplace(world_, trainer_, paths_.checkpoints(), config_.checkpoint,
-                         TrainerCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
-                                                       [this](const std::string& text) { warn(text); }});
+                         EngineCheckpoints::Callbacks{[this](const CheckpointDone& done) { note_checkpoint(done); },
+                                                      [this](const std::string& text) { warn(text); }});
   }
 
-  /// Better now than when the first checkpoint waits for shares that cannot come.
-  void check_shared() {
+  /// Better now than when the first checkpoint waits for shards that cannot come.
+  void check_sharded() {
     const std::optional<std::string> problem = unshared_folder(world_.comm(), paths_.folder);
     if (!problem) return;
     const bool stages_write = config_.parallel.pp > 1;
@@ -203,16 +207,16 @@ class Run {
 
   void resume() {
     if (!checkpoints_) return;
-    const std::string& from = config_.checkpoint.resume;
+    const CheckpointConfig& from = config_.checkpoint;
     std::optional<std::filesystem::path> loaded;
-    if (from == "auto") {
+    if (from.resumes_newest()) {
       loaded = checkpoints_->load_newest();
-    } else if (from != "never") {
-      checkpoints_->load(from);
-      loaded = from;
+    } else if (!from.resumes_never()) {
+      checkpoints_->load(from.resume);
+      loaded = from.resume;
     }
-    if (!loaded && !config_.checkpoint.start_from.empty()) {
-      checkpoints_->start_from(config_.checkpoint.start_from, config_.model);
+    if (!loaded && !from.start_from.empty()) {
+      checkpoints_->start_from(from.start_from, config_.model);
     }
     first_step_ = trainer_.steps_done();
     // Only now: a config that does not fit the checkpoints must not replace the one that made them.
@@ -226,11 +230,11 @@ class Run {
       }
       if (speaks()) options_.says(fmt::format("Resumed from {} (step {})", loaded->string(), trainer_.steps_done()));
     } else if (continues_log_) {
-      log(EventKind::kResume, {{"message", from == "never" ? "begins anew: checkpoint.resume = \"never\""
-                                                           : "begins anew: there was no checkpoint to resume"}});
+      log(EventKind::kResume, {{"message", from.resumes_never() ? "begins anew: checkpoint.resume = \"never\""
+                                                                : "begins anew: there was no checkpoint to resume"}});
     }
     // Something to go back to, whatever the first steps bring.
-    if (!loaded && config_.train.on_nan == "rollback") checkpoints_->save();
+    if (!loaded && config_.train.on_nan == OnNan::kRollback) checkpoints_->save();
     if (leads_ && config_.observe.tensorboard) {
       TensorBoardOptions tensorboard;
       if (loaded) tensorboard.resumed_step = trainer_.steps_done();
@@ -243,9 +247,9 @@ class Run {
   std::string kinds_of_parallelism() const {
     const RankGroups& groups = trainer_.groups();
     std::vector<std::string> kinds;
-    const auto any = [&](auto holds) { return std::any_of(groups.stages().begin(), groups.stages().end(), holds); };
-    const bool cut = any([](const LaneStage& stage) { return stage.tp > 1; });
-    if (trainer_.plan().dp > 1 || !groups.model()) kinds.push_back("data");
+    const std::vector<StageDegrees>& stages = groups.layout().stages;
+    const bool cut = std::any_of(stages.begin(), stages.end(), [](const StageDegrees& stage) { return stage.tp > 1; });
+    if (trainer_.layout().dp > 1 || !groups.model()) kinds.push_back("data");
     if (groups.pp > 1) kinds.push_back("pipeline");
     if (groups.tp > 1 || cut) kinds.push_back("tensor");
     const std::string last = kinds.back();
@@ -255,10 +259,9 @@ class Run {
 
   /// Layout and size of what is trained.
   void describe() {
-    const BatchPlan& plan = trainer_.plan();
     std::string stages = config_.parallel.stages;
     std::replace(stages.begin(), stages.end(), ',', '+');  // commas separate keys, as in verify --a
-    result_.layout = stages.empty() ? fmt::format("dp={}", plan.dp) : "stages=" + stages;
+    result_.layout = stages.empty() ? fmt::format("dp={}", trainer_.layout().dp) : "stages=" + stages;
     if (config_.parallel.pp > 1) {
       result_.layout += fmt::format(",pp={},schedule={}", config_.parallel.pp, config_.parallel.schedule);
       if (config_.parallel.interleave > 1) result_.layout += fmt::format(",interleave={}", config_.parallel.interleave);
@@ -278,11 +281,11 @@ class Run {
             {"units_per_step", units_a_step_},
             {"parameters", result_.num_parameters},
             {"target_loss", config_.train.target_loss},
-            {"model", name_of(config_.model.kind)},
+            {"model", config_.model.name()},
             {"data", data_.description},
             {"layout", result_.layout},
-            {"precision", config_.precision.compute},
-            {"optimizer", fmt::format("{}, lr {}", config_.optimizer.kind, config_.optimizer.lr)}};
+            {"precision", std::string(name_of(config_.precision.compute))},
+            {"optimizer", fmt::format("{}, lr {}", name_of(config_.optimizer.kind), config_.optimizer.lr)}};
   }
 
   void introduce() {
@@ -291,10 +294,10 @@ class Run {
                                     ? "1 worker"
                                     : fmt::format("{} workers · {} ({}) over {}", world_.size(), kinds_of_parallelism(),
                                                   result_.layout, world_.transport());
-    options_.says(
-        fmt::format("{} of {} parameters · {}\n{} · {} {} a step in {} micro-batches\n", name_of(config_.model.kind),
-                    format_short_count(static_cast<double>(result_.num_parameters)), data_.description, workers,
-                    format_count(static_cast<int64_t>(units_a_step_)), unit(), trainer_.plan().num_micro_batches));
+    options_.says(fmt::format("{} of {} parameters · {}\n{} · {} {} a step in {} micro-batches\n", config_.model.name(),
+                              format_short_count(static_cast<double>(result_.num_parameters)), data_.description,
+                              workers, format_count(static_cast<int64_t>(units_a_step_)), unit(),
+                              trainer_.layout().micro_batches()));
   }
 
   void train() {
@@ -321,7 +324,7 @@ class Run {
       } else {
         take_step();
       }
-      if (!step.bad.empty() && config_.train.on_nan == "rollback") {
+      if (!step.bad.empty() && config_.train.on_nan == OnNan::kRollback) {
         warn(step.bad);
         roll_back(++rollbacks);
         continue;
@@ -429,9 +432,13 @@ class Run {
     line.reset();
     if (result_.held_out.num_samples == 0 || !leads_) return;
     const Evaluation& eval = result_.held_out;
-    log(EventKind::kEval, {{"loss", eval.loss}, {"perplexity", eval.perplexity}, {"accuracy", eval.accuracy}});
-    if (board_) {
-      board_->add_scalars(trainer_.steps_done(), {{"loss/held_out", eval.loss}, {"held_out/accuracy", eval.accuracy}});
+    EventValues values = {{"loss", eval.loss}, {"perplexity", eval.perplexity}};
+    if (!std::isnan(eval.accuracy)) values.emplace_back("accuracy", eval.accuracy);
+    log(EventKind::kEval, values);
+    if (!board_) return;
+    board_->add_scalars(trainer_.steps_done(), {{"loss/held_out", eval.loss}});
+    if (!std::isnan(eval.accuracy)) {
+      board_->add_scalars(trainer_.steps_done(), {{"held_out/accuracy", eval.accuracy}});
     }
   }
 
@@ -534,7 +541,7 @@ class Run {
   bool continues_log_ = false;  ///< there was one in the folder
   std::atomic<bool> log_failed_{false};
   std::optional<TensorBoardWriter> board_;
-  std::optional<TrainerCheckpoints> checkpoints_;  // ends before what its callbacks use
+  std::optional<EngineCheckpoints> checkpoints_;  // ends before what its callbacks use
   int64_t first_step_ = 0;
   uint64_t sent_before_ = 0;
   std::vector<double> step_seconds_;

@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "trireme/comm/world.h"
-#include "trireme/config/config.h"
+#include "trireme/config/training.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme {
-
-/// What a planner has said of a step; zeros where none was asked.
-struct PredictedStep {
-  double ms = 0;
-  double memory_bytes = 0;  ///< of the fullest worker, or of its GPU
-};
 
 struct RunOptions {
   /// Show a text to people; it has no newline at its end. Worker 0 says what it trains, and draws its progress on
@@ -51,7 +45,7 @@ struct RunResult {
   PassMemory passes;  ///< zeros where nobody asked
   uint64_t reduced_bytes_per_step = 0;
   uint64_t sent_bytes_per_step = 0;      ///< in messages between replicas; 0 where they reach each other's memory
-  uint64_t gathered_bytes_per_step = 0;  ///< of weights that replicas share
+  uint64_t gathered_bytes_per_step = 0;  ///< of sharded weights
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;

@@ -11,7 +11,7 @@
 #include "trireme/base/deadline.h"
 #include "trireme/base/file.h"
 #include "trireme/base/host.h"
-#include "trireme/train/share_result.h"
+#include "trireme/train/broadcast_result.h"
 
 namespace trireme {
 namespace {
@@ -36,7 +36,7 @@ bool appears(const fs::path& file) {
 std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& folder) {
   if (comm.size() == 1) return std::nullopt;
   // A name that nobody can have asked for before: network file systems remember for a while what was not there.
-  const fs::path file = share_result(comm, [&] {
+  const fs::path file = broadcast_result(comm, [&] {
     std::random_device random;
     const fs::path made = folder / fmt::format(".seen-by-all-{:08x}{:08x}", random(), random());
     File::create(made);
@@ -48,7 +48,7 @@ std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& f
   std::error_code ignored;
   if (comm.rank() == 0) fs::remove(file, ignored);
   if (first[0] == none) return std::nullopt;
-  const std::string theirs = share_result(comm, host_name, first[0]), ours = share_result(comm, host_name);
+  const std::string theirs = broadcast_result(comm, host_name, first[0]), ours = broadcast_result(comm, host_name);
   return fmt::format("rank {} on {} does not see the run folder {} of rank 0 on {}", first[0], theirs, folder.string(),
                      ours);
 }

@@ -1,56 +1,87 @@
 #include "trireme/train/step_inputs.h"
 
 #include "trireme/base/deadline.h"
+#include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
 constexpr auto kDataTimeout = std::chrono::minutes(5);
 
+Tensors like(const Tensors& tensors, const torch::TensorOptions& options) {
+  Tensors made;
+  for (const torch::Tensor& each : tensors)
+    made.push_back(torch::empty(each.sizes(), options.dtype(each.scalar_type())));
+  return made;
+}
+
 Inputs like(const Inputs& inputs, const torch::TensorOptions& options) {
-  const auto part = [&](const torch::Tensor& of) {
-    return of.defined() ? torch::empty(of.sizes(), options.dtype(of.scalar_type())) : torch::Tensor();
-  };
-  return {part(inputs.input), part(inputs.target)};
+  return {like(inputs.inputs, options), like(inputs.targets, options)};
+}
+
+template <typename Call>
+void for_each_pair(const Inputs& from, const Inputs& to, Call call) {
+  for (size_t i = 0; i < from.inputs.size(); ++i) call(from.inputs[i], to.inputs[i]);
+  for (size_t i = 0; i < from.targets.size(); ++i) call(from.targets[i], to.targets[i]);
 }
 
 void copy(const Inputs& from, const Inputs& to) {
-  if (from.input.defined()) to.input.copy_(from.input);
-  if (from.target.defined()) to.target.copy_(from.target);
+  for_each_pair(from, to, [](const torch::Tensor& source, torch::Tensor target) { target.copy_(source); });
 }
 
 }  // namespace
 
 Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape) {
-  const auto keep = [batch](void*) {};
-  const auto whole = [&](bool is_read, auto& numbers, at::IntArrayRef sizes, torch::ScalarType type) {
-    return is_read ? torch::from_blob(numbers.data(), sizes, keep, type) : torch::Tensor();
+  const auto tensors = [&](const std::vector<Field>& fields, std::vector<FieldValues>& values) {
+    Tensors all;
+    for (size_t i = 0; i < fields.size(); ++i) {
+      std::vector<int64_t> sizes{batch->count};
+      sizes.insert(sizes.end(), fields[i].sizes.begin(), fields[i].sizes.end());
+      const auto type = fields[i].type == Field::Type::kInt64 ? torch::kInt64 : torch::kFloat32;
+      std::visit(
+          [&](auto& numbers) {
+            all.push_back(torch::from_blob(
+                numbers.data(), sizes, [batch](void*) {}, type));
+          },
+          values.at(i));
+    }
+    return all;
   };
-  const auto [inputs, targets] = batch->parts;
-  if (shape.is_language()) {
-    return {whole(inputs, batch->tokens, {batch->count, shape.seq}, torch::kInt64),
-            whole(targets, batch->targets, {batch->count, shape.seq}, torch::kInt64)};
-  }
-  return {whole(inputs, batch->images, {batch->count, shape.channels, shape.height, shape.width}, torch::kFloat32),
-          whole(targets, batch->labels, {batch->count}, torch::kInt64)};
+  return {batch->parts.inputs ? tensors(shape.inputs, batch->inputs) : Tensors(),
+          batch->parts.targets ? tensors(shape.targets, batch->targets) : Tensors()};
 }
 
-StepInputs::StepInputs(torch::Device device, SampleShape shape, int64_t num_micro_batches,
-                       std::unique_ptr<ReadAhead> reader)
-    : device_(device),
-      shape_(shape),
-      num_micro_batches_(static_cast<size_t>(num_micro_batches)),
-      reader_(std::move(reader)),
-      current_(num_micro_batches_) {
+StepInputs::StepInputs(torch::Device device, size_t num_micro_batches)
+    : device_(device), num_micro_batches_(num_micro_batches), current_(num_micro_batches_) {
   if (device.is_cuda()) lane_.emplace(device);
 }
 
-void StepInputs::read_from(std::unique_ptr<ReadAhead> reader) {
+void StepInputs::read_from(const SampleShape& shape, std::unique_ptr<ReadAhead> reader) {
+  shape_ = shape;
   reader_ = std::move(reader);
   is_arriving_ = false;
 }
 
+void StepInputs::give(const std::vector<Inputs>& micro_batches) {
+  for (size_t i = 0; i < num_micro_batches_; ++i) {
+    if (!lane_) {
+      current_[i] = micro_batches[i];
+      continue;
+    }
+    if (current_[i].inputs.empty() && current_[i].targets.empty()) {
+      current_[i] = like(micro_batches[i], torch::TensorOptions().device(device_));
+    }
+    for_each_pair(micro_batches[i], current_[i], [](const torch::Tensor& given, torch::Tensor place) {
+      if (given.sizes() != place.sizes()) {
+        throw UsageError("the tensors of a batch have changed their shapes", "give all batches the same shapes");
+      }
+      place.copy_(given);
+    });
+  }
+}
+
 double StepInputs::next() {
+  if (!reader_) return 0;
   const auto start = Clock::now();
   if (!is_arriving_) read();
   is_arriving_ = false;
@@ -63,7 +94,7 @@ double StepInputs::next() {
 }
 
 void StepInputs::prefetch() {
-  if (!lane_) return;  // the reader's own thread is ahead
+  if (!lane_ || !reader_) return;  // the reader's own thread is ahead
   read();
   is_arriving_ = true;
 }
@@ -81,11 +112,13 @@ void StepInputs::read() {
     if (arriving_.size() == i) {
       current_[i] = like(inputs, torch::TensorOptions().device(device_));
       arriving_.push_back(like(inputs, torch::TensorOptions().device(device_)));
+      lane_->done_with();  // with what this memory was until now
       pinned_.push_back(like(inputs, torch::TensorOptions().pinned_memory(true)));
     }
     copy(inputs, pinned_[i]);
-    if (inputs.input.defined()) copies.push_back({arriving_[i].input, pinned_[i].input});
-    if (inputs.target.defined()) copies.push_back({arriving_[i].target, pinned_[i].target});
+    for_each_pair(pinned_[i], arriving_[i], [&](const torch::Tensor& from, const torch::Tensor& to) {
+      copies.push_back({to, from});
+    });
   }
   if (lane_) lane_->upload(copies);
 }

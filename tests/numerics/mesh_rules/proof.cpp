@@ -80,23 +80,23 @@ struct Expected {
 };
 
 /// Shares of a sum, by rank: they add up to 1 exactly.
-double share_of(int axis_size, int coordinate) {
-  static const std::vector<std::vector<double>> kShares = {
+double fraction_of(int axis_size, int coordinate) {
+  static const std::vector<std::vector<double>> kFractions = {
       {1}, {0.75, 0.25}, {0.5, 0.75, -0.25}, {0.5, 0.25, 1, -0.75}};
-  return kShares[static_cast<size_t>(axis_size - 1)][static_cast<size_t>(coordinate)];
+  return kFractions[static_cast<size_t>(axis_size - 1)][static_cast<size_t>(coordinate)];
 }
 
 at::Tensor laid_out(const at::Tensor& tensor, const std::shared_ptr<DeviceMesh>& mesh, const Layout& layout) {
   Layout whole = layout;
-  double share = 1;
+  double fraction = 1;
   for (size_t axis = 0; axis < layout.size(); ++axis) {
     if (!layout[axis].is_partial()) continue;
     whole[axis] = Placement::replicate();
-    share *= share_of(mesh->axis_sizes()[axis], mesh->coordinates()[axis]);
+    fraction *= fraction_of(mesh->axis_sizes()[axis], mesh->coordinates()[axis]);
   }
   const at::Tensor cut = distribute(tensor, mesh, whole);
   if (whole == layout) return cut;
-  return from_local(local_part(cut) * share, mesh, layout, tensor.sizes().vec()).detach();
+  return from_local(local_part(cut) * fraction, mesh, layout, tensor.sizes().vec()).detach();
 }
 
 bool same(const at::Tensor& a, const at::Tensor& b) {

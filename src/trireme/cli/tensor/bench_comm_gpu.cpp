@@ -14,7 +14,7 @@
 #include "trireme/cli/tensor/commands.h"
 #include "trireme/comm/world.h"
 #include "trireme/tensor/device.h"
-#include "trireme/tensor/shared_tensor.h"
+#include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme::cli {
 namespace {
@@ -62,7 +62,7 @@ class Rank {
 
  private:
   torch::Tensor floats(int64_t count) const {
-    return shared_zeros(&comm_, count, torch::TensorOptions().dtype(torch::kFloat32).device(device_));
+    return host_shared_zeros(&comm_, count, torch::TensorOptions().dtype(torch::kFloat32).device(device_));
   }
 
   /// Ones in, and what must come out.

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "trireme/base/error.h"
@@ -15,25 +17,25 @@
 #include "trireme/base/text.h"
 #include "trireme/base/units.h"
 #include "trireme/cli/commands.h"
-#include "trireme/cli/config_flags.h"
 #include "trireme/cli/tensor/commands.h"
+#include "trireme/comm/control/launch_environment.h"
 #include "trireme/comm/world.h"
 #include "trireme/config/check.h"
+#include "trireme/launch/local_launch.h"
+#include "trireme/train/broadcast_result.h"
 #include "trireme/train/run.h"
-#include "trireme/train/share_result.h"
 
 namespace trireme::cli {
 namespace {
 
 struct Options {
-  ConfigArguments config;
+  std::string training;
   bool json = false;
   bool bench = false;
   int64_t warmup = 0;
   std::string record;
   int64_t profile = 0;
   int64_t stop_after = 0;
-  PredictedStep predicted;
 };
 
 std::string loss_text(double loss) { return std::isfinite(loss) ? fmt::format("{:.3f}", loss) : "not finite"; }
@@ -47,11 +49,11 @@ void print_next(const RunResult& result, const Config& config) {
   }
   const std::string longer = fmt::format("trireme train --resume {} --train.steps={}", folder, 2 * config.train.steps);
   const bool generated = config.data.path.empty();
-  const bool is_default = config.model.preset == "default" && generated;
+  const bool is_default = config.model.preset == "default" && generated && !config.model.is_own();
   const std::string model = is_default || config.model.preset.empty() ? "" : " --model " + config.model.preset;
   std::vector<std::string> next;
   if (!result.reached_target || !generated) next.push_back(longer);
-  if (generated) {
+  if (generated && !config.model.is_own()) {
     next.push_back(
         fmt::format("trireme train{} --data.path {}", model, config.model.is_language() ? "my.txt" : "mnist"));
   }
@@ -79,8 +81,9 @@ void print_words(const RunResult& result, const Config& config, const PredictedS
     if (result.held_out.num_samples > 0) fmt::print(" · held-out loss {}", loss_text(result.held_out.loss));
   }
   if (!result.stopped) {
-    if (!config.model.is_language() && result.held_out.num_samples > 0) {
-      fmt::print(" · {:.1f} % of unseen images right", 100 * result.held_out.accuracy);
+    if (!config.model.takes_tokens() && result.held_out.num_samples > 0 && !std::isnan(result.held_out.accuracy)) {
+      fmt::print(" · {:.1f} % of unseen {} right", 100 * result.held_out.accuracy,
+                 config.model.is_own() ? "predictions" : "images");
     }
     if (result.sums_asked > 0) {
       fmt::print(" · {:.0f} % of {} unseen sums right",
@@ -147,9 +150,9 @@ void print_json(const RunResult& result, const Config& config, const World& worl
   fmt::print("{}\n", json.dump(2));
 }
 
-int train(Options& options, const CLI::App& command) {
-  take_config_words(command, options.config);
-  const Config config = resolve(options.config.sources());
+int train(const Options& options) {
+  std::ifstream file(options.training);
+  const auto [config, predicted] = training_from_json(std::string(std::istreambuf_iterator<char>(file), {}));
   World world = World::join();
   check(config, world.size());
   RunOptions run;
@@ -166,7 +169,7 @@ int train(Options& options, const CLI::App& command) {
   run.profiled_steps = options.profile;
   run.record = options.record;
   run.stop_after = options.stop_after;
-  run.predicted = options.predicted;
+  run.predicted = predicted;
   const RunResult result = run_training(world, config, run);
   const bool speaks = world.rank() == 0 && options.record.empty();
   if (speaks && (options.json || options.bench)) print_json(result, config, world, run.predicted);
@@ -175,29 +178,57 @@ int train(Options& options, const CLI::App& command) {
   return result.reached_target || options.bench ? 0 : kMissedTarget;
 }
 
-int report(const char* message, int exit_code) {
+/// This process in its job; 0 where there is no telling.
+int own_rank() {
+  try {
+    return read_launch_environment().rank;
+  } catch (const UsageError&) {
+    return 0;
+  }
+}
+
+/// Tells people on stderr, and the launcher; where none asks, rank 0 prints the object of --json. What another rank
+/// tells is not told again.
+int fail(const Error& error, int exit_code, bool json) {
+  const int rank = own_rank();
+  const Error placed(error.what(), {}, completed(error.where(), {.rank = rank}));
+  const bool is_relayed = dynamic_cast<const RelayedError*>(&error) != nullptr;
+  if (!is_asked_why()) {
+    if (json && rank == 0) fmt::print("{}\n", failure_to_text(placed));
+  } else if (!is_relayed) {
+    tell_failure(placed);
+  }
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", message);
+  if (!is_relayed) fmt::print(stderr, "error: {}\n", placed.what());
   return exit_code;
 }
 
 /// The system gave no memory: libtorch says so in words of its own. Others' words stay as they are.
-std::string explained(const std::string& words) {
+Error explained(const std::string& words, const Where& where = {}) {
   static constexpr std::string_view kAsked = "you tried to allocate ";
   const size_t at = words.find(kAsked);
   const bool asked = at != std::string::npos;
-  if (!asked && words.find("std::bad_alloc") == std::string::npos) return words;
+  if (!asked && words.find("std::bad_alloc") == std::string::npos) return Error(words, {}, where);
   const uint64_t bytes = asked ? std::strtoull(words.c_str() + at + kAsked.size(), nullptr, 10) : 0;
-  // In a pipeline the executor has said where: rank, step and instruction.
-  const bool has_place = words.starts_with("rank ") && words.find(" of the pipeline, ") < words.find(": ");
-  return fmt::format(
-      "{}this worker is out of memory{}\n  hold less of the model on each worker (parallel.tp, parallel.pp or "
-      "parallel.zero = 3), keep fewer activations (train.recompute = \"full\", a lower train.micro_batch), or run "
-      "fewer workers here",
-      has_place ? words.substr(0, words.find(": ") + 2) : "",
-      bytes > 0 ? fmt::format(": the system did not give {} more", format_bytes(bytes)) : "");
+  // In a pipeline the executor has said where: up to the instruction.
+  const std::string& last = where.instruction;
+  const std::string place = last.empty() ? "" : words.substr(0, words.find(last) + last.size()) + ": ";
+  return Error(
+      fmt::format("{}this worker is out of memory{}", place,
+                  bytes > 0 ? fmt::format(": the system did not give {} more", format_bytes(bytes)) : ""),
+      "hold less of the model on each worker (parallel.tp, parallel.pp or parallel.zero = 3), keep fewer activations "
+      "(train.recompute = \"full\", a lower train.micro_batch), or run fewer workers here",
+      where);
 }
 
+Error explained(const c10::OutOfMemoryError& error) {
+  const std::string all = error.what_without_backtrace();  // of which the first two sentences say all
+  return Error(all.substr(0, all.find(". ", all.find(". ") + 1)) + ".",
+               "lower train.micro_batch (the numbers stay the same only for the same micro-batch), or run fewer "
+               "workers on this GPU");
+}
+
+/// Runs the command line, and tells what goes wrong. Returns the exit code.
 int run(int argc, char** argv) {
   CLI::App app("the commands of trireme that need libtorch; use trireme instead", "trireme-tensor");
   app.require_subcommand(1);
@@ -205,49 +236,40 @@ int run(int argc, char** argv) {
   Options options;
   int exit_code = 0;
   CLI::App* command = app.add_subcommand("train", "one worker of trireme train");
-  add_config_flags(*command, options.config);
+  command->add_option("training", options.training, "the file in which trireme train gives config and plan")
+      ->required();
   command->add_flag("--json", options.json, "one object on stdout");
   command->add_flag("--bench", options.bench, "measures: no run folder, and JSON");
   command->add_option("--warmup", options.warmup, "steps that do not count for the speed");
   command->add_option("--profile", options.profile, "on a GPU: steps after the last whose kernels are timed");
   command->add_option("--record", options.record, "a folder for loss, gradients and weights of every step");
-  command->add_option("--predicted-ms", options.predicted.ms, "that a step takes, by the plan that is trained");
-  command->add_option("--predicted-bytes", options.predicted.memory_bytes, "that a worker holds, by that plan");
   command->add_option("--stop-after", options.stop_after, "saves and stops after this many steps");
-  command->callback([&] { exit_code = train(options, *command); });
+  command->callback([&] { exit_code = train(options); });
   add_bench_comm_gpu(app, exit_code);
   add_bench_tensor(app, exit_code);
   add_probe_device(app, exit_code);
+  const bool json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
   try {
     app.parse(argc, argv);
+    return exit_code;
   } catch (const CLI::ParseError& error) {
-    return error.get_exit_code() == 0 ? app.exit(error) : report(error.what(), 2);
+    return error.get_exit_code() == 0 ? app.exit(error) : fail(UsageError(error.what()), 2, json);
+  } catch (const RelayedError& error) {
+    return fail(error, error.is_usage() ? 2 : 1, json);
   } catch (const UsageError& error) {
-    return report(error.what(), 2);
+    return fail(error, 2, json);
+  } catch (const Error& error) {
+    return fail(explained(error.what(), error.where()), 1, json);
+  } catch (const c10::OutOfMemoryError& error) {
+    return fail(explained(error), 1, json);
+  } catch (const c10::Error& error) {
+    return fail(explained(error.what_without_backtrace()), 1, json);
+  } catch (const std::exception& error) {
+    return fail(explained(error.what()), 1, json);
   }
-  return exit_code;
 }
 
 }  // namespace
 }  // namespace trireme::cli
 
-int main(int argc, char** argv) {
-  try {
-    return trireme::cli::run(argc, argv);
-  } catch (const trireme::SharedError& error) {
-    return error.is_usage() ? 2 : 1;
-  } catch (const c10::OutOfMemoryError& error) {
-    const std::string all = error.what_without_backtrace();  // of which the first two sentences say all
-    const size_t end = all.find(". ", all.find(". ") + 1);
-    return trireme::cli::report(
-        fmt::format("{}.\n  lower train.micro_batch (the numbers stay the same only for the same micro-batch), or run "
-                    "fewer workers on this GPU",
-                    all.substr(0, end))
-            .c_str(),
-        1);
-  } catch (const c10::Error& error) {
-    return trireme::cli::report(trireme::cli::explained(error.what_without_backtrace()).c_str(), 1);
-  } catch (const std::exception& error) {
-    return trireme::cli::report(trireme::cli::explained(error.what()).c_str(), 1);
-  }
-}
+int main(int argc, char** argv) { return trireme::cli::run(argc, argv); }

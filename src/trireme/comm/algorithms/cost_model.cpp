@@ -43,7 +43,7 @@ double predict_us(Algorithm algorithm, int p, size_t num_bytes, const TransportC
   if (p <= 1) return 0;
   const double n = static_cast<double>(num_bytes), ranks = p;
   const double a = cost.link.latency_us, b = cost.link.us_per_byte, g = cost.reduce_us_per_byte;
-  const double share = (ranks - 1) / ranks;
+  const double fraction = (ranks - 1) / ranks;
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(p));
   const double floor_lg = std::floor(std::log2(ranks)), ceil_lg = std::ceil(std::log2(ranks));
   switch (algorithm) {
@@ -54,19 +54,19 @@ double predict_us(Algorithm algorithm, int p, size_t num_bytes, const TransportC
     case Algorithm::kServer:
       return 2 * (a + (ranks - 1) * n * b) + (ranks - 1) * n * g;
     case Algorithm::kRing:
-      return 2 * (ranks - 1) * a + 2 * share * n * b + share * n * g;
+      return 2 * (ranks - 1) * a + 2 * fraction * n * b + fraction * n * g;
     case Algorithm::kParallel:
       return a + (ranks - 1) * n * b + (ranks - 1) * n * g;
     case Algorithm::kRecursiveHalving:
     case Algorithm::kFarthestFirst:
-      return power_of_two ? 2 * floor_lg * a + 2 * share * n * b + share * n * g
-                          : (2 * floor_lg + 2) * a + (2 * share + 2) * n * b + (1 + share) * n * g;
+      return power_of_two ? 2 * floor_lg * a + 2 * fraction * n * b + fraction * n * g
+                          : (2 * floor_lg + 2) * a + (2 * fraction + 2) * n * b + (1 + fraction) * n * g;
     case Algorithm::kTree:
       return 2 * ceil_lg * a + 2 * n * b + n * g;
     case Algorithm::kButterfly:
       return ceil_lg * (a + n * g) + butterfly_vectors(static_cast<unsigned>(p)) * n * b;
     case Algorithm::kOrdered:
-      return 2 * a + 2 * share * n * b + share * n * g;
+      return 2 * a + 2 * fraction * n * b + fraction * n * g;
     case Algorithm::kTwoLevel: {
       if (local_cost == nullptr) local_cost = &cost;
       const int hosts = (p + local_ranks - 1) / local_ranks;

@@ -22,26 +22,26 @@ TEST(CostModel, OneRankCostsNothing) {
 
 TEST(CostModel, IsTheLiterature) {
   for (const int p : {2, 4, 8, 64}) {
-    const double ranks = p, share = (ranks - 1) / ranks, lg = std::log2(ranks);
+    const double ranks = p, fraction = (ranks - 1) / ranks, lg = std::log2(ranks);
     EXPECT_DOUBLE_EQ(cost(Algorithm::kSequential, p),
                      2 * (ranks - 1) * (kAlpha + kN * kBeta) + (ranks - 1) * kN * kGamma);
     EXPECT_DOUBLE_EQ(cost(Algorithm::kServer, p), 2 * (kAlpha + (ranks - 1) * kN * kBeta) + (ranks - 1) * kN * kGamma);
     EXPECT_DOUBLE_EQ(cost(Algorithm::kRing, p),
-                     2 * (ranks - 1) * kAlpha + 2 * share * kN * kBeta + share * kN * kGamma);
+                     2 * (ranks - 1) * kAlpha + 2 * fraction * kN * kBeta + fraction * kN * kGamma);
     EXPECT_DOUBLE_EQ(cost(Algorithm::kParallel, p), kAlpha + (ranks - 1) * kN * (kBeta + kGamma));
     for (const Algorithm algorithm : {Algorithm::kRecursiveHalving, Algorithm::kFarthestFirst}) {
-      EXPECT_DOUBLE_EQ(cost(algorithm, p), 2 * lg * kAlpha + 2 * share * kN * kBeta + share * kN * kGamma);
+      EXPECT_DOUBLE_EQ(cost(algorithm, p), 2 * lg * kAlpha + 2 * fraction * kN * kBeta + fraction * kN * kGamma);
     }
     EXPECT_DOUBLE_EQ(cost(Algorithm::kTree, p), 2 * lg * kAlpha + 2 * kN * kBeta + kN * kGamma);
     EXPECT_DOUBLE_EQ(cost(Algorithm::kButterfly, p), lg * (kAlpha + kN * (kBeta + kGamma)));
-    EXPECT_DOUBLE_EQ(cost(Algorithm::kOrdered, p), 2 * kAlpha + 2 * share * kN * kBeta + share * kN * kGamma);
+    EXPECT_DOUBLE_EQ(cost(Algorithm::kOrdered, p), 2 * kAlpha + 2 * fraction * kN * kBeta + fraction * kN * kGamma);
   }
 }
 
 TEST(CostModel, FoldingCostsTwoMoreRounds) {
-  const double share = 6.0 / 7;
+  const double fraction = 6.0 / 7;
   EXPECT_DOUBLE_EQ(cost(Algorithm::kRecursiveHalving, 7),
-                   6 * kAlpha + (2 * share + 2) * kN * kBeta + (1 + share) * kN * kGamma);
+                   6 * kAlpha + (2 * fraction + 2) * kN * kBeta + (1 + fraction) * kN * kGamma);
 }
 
 TEST(CostModel, ButterflyOfOtherThanPowersOfTwoPaysForItsFans) {

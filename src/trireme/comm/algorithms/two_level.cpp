@@ -2,7 +2,7 @@
 //
 // [Note: Two levels]
 // Hosts with the same number of ranks: each rank gets a slice of its host's sum, ranks with the same place in their
-// hosts all-reduce that slice, and the hosts put the slices together again: every network card carries its share. Hosts
+// hosts all-reduce that slice, and the hosts put the slices together again: every network card carries its part. Hosts
 // with unequal numbers: one rank a host speaks for it. When hosts are aligned (Topology::is_aligned) a host's sum is a
 // subtree of [Note: Reduction order], and the whole has its bits. The parts carry the fingerprint of the whole, so that
 // ranks that disagree about the whole find out: a sum and an average, say, have the same parts.

@@ -1,7 +1,7 @@
 // The door of a listening socket: strangers prove that they belong to the job before anything else sees them.
 //
 // A stranger may hold one small buffer for five seconds. There are at most `max_strangers` of them; the next one pushes
-// out the oldest, with a reset, upon which an honest client tries again. What is no handshake is dropped without a
+// out the oldest, with a reset, upon which an honest client tries again. Anything but a handshake is dropped without a
 // word.
 #pragma once
 

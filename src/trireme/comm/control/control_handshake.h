@@ -23,7 +23,7 @@ class Refused : public Error {
 };
 
 /// One frame of at most `max_bytes` with its header. Reads not a byte beyond it. Throws SystemError, or ProtocolError
-/// for what is no frame.
+/// for anything but a frame.
 Frame receive_frame(const Socket& socket, size_t max_bytes, Deadline deadline);
 
 /// Proves who we are and checks the other side's proof. `hello` says purpose, rank, size, target and channel; the rest

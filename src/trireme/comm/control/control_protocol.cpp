@@ -198,7 +198,7 @@ Bytes encode(const Waiting& waiting) {
   FrameWriter writer(FrameType::kWaiting);
   writer.u32(waiting.num_missing).u32(static_cast<uint32_t>(waiting.first.size()));
   for (uint32_t rank : waiting.first) writer.u32(rank);
-  return writer.share();
+  return writer.to_bytes();
 }
 
 Waiting decode_waiting(std::span<const std::byte> payload) {
@@ -212,7 +212,7 @@ Waiting decode_waiting(std::span<const std::byte> payload) {
 
 Bytes encode(const Beat& beat) {
   FrameWriter writer(FrameType::kHeartbeat);
-  return writer.u64(beat.group).u64(beat.sequence).u64(beat.step).u32(beat.operation).share();
+  return writer.u64(beat.group).u64(beat.sequence).u64(beat.step).u32(beat.operation).to_bytes();
 }
 
 Beat decode_beat(std::span<const std::byte> payload) {
@@ -228,7 +228,7 @@ Beat decode_beat(std::span<const std::byte> payload) {
 Bytes encode(const Failure& failure) {
   FrameWriter writer(FrameType::kFailure);
   writer.u32(failure.culprit < 0 ? kUnknownRank : static_cast<uint32_t>(failure.culprit));
-  return writer.text(std::string_view(failure.message).substr(0, kMaxFailureBytes)).share();
+  return writer.text(std::string_view(failure.message).substr(0, kMaxFailureBytes)).to_bytes();
 }
 
 Failure decode_failure(std::span<const std::byte> payload) {
@@ -247,7 +247,7 @@ Bytes encode_answer(uint64_t question, const std::vector<RankStatus>& ranks) {
     writer.u64(static_cast<uint64_t>(std::max(0.0, r.seconds_since_heartbeat) * 1e9));
     writer.u64(r.group).u64(r.sequence).u64(r.step).u32(r.operation);
   }
-  return writer.share();
+  return writer.to_bytes();
 }
 
 uint64_t decode_answer(std::span<const std::byte> payload, std::vector<RankStatus>& ranks) {
@@ -268,7 +268,7 @@ uint64_t decode_answer(std::span<const std::byte> payload, std::vector<RankStatu
   return question;
 }
 
-Bytes encode(FrameType type) { return FrameWriter(type).share(); }
+Bytes encode(FrameType type) { return FrameWriter(type).to_bytes(); }
 
 std::string describe_member(const Member& member) {
   return fmt::format("rank {} (host {}, pid {})", member.rank, member.host_name, member.pid);

@@ -116,7 +116,7 @@ class FrameWriter {
   FrameWriter& raw(std::span<const std::byte> bytes);
   FrameWriter& text(std::string_view text);
   std::vector<std::byte> finish();
-  Bytes share() { return std::make_shared<const std::vector<std::byte>>(finish()); }
+  Bytes to_bytes() { return std::make_shared<const std::vector<std::byte>>(finish()); }
 
  private:
   template <typename T>

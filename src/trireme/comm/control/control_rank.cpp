@@ -187,7 +187,7 @@ std::vector<RankStatus> RankControl::survey(Deadline deadline) {
     question = ++num_questions_;
     answers_[question];
   }
-  post(FrameWriter(FrameType::kAsk).u64(question).share());
+  post(FrameWriter(FrameType::kAsk).u64(question).to_bytes());
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline.at(), [&] { return !answers_[question].empty() || !connected_; });
   const std::vector<RankStatus> answer = std::move(answers_[question]);

@@ -110,7 +110,7 @@ Traffic GpuBackend::traffic() const {
 
 void GpuBackend::meet(const BoardCollectives::Call& call) {
   if (size() == 1) return;
-  if (impl_->shared) return impl_->shared->barrier(call);
+  if (impl_->host_shared) return impl_->host_shared->barrier(call);
   Messenger messenger = impl_->messenger(call);
   barrier_by_messages(messenger);
 }
@@ -120,8 +120,8 @@ void GpuBackend::exchange(const BoardCollectives::Call& call, const void* mine, 
   const Data out(all, num_bytes * static_cast<size_t>(size()), DataType::kUInt8);
   if (size() == 1) {
     std::copy_n(in.bytes, num_bytes, out.bytes);
-  } else if (impl_->shared) {
-    impl_->shared->all_gather(call, in, out);
+  } else if (impl_->host_shared) {
+    impl_->host_shared->all_gather(call, in, out);
   } else {
     Messenger messenger = impl_->messenger(call);
     all_gather_by_messages(messenger, in, out, std::vector<size_t>(static_cast<size_t>(size()), num_bytes));

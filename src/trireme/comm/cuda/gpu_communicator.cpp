@@ -105,14 +105,14 @@ Backend choose(Communicator& comm, const std::vector<Facts>& all) {
 
 /// NCCL takes two ranks on one GPU when it believes that they are on different hosts.
 void separate_neighbours(const std::vector<Facts>& all) {
-  const auto shared = [&](const Facts& one) {
+  const auto has_neighbour = [&](const Facts& one) {
     return std::count_if(all.begin(), all.end(), [&](const Facts& other) { return same_gpu(one, other); }) > 1;
   };
-  if (!std::any_of(all.begin(), all.end(), shared)) return;
+  if (!std::any_of(all.begin(), all.end(), has_neighbour)) return;
   setenv("NCCL_HOSTID", fmt::format("trireme-{}-{}", host_name(), getpid()).c_str(), 0);
 }
 
-struct SharedId {
+struct BroadcastId {
   ncclUniqueId id;
   char problem[256];
 };
@@ -122,17 +122,17 @@ std::unique_ptr<GpuOperations> make_nccl(Communicator& comm, int device, const s
   Communicator::Impl& impl = comm.impl();
   separate_neighbours(all);
   const DeviceGuard guard(device);
-  SharedId shared{};
+  BroadcastId sent{};
   if (comm.rank() == 0) {
     try {
-      shared.id = NcclLink::make_id();
+      sent.id = NcclLink::make_id();
     } catch (const std::exception& error) {
-      std::strncpy(shared.problem, error.what(), sizeof shared.problem - 1);
+      std::strncpy(sent.problem, error.what(), sizeof sent.problem - 1);
     }
   }
-  comm.broadcast(Data(&shared, sizeof shared, DataType::kUInt8), 0, options);
-  if (shared.problem[0] != '\0')
-    throw CommError(fmt::format("rank {} could not start NCCL: {}", comm.world_rank(0), shared.problem),
+  comm.broadcast(Data(&sent, sizeof sent, DataType::kUInt8), 0, options);
+  if (sent.problem[0] != '\0')
+    throw CommError(fmt::format("rank {} could not start NCCL: {}", comm.world_rank(0), sent.problem),
                     comm.world_rank(0));
   const Deadline deadline = Deadline::after(impl.timeout_of(options));
   const auto check = [&] {
@@ -144,7 +144,7 @@ std::unique_ptr<GpuOperations> make_nccl(Communicator& comm, int device, const s
                     std::chrono::duration<double>(impl.timeout_of(options)).count(), comm.size(), comm.name()),
         -1, true);
   };
-  return std::make_unique<NcclOperations>(impl, device, NcclLink::make(shared.id, comm.size(), comm.rank(), check));
+  return std::make_unique<NcclOperations>(impl, device, NcclLink::make(sent.id, comm.size(), comm.rank(), check));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ size_t fixed_area_bytes(int world_size) {
   return Board::num_bytes(world_size) + round_up(Mailbox::num_bytes(world_size), 64);
 }
 
-struct SharedHeap::Impl {
+struct HostSharedHeap::Impl {
   int fd = -1;
   std::byte* base = nullptr;
   size_t reserved = 0;
@@ -115,7 +115,7 @@ struct SharedHeap::Impl {
   }
 };
 
-SharedHeap::SharedHeap(int world_size, uint64_t secret) : impl_(std::make_unique<Impl>()) {
+HostSharedHeap::HostSharedHeap(int world_size, uint64_t secret) : impl_(std::make_unique<Impl>()) {
   auto& heap = *impl_;
   heap.secret = secret;
   heap.reserved = reserved_bytes(world_size);
@@ -141,7 +141,7 @@ SharedHeap::SharedHeap(int world_size, uint64_t secret) : impl_(std::make_unique
   reinterpret_cast<Header*>(heap.base)->secret = secret;
 }
 
-SharedHeap::~SharedHeap() {
+HostSharedHeap::~HostSharedHeap() {
   if (impl_->peers) {
     for (size_t i = 0; i < impl_->tickets.size(); ++i) {
       std::byte* peer = impl_->peers[i].load();
@@ -152,15 +152,15 @@ SharedHeap::~SharedHeap() {
   close(impl_->fd);
 }
 
-SharedHeap::Ticket SharedHeap::ticket() const { return {getpid(), impl_->fd, impl_->secret}; }
+HostSharedHeap::Ticket HostSharedHeap::ticket() const { return {getpid(), impl_->fd, impl_->secret}; }
 
-void SharedHeap::set_peers(std::vector<std::optional<Ticket>> tickets, int own_rank) {
+void HostSharedHeap::set_peers(std::vector<std::optional<Ticket>> tickets, int own_rank) {
   impl_->peers = std::make_unique<std::atomic<std::byte*>[]>(tickets.size());
   impl_->tickets = std::move(tickets);
   impl_->peers[static_cast<size_t>(own_rank)] = impl_->base;
 }
 
-void* SharedHeap::allocate(size_t num_bytes) {
+void* HostSharedHeap::allocate(size_t num_bytes) {
   auto& heap = *impl_;
   heap.check_size(num_bytes);
   const size_t size = round_up(std::max<size_t>(num_bytes, 1), num_bytes >= kLarge ? kPage : kGrain);
@@ -192,7 +192,7 @@ void* SharedHeap::allocate(size_t num_bytes) {
   return heap.base + start;
 }
 
-void SharedHeap::release(void* memory) noexcept {
+void HostSharedHeap::release(void* memory) noexcept {
   auto& heap = *impl_;
   std::lock_guard lock(heap.mutex);
   size_t offset = static_cast<size_t>(static_cast<std::byte*>(memory) - heap.base);
@@ -216,13 +216,13 @@ void SharedHeap::release(void* memory) noexcept {
   heap.free_blocks[offset] = size;
 }
 
-std::optional<AddressSpace::Place> SharedHeap::place_of(const void* memory, size_t num_bytes) const {
+std::optional<AddressSpace::Place> HostSharedHeap::place_of(const void* memory, size_t num_bytes) const {
   const auto* bytes = static_cast<const std::byte*>(memory);
   if (bytes < impl_->base || bytes + num_bytes > impl_->base + impl_->reserved) return std::nullopt;
   return static_cast<Place>(bytes - impl_->base);
 }
 
-std::byte* SharedHeap::at(int world_rank, Place place) {
+std::byte* HostSharedHeap::at(int world_rank, Place place) {
   auto& heap = *impl_;
   auto& slot = heap.peers[static_cast<size_t>(world_rank)];
   if (std::byte* base = slot.load(std::memory_order_acquire)) return base + place;
@@ -262,7 +262,7 @@ std::byte* SharedHeap::at(int world_rank, Place place) {
   return static_cast<std::byte*>(base) + place;
 }
 
-std::byte* SharedHeap::fixed_area(int world_rank) { return at(world_rank, kPage); }
+std::byte* HostSharedHeap::fixed_area(int world_rank) { return at(world_rank, kPage); }
 
 ThreadSpace::FixedAreas::FixedAreas(int world_size)
     : stride_(round_up(fixed_area_bytes(world_size), kPage)), size_(stride_ * static_cast<size_t>(world_size)) {

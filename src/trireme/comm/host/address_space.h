@@ -48,7 +48,7 @@ size_t fixed_area_bytes(int world_size);
 
 /// For processes: an anonymous memory file that peers open through /proc, so it has no name and no size limit but the
 /// machine's memory, and nothing is left of it when the last process ends, however it ends.
-class SharedHeap : public AddressSpace {
+class HostSharedHeap : public AddressSpace {
  public:
   /// How peers find this heap; travels in Member::blob. Must outlive nothing: it is only a description.
   struct Ticket {
@@ -57,8 +57,8 @@ class SharedHeap : public AddressSpace {
     uint64_t secret = 0;  ///< also at the head of the file: a reused pid is not mistaken for the peer
   };
 
-  SharedHeap(int world_size, uint64_t secret);
-  ~SharedHeap() override;
+  HostSharedHeap(int world_size, uint64_t secret);
+  ~HostSharedHeap() override;
 
   Ticket ticket() const;
   /// Who the peers are; called once, before the first at().

@@ -34,8 +34,8 @@ size_t open_files() {
 template <typename Space>
 std::unique_ptr<AddressSpace> make_space();
 template <>
-std::unique_ptr<AddressSpace> make_space<SharedHeap>() {
-  return std::make_unique<SharedHeap>(4, 17);
+std::unique_ptr<AddressSpace> make_space<HostSharedHeap>() {
+  return std::make_unique<HostSharedHeap>(4, 17);
 }
 template <>
 std::unique_ptr<AddressSpace> make_space<ThreadSpace>() {
@@ -47,7 +47,7 @@ class AnySpace : public testing::Test {
  protected:
   std::unique_ptr<AddressSpace> space = make_space<Space>();
 };
-using Spaces = testing::Types<SharedHeap, ThreadSpace>;
+using Spaces = testing::Types<HostSharedHeap, ThreadSpace>;
 TYPED_TEST_SUITE(AnySpace, Spaces);
 
 TYPED_TEST(AnySpace, GivesZeroedAlignedMemoryThatDoesNotOverlap) {
@@ -90,14 +90,14 @@ TYPED_TEST(AnySpace, PlacesLeadBack) {
   auto* memory = static_cast<std::byte*>(this->space->allocate(1000));
   const auto place = this->space->place_of(memory + 8, 100);
   ASSERT_TRUE(place.has_value());
-  if (auto* heap = dynamic_cast<SharedHeap*>(this->space.get())) heap->set_peers({std::nullopt}, 0);
+  if (auto* heap = dynamic_cast<HostSharedHeap*>(this->space.get())) heap->set_peers({std::nullopt}, 0);
   EXPECT_EQ(this->space->at(0, *place), memory + 8);
   this->space->release(memory);
 }
 
 TYPED_TEST(AnySpace, FixedAreasAreZeroAndApart) {
-  if (auto* heap = dynamic_cast<SharedHeap*>(this->space.get()))
-    heap->set_peers(std::vector<std::optional<SharedHeap::Ticket>>(4), 2);
+  if (auto* heap = dynamic_cast<HostSharedHeap*>(this->space.get()))
+    heap->set_peers(std::vector<std::optional<HostSharedHeap::Ticket>>(4), 2);
   std::byte* own = this->space->fixed_area(2);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(own) % 64, 0u);
   EXPECT_TRUE(is_zero(own, fixed_area_bytes(4)));
@@ -137,9 +137,9 @@ TYPED_TEST(AnySpace, RefusesWhatNoMachineHas) {
   this->space->release(memory);
 }
 
-TEST(SharedHeap, ReadsAndWritesTheMemoryOfAPeer) {
-  SharedHeap a(2, 11), b(2, 22);
-  const std::vector<std::optional<SharedHeap::Ticket>> tickets{a.ticket(), b.ticket()};
+TEST(HostSharedHeap, ReadsAndWritesTheMemoryOfAPeer) {
+  HostSharedHeap a(2, 11), b(2, 22);
+  const std::vector<std::optional<HostSharedHeap::Ticket>> tickets{a.ticket(), b.ticket()};
   a.set_peers(tickets, 0);
   b.set_peers(tickets, 1);
   auto* mine = static_cast<int*>(a.allocate(4 * kMiB));
@@ -161,16 +161,16 @@ TEST(SharedHeap, ReadsAndWritesTheMemoryOfAPeer) {
   EXPECT_FALSE(b.place_of(&local, 4).has_value());
 }
 
-TEST(SharedHeap, ReachesAnotherProcess) {
-  SharedHeap heap(2, 11);
-  const SharedHeap::Ticket ticket = heap.ticket();
+TEST(HostSharedHeap, ReachesAnotherProcess) {
+  HostSharedHeap heap(2, 11);
+  const HostSharedHeap::Ticket ticket = heap.ticket();
   auto* mine = static_cast<int*>(heap.allocate(100));
   const auto place = *heap.place_of(mine, 4);
   const pid_t child = fork();
   if (child == 0) {
     int code = 1;
     try {
-      SharedHeap other(2, 22);
+      HostSharedHeap other(2, 22);
       other.set_peers({ticket, other.ticket()}, 1);
       *reinterpret_cast<int*>(other.at(0, place)) = 4711;
       code = 0;
@@ -184,22 +184,22 @@ TEST(SharedHeap, ReachesAnotherProcess) {
   EXPECT_EQ(*mine, 4711);
 }
 
-TEST(SharedHeap, DoesNotMistakeAnotherForThePeer) {
-  SharedHeap a(2, 11), b(2, 22);
-  SharedHeap::Ticket wrong = a.ticket();
+TEST(HostSharedHeap, DoesNotMistakeAnotherForThePeer) {
+  HostSharedHeap a(2, 11), b(2, 22);
+  HostSharedHeap::Ticket wrong = a.ticket();
   wrong.secret = 12;
   b.set_peers({wrong, b.ticket()}, 1);
   EXPECT_THROW(b.at(0, 4096), PeerUnreachable);
-  SharedHeap c(3, 33);
-  SharedHeap::Ticket nowhere = a.ticket();
+  HostSharedHeap c(3, 33);
+  HostSharedHeap::Ticket nowhere = a.ticket();
   nowhere.fd = 999'999;
   c.set_peers({nowhere, std::nullopt, c.ticket()}, 2);
   EXPECT_THROW(c.at(0, 4096), PeerUnreachable);
   EXPECT_THROW(c.at(1, 4096), Error);  // on another host
 }
 
-TEST(SharedHeap, SaysWhatToDoWhenThereIsNoMemory) {
-  SharedHeap heap(2, 11);
+TEST(HostSharedHeap, SaysWhatToDoWhenThereIsNoMemory) {
+  HostSharedHeap heap(2, 11);
   set_faults("point=heap.commit,kind=errno:ENOSPC");
   try {
     heap.allocate(8 * kMiB);
@@ -214,7 +214,7 @@ TEST(SharedHeap, SaysWhatToDoWhenThereIsNoMemory) {
   EXPECT_TRUE(is_zero(memory, 8 * kMiB));
 }
 
-TEST(SharedHeap, GivesLargeMemoryBackToTheMachine) {
+TEST(HostSharedHeap, GivesLargeMemoryBackToTheMachine) {
   const auto resident = [] {
     std::ifstream file("/proc/self/status");
     for (std::string line; std::getline(file, line);) {
@@ -222,7 +222,7 @@ TEST(SharedHeap, GivesLargeMemoryBackToTheMachine) {
     }
     return 0ull;
   };
-  SharedHeap heap(2, 11);
+  HostSharedHeap heap(2, 11);
   const size_t before = resident();
   for (int i = 0; i < 20; ++i) {
     void* memory = heap.allocate(16 * kMiB);
@@ -232,10 +232,10 @@ TEST(SharedHeap, GivesLargeMemoryBackToTheMachine) {
   EXPECT_LT(resident(), before + 20 * kMiB);
 }
 
-TEST(SharedHeap, LeavesNothingOpen) {
+TEST(HostSharedHeap, LeavesNothingOpen) {
   const size_t before = open_files();
   for (int i = 0; i < 10; ++i) {
-    SharedHeap a(2, 11), b(2, 22);
+    HostSharedHeap a(2, 11), b(2, 22);
     b.set_peers({a.ticket(), b.ticket()}, 1);
     b.at(0, 4096);
   }

@@ -44,7 +44,7 @@ class Lookout {
   ~Lookout() = default;
 };
 
-/// The patience of one operation. Not thread-safe; made anew for each operation.
+/// The patience of one operation. Not thread-safe; made for each operation.
 class Waiter {
  public:
   /// `spins`: how often to look before yielding the core; 0 when cores are scarce or the caller should stay unnoticed.

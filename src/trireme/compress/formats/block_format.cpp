@@ -117,14 +117,6 @@ void check_first(uint64_t first) {
 
 std::string_view name_of(BlockFormat format) { return format_facts(format).name; }
 
-std::optional<BlockFormat> format_named(std::string_view name) {
-  for (size_t i = 0; i < kNumBlockFormats; ++i) {
-    const auto format = static_cast<BlockFormat>(i);
-    if (name_of(format) == name) return format;
-  }
-  return std::nullopt;
-}
-
 bool is_stochastic(BlockFormat format) { return format_facts(format).stochastic; }
 
 RandomKey random_key(uint64_t seed, std::string_view stream, uint64_t step) {

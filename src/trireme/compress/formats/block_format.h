@@ -37,8 +37,6 @@ inline constexpr size_t kNumBlockFormats = 9;
 inline constexpr size_t kBlockElements = 512;
 
 std::string_view name_of(BlockFormat format);
-/// The other way round; unset where no format has this name.
-std::optional<BlockFormat> format_named(std::string_view name);
 /// Whether the format rounds at random, so that encoding takes a RandomKey.
 bool is_stochastic(BlockFormat format);
 

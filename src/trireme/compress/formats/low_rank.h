@@ -1,7 +1,7 @@
 // Matrices as products of two thin ones: what PowerSGD does to the tensors of a group.
 //
 // M (rows × columns) is close to P Qᵀ with P = orthonormal columns of M Q. P is rows × rank; Q is kept transposed,
-// rank × columns, so that all loops run along memory. The factors of all matrices lie one behind the other. Threads:
+// rank × columns, so that all loops run along memory. The factors of all matrices lie one after another. Threads:
 // all. Nothing blocks or fails. Every sum has a fixed order: a GPU gives the same bits (compress/cuda).
 #pragma once
 

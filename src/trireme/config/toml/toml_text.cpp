@@ -74,7 +74,15 @@ std::vector<Assignment> read_toml(std::string_view text, const std::string& name
       continue;
     }
     for (const auto& [key, value] : *table) {
-      all.push_back(assignment(fmt::format("{}.{}", section_name, key.str()), value, key.source().begin));
+      const std::string name = fmt::format("{}.{}", section_name, key.str());
+      const toml::table* own = section_name == "model" ? value.as_table() : nullptr;  // [model.NAME]
+      if (own == nullptr || own->empty()) {
+        all.push_back(assignment(name, value, key.source().begin));
+        continue;
+      }
+      for (const auto& [own_key, own_value] : *own) {
+        all.push_back(assignment(fmt::format("{}.{}", name, own_key.str()), own_value, own_key.source().begin));
+      }
     }
   }
   std::sort(all.begin(), all.end(), [](const Assignment& a, const Assignment& b) {

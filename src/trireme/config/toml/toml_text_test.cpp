@@ -54,6 +54,16 @@ TEST(ReadToml, GivesAssignmentsInOrder) {
   EXPECT_EQ(all[3].shown, "a list");
 }
 
+TEST(ReadToml, AModelOfALibraryHasASectionOfItsOwn) {
+  const auto all = read_toml("[model]\nlayers = 2\n[model.mine]\nwidth = 8\n[train.mine]\nsteps = 1\n", "f");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1].key, "model.mine.width");
+  EXPECT_EQ(all[1].value, Value(int64_t{8}));
+  EXPECT_EQ(all[2].key, "train.mine");
+  EXPECT_EQ(all[2].shown, "a table");
+  EXPECT_NE(error_of("[model.mine]\nwidth = 8\n").find("unknown key model.mine.width"), std::string::npos);
+}
+
 TEST(ReadToml, ErrorsSayWhere) {
   EXPECT_EQ(error_of("[train]\nsteps = = 3\n").substr(0, 14), "job.toml:2:9: ");
   EXPECT_EQ(error_of("[train\n").substr(0, 11), "job.toml:1:");

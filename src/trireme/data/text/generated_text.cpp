@@ -18,14 +18,14 @@ constexpr std::array<std::string_view, 8> kNouns{"dog", "cat", "bird", "fox", "g
 constexpr std::array<std::string_view, 6> kVerbs{"see", "like", "help", "find", "call", "meet"};
 constexpr std::array<std::string_view, 4> kAdjectives{"big", "small", "red", "happy"};
 constexpr std::array<std::string_view, 2> kOne{"a", "this"}, kMany{"two", "these"};
-constexpr double kAdjectiveShare = 0.5, kManyShare = 0.5, kNearShare = 0.3;
+constexpr double kAdjectiveFraction = 0.5, kManyFraction = 0.5, kNearFraction = 0.3;
 
 /// Numbers in sequence.
 class Dice {
  public:
   Dice(uint64_t seed, std::string_view stream) : philox_(seed, stream) {}
   uint64_t below(uint64_t n) { return philox_.below(n, next_++); }
-  bool chance(double share) { return static_cast<double>(below(1u << 24)) < share * (1u << 24); }
+  bool chance(double fraction) { return static_cast<double>(below(1u << 24)) < fraction * (1u << 24); }
   template <size_t N>
   std::string_view one_of(const std::array<std::string_view, N>& words) {
     return words[below(N)];
@@ -41,14 +41,14 @@ class Dice {
 struct Expected {
   double nats = 0, bytes = 0;
   Expected operator+(const Expected& o) const { return {nats + o.nats, bytes + o.bytes}; }
-  Expected operator*(double share) const { return {nats * share, bytes * share}; }
+  Expected operator*(double fraction) const { return {nats * fraction, bytes * fraction}; }
 };
 
 Expected fixed(double bytes) { return {0, bytes}; }
 
-Expected decision(double share) {
+Expected decision(double fraction) {
   const auto part = [](double p) { return p > 0 ? -p * std::log(p) : 0; };
-  return {part(share) + part(1 - share), 0};
+  return {part(fraction) + part(1 - fraction), 0};
 }
 
 template <size_t N>
@@ -59,31 +59,32 @@ Expected word(const std::array<std::string_view, N>& words) {
 }
 
 void write_noun(Dice& dice, bool many, std::string& out) {
-  if (dice.chance(kAdjectiveShare)) (out += dice.one_of(kAdjectives)) += ' ';
+  if (dice.chance(kAdjectiveFraction)) (out += dice.one_of(kAdjectives)) += ' ';
   out += dice.one_of(kNouns);
   if (many) out += 's';
 }
 
 Expected expected_noun() {
-  return decision(kAdjectiveShare) + (word(kAdjectives) + fixed(1)) * kAdjectiveShare + word(kNouns) +
-         fixed(kManyShare);
+  return decision(kAdjectiveFraction) + (word(kAdjectives) + fixed(1)) * kAdjectiveFraction + word(kNouns) +
+         fixed(kManyFraction);
 }
 
 void write_phrase(Dice& dice, std::string& out) {
-  const bool many = dice.chance(kManyShare);
+  const bool many = dice.chance(kManyFraction);
   (out += many ? dice.one_of(kMany) : dice.one_of(kOne)) += ' ';
   write_noun(dice, many, out);
 }
 
 Expected expected_phrase() {
-  return decision(kManyShare) + word(kMany) * kManyShare + word(kOne) * (1 - kManyShare) + fixed(1) + expected_noun();
+  return decision(kManyFraction) + word(kMany) * kManyFraction + word(kOne) * (1 - kManyFraction) + fixed(1) +
+         expected_noun();
 }
 
 void write_sentence(Dice& dice, std::string& out) {
-  const bool many = dice.chance(kManyShare);
+  const bool many = dice.chance(kManyFraction);
   out += "the ";
   write_noun(dice, many, out);
-  if (dice.chance(kNearShare)) {
+  if (dice.chance(kNearFraction)) {
     out += " near ";
     write_phrase(dice, out);
   }
@@ -94,8 +95,8 @@ void write_sentence(Dice& dice, std::string& out) {
 }
 
 Expected expected_sentence() {
-  return decision(kManyShare) + fixed(4) + expected_noun() + decision(kNearShare) +
-         (fixed(6) + expected_phrase()) * kNearShare + fixed(1) + word(kVerbs) + fixed(1 + (1 - kManyShare)) +
+  return decision(kManyFraction) + fixed(4) + expected_noun() + decision(kNearFraction) +
+         (fixed(6) + expected_phrase()) * kNearFraction + fixed(1) + word(kVerbs) + fixed(1 + (1 - kManyFraction)) +
          expected_phrase() + fixed(2);
 }
 
@@ -147,7 +148,7 @@ Operands pair_at(uint64_t index, const GeneratedTextOptions& o) {
 
 std::string write_part(const GeneratedTextOptions& o, int64_t num_bytes, bool is_held_out) {
   Dice dice(o.seed, is_held_out ? "held-out text" : "training text");
-  // With few operands a small share may hold out nothing, or everything: then any sum is right for that part.
+  // With few operands a small fraction may hold out nothing, or everything: then any sum is right for that part.
   bool any = false;
   for (uint64_t i = 0; i < num_pairs(o) && !any; ++i) {
     const auto [left, right] = pair_at(i, o);
@@ -197,8 +198,8 @@ double perfect_loss(const GeneratedTextOptions& options) {
   const SumQuestion any = question(0, 0, options);
   const Expected sum{std::log(static_cast<double>(num_pairs(options))),
                      static_cast<double>(any.prompt.size() + any.answer.size() + 1)};
-  const double share = options.sum_share;
-  const Expected line = decision(share) + sum * share + expected_sentence() * (1 - share);
+  const double fraction = options.sum_share;
+  const Expected line = decision(fraction) + sum * fraction + expected_sentence() * (1 - fraction);
   return line.nats / line.bytes;
 }
 

@@ -32,7 +32,7 @@ struct GeneratedTextOptions {
 struct GeneratedText {
   std::string train;
   std::string
-      held_out;  ///< its sums are held-out ones only (any, where none are held out); its sentences are drawn anew
+      held_out;  ///< its sums are held-out ones only (any, where none are held out); its sentences are drawn again
 };
 
 /// A sum that the training part does not contain: prompt and answer are a whole line, without its end.

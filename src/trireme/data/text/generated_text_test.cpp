@@ -122,12 +122,12 @@ TEST(GeneratedTextTest, SeedsDifferAndRepeat) {
 }
 
 TEST(GeneratedTextTest, ExtremesOfTheOptionsEnd) {
-  for (const double share : {0.0, 1.0}) {
+  for (const double fraction : {0.0, 1.0}) {
     for (const int percent : {0, 90}) {
       for (const int digit : {1, 4, 9}) {
         GeneratedTextOptions options;
         options.num_bytes = options.held_out_bytes = 2000;
-        options.sum_share = share;
+        options.sum_share = fraction;
         options.held_out_sums_percent = percent;
         options.max_digit = digit;
         options.num_digits = digit % 3 + 1;

@@ -81,8 +81,8 @@ TEST(SplitTokensTest, TheLastWholeWindowsAreHeldOutWhereAskedFor) {
       if (held > 0) {
         Batch batch(split.held_out->shape(), 1);
         split.held_out->read(0, batch, 0);
-        EXPECT_EQ(batch.tokens[0], split.train->size() * 4);
-        EXPECT_EQ(batch.targets[3], batch.tokens[0] + 4);
+        EXPECT_EQ(batch.input<int64_t>()[0], split.train->size() * 4);
+        EXPECT_EQ(batch.target<int64_t>()[3], batch.input<int64_t>()[0] + 4);
       }
     }
   }
@@ -102,7 +102,7 @@ std::vector<int64_t> starts(const Dataset& data) {
   Batch batch(data.shape(), 1);
   for (int64_t i = 0; i < data.size(); ++i) {
     data.read(i, batch, 0);
-    found.push_back(batch.tokens[0]);
+    found.push_back(batch.input<int64_t>()[0]);
   }
   return found;
 }

@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(Team::kThreads)
   }
 }
 
-/// The scales in shared memory, read anew for each row: in registers they would push others out. The first team of
+/// The scales in shared memory, read again for each row: in registers they would push others out. The first team of
 /// a block writes them for all.
 template <int N, typename Team>
 struct NormScales {

@@ -37,12 +37,12 @@ std::vector<std::string> under_mpirun(int ranks, bool bind, const std::vector<st
 
 /// Rank 0 inherits the socket, which is listening already, so that no other program can take the port.
 std::vector<Crew::Member> one_per_rank(const std::string& name, const std::vector<std::string>& argv,
-                                       const Crew::Variables& shared, int ranks,
+                                       const Crew::Variables& common, int ranks,
                                        std::initializer_list<const char*> rank_variables, const char* socket_variable,
                                        const Socket& listener) {
   std::vector<Crew::Member> members;
   for (int rank = 0; rank < ranks; ++rank) {
-    Crew::Member member{fmt::format("{} {}", name, rank), argv, shared};
+    Crew::Member member{fmt::format("{} {}", name, rank), argv, common};
     for (const char* variable : rank_variables) member.environment.emplace_back(variable, std::to_string(rank));
     if (rank == 0) {
       member.environment.emplace_back(socket_variable, std::to_string(listener.fd()));
@@ -65,20 +65,20 @@ std::unique_ptr<Crew> start_ours(const std::string& transport, int ranks, bool b
     argv.insert(argv.end(), {"--ranks", std::to_string(ranks), "--transport", "threads"});
     return std::make_unique<Crew>("our ranks", std::vector<Crew::Member>{{"our process", argv, variables}}, guardian);
   }
-  Crew::Variables shared = variables;
-  shared.emplace_back("TRIREME_TRANSPORT", transport);
+  Crew::Variables common = variables;
+  common.emplace_back("TRIREME_TRANSPORT", transport);
   if (transport == "mpi") {
     return std::make_unique<Crew>(
-        "our ranks", std::vector<Crew::Member>{{"mpirun of our ranks", under_mpirun(ranks, bind, worker), shared}},
+        "our ranks", std::vector<Crew::Member>{{"mpirun of our ranks", under_mpirun(ranks, bind, worker), common}},
         guardian);
   }
   const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
-  shared.insert(shared.end(), {{"TRIREME_WORLD_SIZE", std::to_string(ranks)},
+  common.insert(common.end(), {{"TRIREME_WORLD_SIZE", std::to_string(ranks)},
                                {"TRIREME_LOCAL_SIZE", std::to_string(ranks)},
                                {"TRIREME_MASTER", "127.0.0.1:" + std::to_string(local_address(listener).port)},
                                {"TRIREME_JOB", random_hex(8)},
                                {"TRIREME_TOKEN", random_hex(32)}});
-  const auto members = one_per_rank("our rank", worker, shared, ranks, {"TRIREME_RANK", "TRIREME_LOCAL_RANK"},
+  const auto members = one_per_rank("our rank", worker, common, ranks, {"TRIREME_RANK", "TRIREME_LOCAL_RANK"},
                                     "TRIREME_LISTEN_FD", listener);
   return std::make_unique<Crew>("our ranks", members, guardian);
 }
@@ -90,11 +90,11 @@ std::unique_ptr<Crew> start_mpi_peer(int ranks, bool bind, Guardian& guardian) {
 
 std::unique_ptr<Crew> start_gloo_peer(int ranks, Guardian& guardian) {
   const Socket listener = listen_on("127.0.0.1", 0, std::max(128, ranks));
-  const Crew::Variables shared = {{"WORLD_SIZE", std::to_string(ranks)},
+  const Crew::Variables common = {{"WORLD_SIZE", std::to_string(ranks)},
                                   {"MASTER_PORT", std::to_string(local_address(listener).port)},
                                   {"GLOO_SOCKET_IFNAME", "lo"},
                                   {"OMP_NUM_THREADS", "1"}};
-  const auto members = one_per_rank("Gloo's rank", {find_program(peer_python()), peer_script("peer_gloo.py")}, shared,
+  const auto members = one_per_rank("Gloo's rank", {find_program(peer_python()), peer_script("peer_gloo.py")}, common,
                                     ranks, {"RANK"}, "PEER_LISTEN_FD", listener);
   return std::make_unique<Crew>("Gloo", members, guardian);
 }

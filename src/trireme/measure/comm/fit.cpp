@@ -80,8 +80,7 @@ Fit fit_cluster(const CommOptions& options, const std::filesystem::path& path, G
         };
         fit.transports.push_back(fit_transport(ask, name, ranks));
       } catch (const Error& error) {  // one that does not work here must not cost the others
-        const std::string_view why = error.what();
-        fit.left_out.push_back(fmt::format("{} with {} ranks: {}", transport, ranks, why.substr(0, why.find('\n'))));
+        fit.left_out.push_back(fmt::format("{} with {} ranks: {}", transport, ranks, cause_of(error)));
       }
     }
   }

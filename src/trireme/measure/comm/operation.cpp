@@ -33,9 +33,9 @@ Operation operation_named(std::string_view name) {
 }
 
 double bus_factor(Operation operation, int ranks) {
-  const double share = (ranks - 1.0) / ranks;
-  if (operation == Operation::kAllReduce) return 2 * share;
-  return operation == Operation::kBroadcast ? 1 : share;
+  const double fraction = (ranks - 1.0) / ranks;
+  if (operation == Operation::kAllReduce) return 2 * fraction;
+  return operation == Operation::kBroadcast ? 1 : fraction;
 }
 
 bool shares_memory(const std::string& transport) { return transport == "threads" || transport == "shared memory"; }

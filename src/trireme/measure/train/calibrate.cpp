@@ -12,14 +12,14 @@
 namespace trireme::measure {
 namespace {
 
-/// How workers share a training of the calibration. A core has one of them, with the last two kinds two.
-enum class Share { kData, kTensors, kStages, kMoreThanCores, kMoreStagesThanCores };
+/// How a training of the calibration is divided over workers. A core has one of them, with the last two kinds two.
+enum class Division { kData, kTensors, kStages, kMoreThanCores, kMoreStagesThanCores };
 
 /// A training of the calibration: a GPT-2 of that size, unless it says otherwise.
 struct TrainingSize {
   int64_t layers, hidden, seq, batch, vocab;
   int64_t micro_batches = 1;  ///< of each worker; `batch` is the size of one
-  Share share = Share::kData;
+  Division division = Division::kData;
   const char* kind = "gpt2";
 };
 
@@ -43,24 +43,24 @@ constexpr TrainingSize kOnCpu[] = {{2, 64, 64, 4, 256},
                                    {2, 512, 64, 2, 256, 4},
                                    {1, 768, 32, 2, 256, 2},
                                    {2, 128, 64, 2, 8192, 4},
-                                   {4, 128, 64, 4, 256, 2, Share::kTensors},
-                                   {8, 64, 64, 2, 256, 2, Share::kTensors},
-                                   {2, 512, 64, 4, 256, 1, Share::kTensors},
-                                   {1, 768, 32, 2, 256, 4, Share::kTensors},
-                                   {2, 128, 64, 2, 8192, 2, Share::kTensors},
-                                   {4, 128, 64, 4, 256, 4, Share::kStages},
-                                   {4, 128, 64, 2, 256, 2, Share::kMoreThanCores},
-                                   {2, 256, 128, 2, 256, 1, Share::kMoreThanCores},
-                                   {2, 128, 64, 2, 8192, 2, Share::kMoreThanCores},
-                                   {4, 256, 64, 2, 256, 4, Share::kMoreStagesThanCores},
-                                   {2, 256, 128, 2, 256, 2, Share::kData, "llama"},
-                                   {6, 64, 64, 4, 256, 2, Share::kData, "llama"},
-                                   {3, 768, 0, 16, 0, 2, Share::kData, "mlp"},
-                                   {3, 896, 0, 16, 0, 4, Share::kTensors, "mlp"},
-                                   {3, 1280, 0, 16, 0, 4, Share::kStages, "mlp"},
-                                   {5, 768, 0, 8, 0, 4, Share::kMoreStagesThanCores, "mlp"},
-                                   {18, 0, 0, 2, 0, 1, Share::kData, "resnet"},
-                                   {18, 0, 0, 4, 0, 2, Share::kData, "resnet"}};
+                                   {4, 128, 64, 4, 256, 2, Division::kTensors},
+                                   {8, 64, 64, 2, 256, 2, Division::kTensors},
+                                   {2, 512, 64, 4, 256, 1, Division::kTensors},
+                                   {1, 768, 32, 2, 256, 4, Division::kTensors},
+                                   {2, 128, 64, 2, 8192, 2, Division::kTensors},
+                                   {4, 128, 64, 4, 256, 4, Division::kStages},
+                                   {4, 128, 64, 2, 256, 2, Division::kMoreThanCores},
+                                   {2, 256, 128, 2, 256, 1, Division::kMoreThanCores},
+                                   {2, 128, 64, 2, 8192, 2, Division::kMoreThanCores},
+                                   {4, 256, 64, 2, 256, 4, Division::kMoreStagesThanCores},
+                                   {2, 256, 128, 2, 256, 2, Division::kData, "llama"},
+                                   {6, 64, 64, 4, 256, 2, Division::kData, "llama"},
+                                   {3, 768, 0, 16, 0, 2, Division::kData, "mlp"},
+                                   {3, 896, 0, 16, 0, 4, Division::kTensors, "mlp"},
+                                   {3, 1280, 0, 16, 0, 4, Division::kStages, "mlp"},
+                                   {5, 768, 0, 8, 0, 4, Division::kMoreStagesThanCores, "mlp"},
+                                   {18, 0, 0, 2, 0, 1, Division::kData, "resnet"},
+                                   {18, 0, 0, 4, 0, 2, Division::kData, "resnet"}};
 
 constexpr int64_t kHeadWidth = 64;
 constexpr int64_t kImage = 28;
@@ -70,8 +70,8 @@ struct Degrees {
 };
 
 std::string name_of(const TrainingSize& size) {
-  constexpr const char* kShares[] = {"", ", tensors in 2 parts", ", 2 stages", ", two workers per core",
-                                     ", 2 stages, two workers per core"};
+  constexpr const char* kDivisions[] = {"", ", tensors in 2 parts", ", 2 stages", ", two workers per core",
+                                        ", 2 stages, two workers per core"};
   std::string name;
   if (size.kind == std::string_view("resnet")) {
     name = fmt::format("resnet-{}", size.layers);
@@ -84,20 +84,20 @@ std::string name_of(const TrainingSize& size) {
   name += fmt::format(", batch {}", size.batch);
   if (size.micro_batches > 1) name += fmt::format(" x {}", size.micro_batches);
   if (size.vocab > 256 && size.vocab != 50257) name += fmt::format(", vocabulary {}", size.vocab);
-  return name + kShares[static_cast<size_t>(size.share)];
+  return name + kDivisions[static_cast<size_t>(size.division)];
 }
 
-/// The degrees in which workers share a training where each core has one.
-Degrees degrees_of(Share share, int num_workers) {
+/// The degrees in which workers divide a training where each core has one.
+Degrees degrees_of(Division division, int num_workers) {
   const int pairs = std::max(1, num_workers / 2);
-  switch (share) {
-    case Share::kTensors:
+  switch (division) {
+    case Division::kTensors:
       return {.dp = pairs, .tp = 2};
-    case Share::kStages:
+    case Division::kStages:
       return {.dp = pairs, .pp = 2};
-    case Share::kMoreThanCores:
+    case Division::kMoreThanCores:
       return {.dp = 2 * num_workers};
-    case Share::kMoreStagesThanCores:
+    case Division::kMoreStagesThanCores:
       return {.dp = num_workers, .pp = 2};
     default:
       return {.dp = num_workers};
@@ -137,13 +137,13 @@ TrainOptions options_of(const TrainOptions& asked, const TrainingSize& size, boo
   return options;
 }
 
-MeasuredStep measure_step(CalibrationTraining training) {
+MeasuredStep measure_step(CalibrationTraining training, const Cluster& cluster) {
   const auto tokens = add_random_tokens(training.options);
   const TrainPlan plan = plan_trainings(training.options);
   const TrainCase& measured = plan.cases.at(plan.main);
   const nlohmann::json said = run_ours(measured, training.options.warmup);
   const double on_card = said.value("device_memory_bytes", 0.0);
-  Job job = job_of(measured.config);
+  Job job = job_of(measured.config, trireme_on(cluster));
   job.layout.dp = training.dp;
   return {training.name, job, said.at("step_ms").get<double>() / 1000,
           on_card > 0 ? on_card : said.at("peak_memory_bytes").get<double>()};
@@ -154,7 +154,7 @@ MeasuredStep measure_step(CalibrationTraining training) {
 std::vector<CalibrationTraining> calibration_trainings(const TrainOptions& asked, bool on_gpu, int num_workers) {
   std::vector<CalibrationTraining> trainings;
   for (const TrainingSize& size : on_gpu ? std::span<const TrainingSize>(kOnGpu) : kOnCpu) {
-    const Degrees degrees = degrees_of(size.share, num_workers);
+    const Degrees degrees = degrees_of(size.division, num_workers);
     trainings.push_back({name_of(size), options_of(asked, size, on_gpu, degrees), degrees.dp});
   }
   return trainings;
@@ -170,7 +170,7 @@ MeasuredStep quietest(const std::vector<MeasuredStep>& repeats) {
 }
 
 Calibration calibrate(const TrainOptions& options, const std::filesystem::path& path) {
-  const bool on_gpu = resolve(with_bench_defaults(options).sources()).train.device == "cuda";
+  const bool on_gpu = resolve(with_bench_defaults(options).sources()).train.device == DeviceKind::kCuda;
   ProgressOptions shown;
   shown.label = "calibrate";
   shown.total = (on_gpu ? std::size(kOnGpu) : std::size(kOnCpu)) * static_cast<size_t>(options.repeats) + 1;
@@ -184,7 +184,7 @@ Calibration calibrate(const TrainOptions& options, const std::filesystem::path& 
     std::vector<MeasuredStep> repeats;
     for (int repeat = 0; repeat < options.repeats; ++repeat) {
       progress.update(done++, training.name);
-      repeats.push_back(measure_step(training));
+      repeats.push_back(measure_step(training, start));
     }
     calibration.steps.push_back(quietest(repeats));
   }

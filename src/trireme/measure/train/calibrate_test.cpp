@@ -31,7 +31,7 @@ TEST(Calibration, WhatTheUserAsksForCounts) {
   asked.steps = 3;
   for (const CalibrationTraining& training : calibration_trainings(asked, /*on_gpu=*/false, 2)) {
     const TrainPlan plan = plan_trainings(training.options);
-    EXPECT_EQ(plan.cases[0].config.precision.compute, "bfloat16") << training.name;
+    EXPECT_EQ(plan.cases[0].config.precision.compute, NumberType::kBfloat16) << training.name;
     EXPECT_EQ(training.options.steps, 3);
   }
 }
@@ -44,7 +44,8 @@ TEST(Calibration, FindsTheCoresThatMadeTheTimes) {
   real.device.memory_efficiency = 0.6 * start.device.memory_efficiency;
   std::vector<MeasuredStep> steps;
   for (const CalibrationTraining& training : calibration_trainings({}, /*on_gpu=*/false, 2)) {
-    Job job = job_of(plan_trainings(training.options).cases.at(0).config);
+    const Config config = plan_trainings(training.options).cases.at(0).config;
+    Job job = job_of(config, trireme_on(start));
     job.layout.dp = training.dp;
     const Simulation s = simulate(job, real);
     steps.push_back({training.name, job, s.step_seconds, s.memory_bytes()});

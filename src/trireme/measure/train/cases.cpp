@@ -11,8 +11,6 @@
 namespace trireme::measure {
 namespace {
 
-using Words = std::vector<std::string>;
-
 constexpr const char* kCpuPreset = "gpt2-bench";
 constexpr const char* kGpuPreset = "gpt2-124m";
 constexpr int64_t kGpuBatch = 64;
@@ -38,17 +36,17 @@ int most_workers(const TrainOptions& options, const ConfigArguments& arguments) 
 
 class Planner {
  public:
-  explicit Planner(const TrainOptions& options) : options_(options), asked_(resolve(options.config.sources())) {}
+  explicit Planner(const TrainOptions& options) : options_(options) {}
 
   TrainPlan plan() {
     if (!options_.cases.empty()) {
-      for (const auto& [name, words] : options_.cases) plan_.layouts.push_back(add(name, words));
+      for (const auto& [name, config] : options_.cases) plan_.layouts.push_back(add(name, config));
       plan_.main = plan_.layouts.front();
     } else if (options_.layouts.empty()) {
-      plan_usual_layouts();
+      plan_usual_layouts(resolve(options_.config.sources()));
     } else {
       for (const std::string_view layout : split(options_.layouts, ';')) {
-        if (!layout.empty()) plan_.layouts.push_back(add(std::string(layout), words_of_layout(layout)));
+        if (!layout.empty()) plan_.layouts.push_back(add(std::string(layout), config_of(layout)));
       }
       if (plan_.layouts.empty()) {
         throw UsageError(fmt::format("--layouts \"{}\" names no layout", options_.layouts), "such as \"dp=1;dp=2\"");
@@ -59,59 +57,61 @@ class Planner {
   }
 
  private:
-  bool on_gpu() const { return asked_.train.device == "cuda"; }
+  Config config_of(std::string_view layout) const {
+    ConfigArguments arguments = options_.config;
+    for (const std::string& word : words_of_layout(layout)) arguments.words.push_back(word);
+    return resolve(arguments.sources());
+  }
 
-  /// One worker with its share of the batch, the base of the scaling, and all workers.
-  void plan_usual_layouts() {
-    const BatchPlan batch = check(asked_, options_.config.num_workers(asked_));
-    if (!asked_.parallel.stages.empty()) {  // no worker alone has a share of them
-      plan_.layouts.push_back(plan_.main = add("stages=" + asked_.parallel.stages, {}));
+  /// One worker with its part of the batch, the base of the scaling, and all workers.
+  void plan_usual_layouts(Config asked) {
+    const Layout batch = check(asked, options_.config.num_workers(asked));
+    if (!asked.parallel.stages.empty()) {  // no worker alone has a part of them
+      plan_.layouts.push_back(plan_.main = add("stages=" + asked.parallel.stages, asked));
       return;
     }
     if (batch.dp > 1) {
-      const int64_t share = batch.global_batch / batch.dp;
-      Words words = {"--parallel.dp=1", fmt::format("--train.global_batch={}", share)};
-      if (asked_.train.leaves > 0) words.push_back(fmt::format("--train.leaves={}", asked_.train.leaves / batch.dp));
-      plan_.layouts.push_back(add(fmt::format("dp=1, batch {}", share), words));
+      Config alone = asked;
+      alone.parallel.dp = 1;
+      alone.train.global_batch = batch.global_batch / batch.dp;
+      alone.train.leaves /= batch.dp;
+      plan_.layouts.push_back(add(fmt::format("dp=1, batch {}", alone.train.global_batch), alone));
     }
-    const std::string name = fmt::format("dp={}", batch.dp), word = fmt::format("--parallel.dp={}", batch.dp);
-    if (on_gpu()) {
-      plan_modes(batch.dp > 1 ? name + ", " : "", word);
+    const std::string name = fmt::format("dp={}", batch.dp);
+    asked.parallel.dp = batch.dp;
+    if (asked.train.device == DeviceKind::kCuda) {
+      plan_modes(batch.dp > 1 ? name + ", " : "", asked);
     } else {
-      plan_.layouts.push_back(plan_.main = add(name, {word}));
+      plan_.layouts.push_back(plan_.main = add(name, asked));
     }
   }
 
   /// What users get, and what they may give up for speed; only one of them where the config says which.
-  void plan_modes(const std::string& prefix, const std::string& word) {
-    const bool is_chosen = !asked_.origins.is_default("train.deterministic");
-    const bool first = is_chosen ? asked_.train.deterministic : true;
+  void plan_modes(const std::string& prefix, Config config) {
     const auto add_mode = [&](bool deterministic) {
-      return add(prefix + (deterministic ? "deterministic" : "fastest"),
-                 {word, fmt::format("--train.deterministic={}", deterministic)});
+      config.train.deterministic = deterministic;
+      plan_.layouts.push_back(add(prefix + (deterministic ? "deterministic" : "fastest"), config));
     };
-    plan_.layouts.push_back(plan_.main = add_mode(first));
-    if (!is_chosen) plan_.layouts.push_back(add_mode(!first));
+    const bool is_chosen = !config.origins.is_default("train.deterministic");
+    add_mode(is_chosen ? config.train.deterministic : true);
+    plan_.main = plan_.layouts.back();
+    if (!is_chosen) add_mode(false);
   }
 
   /// The number of the case; one that is there already is measured only once.
-  size_t add(const std::string& name, const Words& words) {
+  size_t add(const std::string& name, Config config) {
+    TrainConfig& train = config.train;
+    train.steps = options_.warmup + options_.steps;
+    train.eval_every = 0;
+    train.eval_batches = 1;
+    train.target_loss = 0;
+    // A warm-up of the learning rate that is longer than the run is refused where somebody asked for it.
+    config.optimizer.warmup_steps = std::min(config.optimizer.warmup_steps, train.steps);
     TrainCase added;
     added.name = name;
-    added.arguments = options_.config;
-    added.arguments.num_processes = 0;  // the layout says how many
-    Words& all = added.arguments.words;
-    all.insert(all.end(), words.begin(), words.end());
-    const int64_t steps = options_.warmup + options_.steps;
-    all.push_back(fmt::format("--train.steps={}", steps));
-    all.push_back("--train.eval_every=0");
-    all.push_back("--train.eval_batches=1");
-    // A warm-up of the learning rate that is longer than the run is refused where somebody asked for it.
-    all.push_back(fmt::format("--optimizer.warmup_steps={}", std::min(asked_.optimizer.warmup_steps, steps)));
-    added.config = resolve(added.arguments.sources());
-    added.num_workers = added.arguments.num_workers(added.config);
-    const BatchPlan batch = check(added.config, added.num_workers);
-    added.config = with_plan(added.config, batch);
+    added.num_workers = ConfigArguments().num_workers(config);  // as the layout says
+    const Layout batch = check(config, added.num_workers);
+    added.config = with_layout(config, batch);
     added.samples_per_step = batch.global_batch;
     const auto same = std::find_if(plan_.cases.begin(), plan_.cases.end(), [&](const TrainCase& other) {
       return other.config == added.config && other.num_workers == added.num_workers;
@@ -122,7 +122,6 @@ class Planner {
   }
 
   const TrainOptions& options_;
-  Config asked_;
   TrainPlan plan_;
 };
 
@@ -134,8 +133,8 @@ ConfigArguments with_bench_defaults(const TrainOptions& options) {
   ConfigArguments arguments = options.config;
   const bool has_model = names_model(arguments);
   const Config asked = resolve(arguments.sources(kCpuPreset));
-  if (!has_model) arguments.model = asked.train.device == "cuda" ? kGpuPreset : kCpuPreset;
-  if (asked.train.device != "cuda") return arguments;
+  if (!has_model) arguments.model = asked.train.device == DeviceKind::kCuda ? kGpuPreset : kCpuPreset;
+  if (asked.train.device != DeviceKind::kCuda) return arguments;
 
   std::vector<std::string> first;  // what the user says comes later, and counts
   if (asked.parallel.dp < 0 && arguments.num_processes == 0 && asked.parallel.stages.empty())
@@ -157,8 +156,8 @@ ConfigArguments with_bench_defaults(const TrainOptions& options) {
 }
 
 int64_t num_random_tokens(const Config& config, int64_t steps) {
-  const bool has_data = !config.data.path.empty() || config.data.kind != "auto";
-  if (has_data || !config.model.is_language() || config.train.device != "cuda") return 0;
+  const bool has_data = !config.data.path.empty() || config.data.kind != DataKind::kAuto;
+  if (has_data || !config.model.is_language() || config.train.device != DeviceKind::kCuda) return 0;
   const int64_t a_step = config.train.global_batch * config.model.seq;
   return std::max(2 * a_step, std::min(kMostTokens, (steps + 2) * a_step)) + 1;
 }

@@ -18,16 +18,14 @@ struct TrainOptions {
   int repeats = 3;
   double peak_tflops = 0;    ///< of the GPUs used, in a matrix product; 0: not known
   bool compare_ddp = false;  ///< with PyTorch, on CPUs
-  std::string layouts;       ///< "dp=1;dp=2"; empty: one worker with its share of the batch, then all
-  /// Names, and words that are added to the config: instead of layouts.
-  std::vector<std::pair<std::string, std::vector<std::string>>> cases;
+  std::string layouts;       ///< "dp=1;dp=2"; empty: one worker with its part of the batch, then all
+  std::vector<std::pair<std::string, Config>> cases;  ///< by name, instead of config and layouts
 };
 
 /// One training that is measured, `repeats` times.
 struct TrainCase {
-  std::string name;           ///< "dp=2", "dp=1, batch 8"
-  ConfigArguments arguments;  ///< whole, with what the benchmark adds
-  Config config;              ///< what they come to
+  std::string name;  ///< "dp=2", "dp=1, batch 8"
+  Config config;     ///< with what the benchmark adds
   int num_workers = 1;
   int64_t samples_per_step = 0;
 };
@@ -38,7 +36,8 @@ struct TrainPlan {
   size_t main = 0;              ///< the case that speaks for all; one of the layouts
 };
 
-/// `options.config` names a model: with_bench_defaults(). Every case has been checked: it can run. Throws UsageError.
+/// `options.config` names a model, as with_bench_defaults() has it. Every case has been checked: it can run. Throws
+/// UsageError.
 TrainPlan plan_trainings(const TrainOptions& options);
 
 /// The options' arguments with a model in them. CPU: gpt2-bench. GPU: GPT-2 124M as it is usually timed (a vocabulary

@@ -33,7 +33,7 @@ TEST(TrainPlan, OnAGpuIsGpt2SmallInTwoModes) {
     EXPECT_EQ(each.config.train.micro_batch, 64);
     EXPECT_EQ(each.config.train.leaves, 1);
     EXPECT_EQ(each.config.train.clip, 1);
-    EXPECT_EQ(each.config.precision.compute, "bfloat16");
+    EXPECT_EQ(each.config.precision.compute, NumberType::kBfloat16);
     EXPECT_EQ(each.config.train.steps, 25);
   }
   EXPECT_TRUE(made.cases[0].config.train.deterministic);
@@ -50,7 +50,7 @@ TEST(TrainPlan, OnAGpuWhatWasAskedForStays) {
   named.config.model = "gpt2-1.5b";
   const TrainPlan large = plan(named);
   EXPECT_EQ(large.cases[0].config.model.vocab, 50257);
-  EXPECT_EQ(large.cases[0].config.precision.compute, "float32");
+  EXPECT_EQ(large.cases[0].config.precision.compute, NumberType::kFloat32);
   EXPECT_EQ(large.cases[0].num_workers, 1);
 }
 

@@ -45,7 +45,7 @@ std::string preset_in(const ClusterFile& file) {
 
 }  // namespace
 
-MeasuredStep measured_run(const std::string& folder) {
+MeasuredStep measured_run(const std::string& folder, const Cluster& cluster) {
   const RunPaths paths{folder};
   std::error_code ignored;
   if (!std::filesystem::exists(paths.events(), ignored)) {
@@ -66,12 +66,9 @@ MeasuredStep measured_run(const std::string& folder) {
   ConfigArguments arguments;
   arguments.file = paths.config().string();
   const Config config = resolve(arguments.sources());
-  MeasuredStep run{std::filesystem::path(folder).lexically_normal().string(), job_of(config), *step_ms / 1000,
-                   memory.value_or(0)};
-  const BatchPlan batch = check_sizes(config, static_cast<int64_t>(*workers));
-  run.job.layout.dp = batch.dp;
-  run.job.layout.micro_batch = batch.micro_batch;
-  run.job.layout.global_batch = batch.global_batch;
+  MeasuredStep run{std::filesystem::path(folder).lexically_normal().string(), job_of(config, trireme_on(cluster)),
+                   *step_ms / 1000, memory.value_or(0)};
+  run.job.layout.dp = check_sizes(config, static_cast<int64_t>(*workers)).dp;
   return run;
 }
 
@@ -80,7 +77,7 @@ RunComparison compare_runs(const std::vector<std::string>& folders, const std::s
   RunComparison comparison;
   const Cluster now = find_cluster(cluster);
   for (const std::string& folder : folders) {
-    comparison.runs.push_back(measured_run(folder));
+    comparison.runs.push_back(measured_run(folder, now));
     check_types(comparison.runs.back().job.layout, now);
   }
   comparison.before = compare_with(now, comparison.runs);

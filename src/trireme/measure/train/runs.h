@@ -11,9 +11,9 @@
 
 namespace trireme::measure {
 
-/// The job, step time and memory of a finished run. Throws UsageError where the folder is no run, or the run has not
-/// come to an end.
-MeasuredStep measured_run(const std::string& folder);
+/// The job of a finished run as it is counted on the cluster, its step time and memory. Throws UsageError where the
+/// folder is no run, or the run has not come to an end.
+MeasuredStep measured_run(const std::string& folder, const Cluster& cluster);
 
 struct RunComparison {
   std::vector<MeasuredStep> runs;

@@ -29,7 +29,7 @@ std::filesystem::path write_run(const TestFolder& folder, const std::string& nam
 
 std::string refusal(const std::filesystem::path& folder) {
   try {
-    measured_run(folder.string());
+    measured_run(folder.string(), find_cluster("laptop"));
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -38,7 +38,7 @@ std::string refusal(const std::filesystem::path& folder) {
 
 TEST(MeasuredRun, HasTheLayoutThatWasTrained) {
   const TestFolder folder;
-  const MeasuredStep run = measured_run(write_run(folder, "run", 40).string());
+  const MeasuredStep run = measured_run(write_run(folder, "run", 40).string(), find_cluster("laptop"));
   EXPECT_DOUBLE_EQ(run.seconds, 0.04);
   EXPECT_EQ(run.memory_bytes, 2e8);
   EXPECT_EQ(run.job.layout.dp, 2);

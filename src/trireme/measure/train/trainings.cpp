@@ -40,8 +40,8 @@ std::string ddp_problem(const Config& config) {
   if (model.kind != ModelKind::kGpt2 || !model.tied || model.ffn != 4 * model.hidden || model.dropout != 0) {
     return "its yardstick is a GPT-2 with tied embeddings, model.ffn = 4 model.hidden and no dropout";
   }
-  if (config.precision.compute != "float32") return "its yardstick computes in float32";
-  if (config.optimizer.kind != "adamw" || config.train.clip != 0) {
+  if (config.precision.compute != NumberType::kFloat32) return "its yardstick computes in float32";
+  if (config.optimizer.kind != OptimizerKind::kAdamW || config.train.clip != 0) {
     return "its yardstick is AdamW without clipping; set optimizer.kind=adamw and train.clip=0";
   }
   if (config.train.threads != 1) return "its yardstick has one thread per worker; set train.threads=1";
@@ -126,16 +126,11 @@ class Measurement {
 }  // namespace
 
 nlohmann::json run_ours(const TrainCase& measured, int64_t warmup) {
-  LocalLaunch launch;
-  launch.num_processes = measured.num_workers;
-  launch.argv = {tensor_program(), "train", "--bench", "--warmup", std::to_string(warmup)};
-  if (measured.config.train.device == "cuda") {
-    launch.argv.insert(launch.argv.end(), {"--profile", std::to_string(kProfiledSteps)});
-  }
-  const std::vector<std::string> rest = measured.arguments.to_words();
-  launch.argv.insert(launch.argv.end(), rest.begin(), rest.end());
-  launch.environment = worker_environment(measured.config);
-  return run_for_json(launch, "layout " + measured.name);
+  std::vector<std::string> flags = {"--bench", "--warmup", std::to_string(warmup)};
+  if (measured.config.train.device == DeviceKind::kCuda)
+    flags.insert(flags.end(), {"--profile", std::to_string(kProfiledSteps)});
+  const TrainingHandoff handoff({measured.config});
+  return run_for_json(handoff.launch(measured.num_workers, flags), "layout " + measured.name);
 }
 
 TrainResult summarise(const TrainCase& measured, std::vector<nlohmann::json> said, std::vector<double> ddp_step_ms) {

@@ -44,7 +44,7 @@ struct TrainRun {
 
   const TrainCase& main_case() const { return plan.cases[plan.main]; }
   const TrainResult& main_result() const { return results[plan.main]; }
-  bool on_gpu() const { return main_case().config.train.device == "cuda"; }
+  bool on_gpu() const { return main_case().config.train.device == DeviceKind::kCuda; }
 };
 
 /// Blocks for minutes; shows progress on stderr. `announce`, if there is one, is told beforehand how many of the

@@ -4,7 +4,6 @@
 
 #include "trireme/base/deadline.h"
 #include "trireme/measure/train/trainings.h"
-#include "trireme/plan/plan_check.h"
 
 namespace trireme::measure {
 namespace {
@@ -13,14 +12,16 @@ constexpr int kTurns = 2, kTurnsOfTheBest = 3;
 constexpr double kTooClose = 0.1;  ///< to the fastest, for so few turns
 
 /// Seconds of a step of each plan, which take turns. Of its turns the quickest, which others disturbed least.
-std::vector<double> measure_in_turns(const ConfigArguments& arguments, const Config& config,
-                                     const std::vector<const Plan*>& plans, int turns) {
+std::vector<double> measure_in_turns(const Config& config, const std::vector<const Plan*>& plans, int turns) {
   TrainOptions options;
-  options.config = arguments;
   options.steps = 6;
   options.warmup = 2;
   options.repeats = turns;
-  for (const Plan* plan : plans) options.cases.emplace_back(plan->layout_text(), words_of_plan(*plan, config));
+  for (const Plan* plan : plans) {
+    Config planned = config;
+    apply_plan(*plan, planned);
+    options.cases.emplace_back(plan->layout_text(), std::move(planned));
+  }
   const TrainRun run = measure_trainings(options, plan_trainings(options));
   std::vector<double> seconds;
   for (const size_t training : run.plan.layouts) {  // two plans may come to the same one
@@ -32,18 +33,18 @@ std::vector<double> measure_in_turns(const ConfigArguments& arguments, const Con
 
 }  // namespace
 
-PlanTrials try_plans(const ConfigArguments& arguments, const Config& config, std::span<const Plan> plans) {
+PlanTrials try_plans(const Config& config, std::span<const Plan> plans) {
   const Clock::time_point start = Clock::now();
   std::vector<const Plan*> all;
   for (const Plan& plan : plans) all.push_back(&plan);
-  std::vector<double> seconds = measure_in_turns(arguments, config, all, kTurns);
+  std::vector<double> seconds = measure_in_turns(config, all, kTurns);
   const double line = (1 + kTooClose) * *std::min_element(seconds.begin(), seconds.end());
   std::vector<const Plan*> best;
   for (size_t i = 0; i < plans.size(); ++i) {
     if (seconds[i] <= line) best.push_back(all[i]);
   }
   if (best.size() > 1) {
-    const std::vector<double> again = measure_in_turns(arguments, config, best, kTurnsOfTheBest);
+    const std::vector<double> again = measure_in_turns(config, best, kTurnsOfTheBest);
     for (size_t i = 0; i < best.size(); ++i) {
       double& known = seconds[static_cast<size_t>(best[i] - plans.data())];
       known = std::min(known, again[i]);

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "trireme/config/arguments.h"
 #include "trireme/plan/search.h"
 
 namespace trireme::measure {
@@ -23,9 +22,9 @@ struct PlanTrials {
   double seconds = 0;             ///< that all of them took
 };
 
-/// `config` is what `arguments` come to; plans are for it and for workers of this machine. They take turns, twice,
-/// and those close to the fastest three times more. Blocks and shows progress on stderr. Throws UsageError for a plan
+/// Plans are for the config and for workers of this machine. They take turns, twice, and those close to the fastest
+/// three times more. Blocks and shows progress on stderr. Throws UsageError for a plan
 /// that the trainer cannot run, Error when a training fails.
-PlanTrials try_plans(const ConfigArguments& arguments, const Config& config, std::span<const Plan> plans);
+PlanTrials try_plans(const Config& config, std::span<const Plan> plans);
 
 }  // namespace trireme::measure

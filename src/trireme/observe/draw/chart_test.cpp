@@ -135,7 +135,7 @@ TEST(Plot, PartsOfAPage) {
   page.add_verdict("<v>", Tone::kBad, "t & t");
   page.add_facts({{"<n>", "1"}});
   page.add_charts({example_chart(), example_chart()});
-  page.add_shares({{"a", 1}, {"none", 0}, {"b<", 3}, {"wrong", std::nan("")}, {"tiny", 0.004}});
+  page.add_fractions({{"a", 1}, {"none", 0}, {"b<", 3}, {"wrong", std::nan("")}, {"tiny", 0.004}});
   page.add_details("s>", "l1\nl2");
   const std::string html = page.to_html();
   for (const char* part : {"<p class=\"verdict bad\"><b>&lt;v&gt;</b>t &amp; t</p>", "<dt>&lt;n&gt;</dt><dd>1</dd>",
@@ -146,7 +146,7 @@ TEST(Plot, PartsOfAPage) {
   EXPECT_EQ(html.find("none<span>"), std::string::npos);
   EXPECT_EQ(html.find("wrong"), std::string::npos);
   HtmlPage empty("p");
-  empty.add_shares({});
+  empty.add_fractions({});
   EXPECT_EQ(empty.to_html().find("<ul"), std::string::npos);
 }
 

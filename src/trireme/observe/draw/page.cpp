@@ -70,7 +70,7 @@ void HtmlPage::add_charts(const std::vector<Chart>& charts) {
   body_ += "</div>\n";
 }
 
-void HtmlPage::add_shares(const std::vector<std::pair<std::string, double>>& parts) {
+void HtmlPage::add_fractions(const std::vector<std::pair<std::string, double>>& parts) {
   double sum = 0;
   for (const auto& [name, size] : parts) {
     if (size > 0 && std::isfinite(size)) sum += size;
@@ -80,11 +80,11 @@ void HtmlPage::add_shares(const std::vector<std::pair<std::string, double>>& par
     const auto& [name, size] = parts[i];
     if (!(size > 0) || !std::isfinite(size)) continue;
     const double percent = size / sum * 100;
-    const std::string text = escape_html(name), share = fmt::format("{:.{}f} %", percent, percent < 9.95 ? 1 : 0);
+    const std::string text = escape_html(name), fraction = fmt::format("{:.{}f} %", percent, percent < 9.95 ? 1 : 0);
     const size_t colour = i % kNumColours;
-    bar +=
-        fmt::format("<i class=\"tr-c{}\" style=\"width:{:.2f}%\" title=\"{}: {}\"></i>", colour, percent, text, share);
-    key += fmt::format("<li><i class=\"tr-c{}\"></i>{}<span>{}</span></li>\n", colour, text, share);
+    bar += fmt::format("<i class=\"tr-c{}\" style=\"width:{:.2f}%\" title=\"{}: {}\"></i>", colour, percent, text,
+                       fraction);
+    key += fmt::format("<li><i class=\"tr-c{}\"></i>{}<span>{}</span></li>\n", colour, text, fraction);
   }
   if (!bar.empty()) body_ += fmt::format("<div class=\"shares\">{}</div>\n<ul class=\"key\">\n{}</ul>\n", bar, key);
 }

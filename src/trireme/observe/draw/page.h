@@ -28,7 +28,7 @@ class HtmlPage {
   /// Beside each other where the window is wide enough.
   void add_charts(const std::vector<Chart>& charts);
   /// One bar cut into its parts, with a legend; what is not above 0 is left out.
-  void add_shares(const std::vector<std::pair<std::string, double>>& parts);
+  void add_fractions(const std::vector<std::pair<std::string, double>>& parts);
   void add_table(const Table& table);
   /// As it is, in a fixed font, folded away under `summary`.
   void add_details(std::string_view summary, std::string_view text);

@@ -117,11 +117,11 @@ std::vector<torch::nn::AnyModule> cut_captured(const CapturedGraph& graph, std::
   first_calls.push_back(0);
   std::sort(first_calls.begin(), first_calls.end());
   first_calls.erase(std::unique(first_calls.begin(), first_calls.end()), first_calls.end());
-  const auto shared = std::make_shared<const CapturedGraph>(graph);
+  const auto owned = std::make_shared<const CapturedGraph>(graph);
   std::vector<torch::nn::AnyModule> layers;
   for (size_t i = 0; i < first_calls.size(); ++i) {
     const int last = i + 1 < first_calls.size() ? first_calls[i + 1] : graph.num_calls();
-    layers.emplace_back(std::make_shared<CapturedLayer>(shared, first_calls[i], last));
+    layers.emplace_back(std::make_shared<CapturedLayer>(owned, first_calls[i], last));
   }
   return layers;
 }

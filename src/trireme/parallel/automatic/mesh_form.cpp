@@ -9,10 +9,8 @@
 #include "trireme/parallel/automatic/form.h"
 #include "trireme/parallel/automatic/staged_graph.h"
 #include "trireme/parallel/data/broadcast.h"
-#include "trireme/program/check/check.h"
-#include "trireme/program/pipeline.h"
-#include "trireme/runtime/executor.h"
 #include "trireme/runtime/mesh_messages.h"
+#include "trireme/runtime/step_engine.h"
 #include "trireme/tensor/device.h"
 #include "trireme/tensor/mesh_tensor.h"
 
@@ -30,7 +28,7 @@ class MeshForm : public ParallelizedForm {
         stage_(graph_.stage_of_rank(context.comm.rank())) {
     make_mesh();
     make_routes();
-    make_executor();
+    make_steps();
     scatter();
   }
 
@@ -39,12 +37,12 @@ class MeshForm : public ParallelizedForm {
     inputs_ = {input, target};
     loss_ = torch::zeros({}, torch::kDouble);
     context_.optimizer.zero_grad();
-    executor_->set_step(num_steps_);
-    executor_->run([](int) {});
+    steps_->executor().set_step(num_steps_);
+    steps_->step([this](const Instruction&) {
+      finish_gradients();
+      context_.optimizer.step();  // others' parameters have no gradient, and stay
+    });
     inputs_.clear();
-    finish_gradients();
-    context_.optimizer.step();  // others' parameters have no gradient, and stay
-    share_weights();
     ++num_steps_;
     if (graph_.num_stages() > 1) broadcast(context_.comm, loss_, graph_.stages().back().first_rank);
     return loss_.item<double>();
@@ -65,12 +63,6 @@ class MeshForm : public ParallelizedForm {
   }
 
  private:
-  /// A parameter or buffer that a later stage reads, too.
-  struct SharedValue {
-    int value = -1, reader = 0;
-    ParcelRoute weights, gradients;
-  };
-
   const CapturedGraph& captured() const { return graph_.captured(); }
   bool is_last() const { return stage_ + 1 == graph_.num_stages(); }
   int owner_of(int value) const { return graph_.readers(value).front(); }
@@ -140,6 +132,7 @@ class MeshForm : public ParallelizedForm {
       messages_->set_route(false, to, route(values, to - 1, to, type, false));
       messages_->set_route(true, to - 1, route(values, to, to - 1, type, true));
     }
+    std::vector<TiedWeights::Tie> ties;
     for (const int v : module_values()) {
       const std::vector<int> readers = graph_.readers(v);
       const at::ScalarType type = captured().value(v).type;
@@ -149,33 +142,85 @@ class MeshForm : public ParallelizedForm {
               fmt::format("{} is changed by stages {} and {}", captured().value(v).name, readers[0], readers[i]),
               "take a layout whose stages do not share it");
         }
-        shared_.push_back({v, readers[i], route({v}, readers[0], readers[i], type, false),
-                           route({v}, readers[i], readers[0], type, true)});
+        const CapturedValue& value = captured().value(v);
+        tied_.push_back({readers[0], readers[i], value.kind == Kind::kParameter && value.tensor.requires_grad()});
+        ties.push_back(tie(v, readers[0], readers[i], type));
       }
     }
+    tied_weights_.emplace(std::move(ties), nullptr, &*messages_, device_);
   }
 
-  void make_executor() {
+  /// Of a parameter or buffer that a later stage reads, too.
+  TiedWeights::Tie tie(int v, int owner, int reader, at::ScalarType type) {
+    TiedWeights::Tie tie{owner, reader};
+    if (stage_ == owner) {
+      tie.owner = {[=, this](const torch::Tensor& sum) { add_gradient(v, sum); },
+                   [=, this] { return local_part(captured().value(v).tensor).reshape({-1}); }};
+    }
+    if (stage_ == reader) {
+      tie.use = {[=, this] { return take_gradient(v); },
+                 [=, this](const torch::Tensor& weight) {
+                   torch::Tensor part = local_part(captured().value(v).tensor);
+                   part.copy_(weight.view(part.sizes()));
+                 }};
+    }
+    tie.gradient_route = std::make_shared<ParcelRoute>(route({v}, reader, owner, type, true));
+    tie.weight_route = std::make_shared<ParcelRoute>(route({v}, owner, reader, type, false));
+    return tie;
+  }
+
+  /// Sums it over the ranks that saw other samples.
+  static void finish_gradient(const CapturedValue& value) {
+    torch::Tensor& gradient = torch::Tensor(value.tensor).mutable_grad();
+    if (gradient.defined()) gradient = redistribute(gradient, placements_of(value.tensor));
+  }
+
+  /// That of a reader, which leaves none for the optimizer.
+  torch::Tensor take_gradient(int v) const {
+    const CapturedValue& value = captured().value(v);
+    finish_gradient(value);
+    const torch::Tensor gradient = std::exchange(torch::Tensor(value.tensor).mutable_grad(), torch::Tensor());
+    const torch::Tensor part = local_part(gradient.defined() ? gradient : value.tensor);
+    return (gradient.defined() ? part : torch::zeros_like(part)).reshape({-1});
+  }
+
+  void add_gradient(int v, const torch::Tensor& sum) const {
+    const CapturedValue& value = captured().value(v);
+    finish_gradient(value);
+    const torch::Tensor more = sum.view(local_part(value.tensor).sizes());
+    const torch::Tensor other = from_local(more, mesh_, placements_of(value.tensor), value.sizes);
+    torch::Tensor& gradient = torch::Tensor(value.tensor).mutable_grad();
+    gradient = gradient.defined() ? gradient + other : other;
+  }
+
+  void make_steps() {
     const ParallelizeOptions& options = context_.options;
-    PipelineShape shape{.schedule = make_schedule({.kind = schedule_kind(options.schedule),
-                                                   .num_ranks = graph_.num_stages(),
-                                                   .num_micro_batches = context_.plan.layout.micro_batches}),
-                        .recompute = context_.plan.recompute};
-    if (shape.schedule.num_stages() != graph_.num_stages() || !is_synchronous(schedule_kind(options.schedule))) {
+    StepShape shape{.pipeline = {.schedule = make_schedule({.kind = schedule_kind(options.schedule),
+                                                            .num_ranks = graph_.num_stages(),
+                                                            .num_micro_batches = context_.plan.layout.micro_batches}),
+                                 .recompute = context_.plan.recompute},
+                    .update = {.tied = tied_}};
+    if (shape.pipeline.schedule.num_stages() != graph_.num_stages() ||
+        !is_synchronous(schedule_kind(options.schedule))) {
       throw UsageError(fmt::format("parallelize() does not run the schedule {}", options.schedule),
                        "take a synchronous one with one stage a worker, such as 1f1b, gpipe or zb-h1");
     }
     Stage stage;
-    stage.forward = [this](const torch::Tensor& x, int micro_batch, const torch::Tensor&) {
-      return forward(x, micro_batch);
+    stage.forward = [this](const Tensors& x, int micro_batch, const torch::Tensor&) {
+      return Tensors{forward(x.empty() ? torch::Tensor() : x[0], micro_batch)};
     };
     for (const int v : module_values()) {
       if (reads(v) && captured().value(v).kind == Kind::kBuffer) stage.buffers.push_back(captured().value(v).tensor);
     }
-    executor_ =
-        std::make_unique<Executor>(checked_program(lower_pipeline_ranks(shape), shape.leaves(), stage_),
-                                   std::map<int, Stage>{{stage_, std::move(stage)}},
-                                   ExecutorOptions{.messages = messages_ ? &*messages_ : nullptr, .device = device_});
+    StepPlace place{.pipeline_rank = stage_};
+    // Autograd keeps the gradients: one group of each stage, wherever it is.
+    place.sum_over_stages = [](std::vector<int32_t>& groups) {
+      std::fill(groups.begin(), groups.begin() + std::ssize(groups) / 2, 1);
+    };
+    steps_ = std::make_unique<StepEngine>(shape, place, std::map<int, Stage>{{stage_, std::move(stage)}},
+                                          ExecutorOptions{.messages = messages_ ? &*messages_ : nullptr,
+                                                          .tied = tied_weights_ ? &*tied_weights_ : nullptr,
+                                                          .device = device_});
   }
 
   /// Parameters lie as the plan has them; those of other stages give their memory back.
@@ -242,43 +287,10 @@ class MeshForm : public ParallelizedForm {
     }
   }
 
-  /// Sums over the ranks that saw other samples end where the parameter lies; those of several stages at the first.
-  void finish_gradients() {
+  void finish_gradients() const {
     const torch::NoGradGuard no_grad;
     for (const CapturedValue& value : captured().values()) {
-      if (value.kind != Kind::kParameter || !value.tensor.grad().defined()) continue;
-      value.tensor.mutable_grad() = redistribute(value.tensor.grad(), placements_of(value.tensor));
-    }
-    for (size_t i = 0; i < shared_.size(); ++i) {
-      const CapturedValue& value = captured().value(shared_[i].value);
-      if (value.kind != Kind::kParameter || !value.tensor.requires_grad()) continue;
-      torch::Tensor& gradient = torch::Tensor(value.tensor).mutable_grad();
-      if (stage_ == shared_[i].reader) {
-        const torch::Tensor& part = local_part(value.tensor);
-        messages_->send_now(shared_[i].gradients,
-                            (gradient.defined() ? local_part(gradient) : torch::zeros_like(part)).reshape({-1}),
-                            static_cast<int>(i));
-        gradient.reset();
-      } else if (stage_ == owner_of(shared_[i].value)) {
-        const torch::Tensor& part = local_part(value.tensor);
-        const torch::Tensor more = messages_->receive_now(shared_[i].gradients, static_cast<int>(i)).view(part.sizes());
-        const torch::Tensor other = from_local(more, mesh_, placements_of(value.tensor), value.sizes);
-        gradient = gradient.defined() ? gradient + other : other;
-      }
-    }
-  }
-
-  /// The first reader's weights to the others.
-  void share_weights() {
-    const torch::NoGradGuard no_grad;
-    for (size_t i = 0; i < shared_.size(); ++i) {
-      const CapturedValue& value = captured().value(shared_[i].value);
-      if (stage_ == owner_of(shared_[i].value)) {
-        messages_->send_now(shared_[i].weights, local_part(value.tensor).reshape({-1}), static_cast<int>(i));
-      } else if (stage_ == shared_[i].reader) {
-        torch::Tensor part = local_part(value.tensor);
-        part.copy_(messages_->receive_now(shared_[i].weights, static_cast<int>(i)).view(part.sizes()));
-      }
+      if (value.kind == Kind::kParameter) finish_gradient(value);
     }
   }
 
@@ -291,9 +303,10 @@ class MeshForm : public ParallelizedForm {
   uint64_t num_steps_ = 0;
   std::vector<torch::Tensor> inputs_;  ///< of the step under way: the whole batch
   torch::Tensor loss_;
-  std::vector<SharedValue> shared_;
-  std::unique_ptr<Executor> executor_;
+  std::vector<TiedWeight> tied_;  ///< parameters and buffers that several stages read
+  std::unique_ptr<StepEngine> steps_;
   std::optional<MeshMessages> messages_;
+  std::optional<TiedWeights> tied_weights_;
   std::unique_ptr<Communicator> messages_comm_;  ///< last, so that it ends first: messages may be under way
 };
 

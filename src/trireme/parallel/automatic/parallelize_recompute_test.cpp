@@ -62,8 +62,8 @@ TEST(Parallelize, StagesThatComputeAgainGiveTheSameNumbers) {
       EXPECT_EQ(kept, std::vector<bool>(3, false));
       // Less and less, until the first stage computes again.
       std::vector<double> losses;
-      for (double share = 0.95; share > 0.4; share -= 0.05) {
-        losses = train(share * bytes, &again, &ignored);
+      for (double fraction = 0.95; fraction > 0.4; fraction -= 0.05) {
+        losses = train(fraction * bytes, &again, &ignored);
         if (again[0]) break;
       }
       EXPECT_TRUE(again[0]) << layout;

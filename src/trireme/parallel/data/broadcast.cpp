@@ -50,6 +50,10 @@ void broadcast(Communicator& comm, const torch::Tensor& tensor, int root) {
 }
 
 TensorHandle start_all_reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op) {
+  if (tensor.scalar_type() ==
+      torch::kBool) {  // they travel as bytes, and the sum of two would be neither true nor false
+    throw UsageError("booleans have no sum", "reduce tensor.to(torch::kUInt8)");
+  }
   torch::Tensor travelling = detached(tensor).contiguous();
   const Data data = data_of(travelling);
   if (is_empty(tensor)) return {Handle(), tensor, tensor};

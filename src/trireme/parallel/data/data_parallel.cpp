@@ -58,8 +58,8 @@ std::vector<GradientSource> agree_on_model(Communicator& comm, const torch::nn::
 
 GradientStoreOptions store_options(const std::vector<GradientSource>& sources, const DataParallelOptions& options) {
   const auto bytes = [](double mebibytes) { return static_cast<int64_t>(mebibytes * (1 << 20)); };
-  return {.group_bytes = bytes(options.bucket_mb),
-          .first_group_bytes = bytes(options.first_bucket_mb),
+  return {.bucket_bytes = bytes(options.bucket_mb),
+          .first_bucket_bytes = bytes(options.first_bucket_mb),
           .type = sources[0].leaf.scalar_type()};
 }
 

@@ -28,8 +28,8 @@ inline torch::Tensor random_values(at::IntArrayRef shape, uint64_t seed) {
 struct ToyModel : torch::nn::Module {
   explicit ToyModel(uint64_t seed, int64_t width = 16) {
     first = register_parameter("first", 0.2 * random_values({width, 8}, seed));
-    shared = register_parameter("shared", 0.2 * random_values({width, width}, seed + 1));
-    register_parameter("shared_again", shared);
+    tied = register_parameter("shared", 0.2 * random_values({width, width}, seed + 1));
+    register_parameter("shared_again", tied);
     bias = register_parameter("bias", 0.2 * random_values({width}, seed + 2));
     unused = register_parameter("unused", random_values({5}, seed + 3));
     frozen = register_parameter("frozen", random_values({width}, seed + 4), false);
@@ -39,10 +39,10 @@ struct ToyModel : torch::nn::Module {
   }
   torch::Tensor forward(const torch::Tensor& x) {
     torch::Tensor y = torch::tanh(torch::matmul(x, first.t()));
-    for (int i = 0; i < 2; ++i) y = torch::tanh(torch::addmm(bias + frozen, y, shared.t()));
+    for (int i = 0; i < 2; ++i) y = torch::tanh(torch::addmm(bias + frozen, y, tied.t()));
     return torch::matmul(y, last.t());
   }
-  torch::Tensor first, shared, bias, unused, frozen, last, mean, count;
+  torch::Tensor first, tied, bias, unused, frozen, last, mean, count;
 };
 
 /// The mean loss over `num_rows` samples made from a number.
@@ -53,7 +53,7 @@ inline torch::Tensor toy_loss(ToyModel& model, int batch, int64_t num_rows = 6) 
 
 /// The parameters that are trained, each once.
 inline std::vector<torch::Tensor> trained(const ToyModel& model) {
-  return {model.first, model.shared, model.bias, model.unused, model.last};
+  return {model.first, model.tied, model.bias, model.unused, model.last};
 }
 
 /// [Note: Reduction order], evaluated as it is written.

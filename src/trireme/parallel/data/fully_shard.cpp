@@ -29,20 +29,20 @@ FullyShard::FullyShard(Communicator& comm, torch::nn::Sequential layers, const F
     }
   }
   GradientStoreOptions store;
-  store.group_bytes = store.first_group_bytes = static_cast<int64_t>(options.group_mb * (1 << 20));
+  store.bucket_bytes = store.first_bucket_bytes = static_cast<int64_t>(options.bucket_mb * (1 << 20));
   store.by_unit = true;
-  store.num_shares = comm.size();
-  store.own_share = comm.rank();
+  store.num_shards = comm.size();
+  store.own_shard = comm.rank();
   store.keeps_whole = false;
   parameters_ = std::make_unique<ParameterStore>(
       std::vector{ParameterGroups{std::move(items), layout_of(sources, store)}}, torch::kFloat32,
-      ParameterSharing{.sharers = &comm, .frees = true, .at_once = options.keep},
+      ParameterSharding{.shard_group = &comm, .frees = true, .at_once = options.keep},
       [](const std::string&, const torch::Tensor& parameter) { return parameter.clone(); });
   gradients_ = std::make_unique<GradientStore>(&comm, sources, store);
   gradients_->on_full = [this] { return reducer_.finish_first(); };
   std::vector<std::set<LayerWeights::Group>> needed(layers_.size());
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].shared) needed[static_cast<size_t>(sources[i].unit)].insert({0, gradients_->group_of(i)});
+    if (sources[i].sharded) needed[static_cast<size_t>(sources[i].unit)].insert({0, gradients_->group_of(i)});
   }
   std::vector<std::vector<LayerWeights::Group>> groups;
   for (const auto& of_layer : needed) groups.emplace_back(of_layer.begin(), of_layer.end());
@@ -55,22 +55,22 @@ torch::Tensor FullyShard::forward(torch::Tensor x) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     weights_->before(i);
     x = layers_[i].forward<torch::Tensor>(x);
-    weights_->after(i, x);
+    weights_->after(i, {x});
   }
   return x;
 }
 
 void FullyShard::start(int group) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor whole = gradients_->is_shared(group) ? gradients_->take_out(group) : gradients_->group(0, group);
+  const torch::Tensor whole = gradients_->is_sharded(group) ? gradients_->take_out(group) : gradients_->group(0, group);
   torch::Tensor(whole).mul_(1.0 / comm_.size());  // as DataParallel averages
-  if (!gradients_->is_shared(group)) return reducer_.start(group, {whole});
-  SharedSum shared;
-  shared.sharers = &comm_;
-  shared.cuts = &gradients_->cuts(group);
-  shared.share = gradients_->share(group);
-  shared.on_done = [this, whole] { gradients_->give_back(whole); };
-  reducer_.start(group, {whole}, true, std::move(shared));
+  if (!gradients_->is_sharded(group)) return reducer_.start(group, {whole});
+  ShardedSum sharded;
+  sharded.shard_group = &comm_;
+  sharded.cuts = &gradients_->cuts(group);
+  sharded.shard = gradients_->shard(group);
+  sharded.on_done = [this, whole] { gradients_->give_back(whole); };
+  reducer_.start(group, {whole}, true, std::move(sharded));
 }
 
 void FullyShard::backward(const torch::Tensor& loss) {
@@ -81,16 +81,16 @@ void FullyShard::backward(const torch::Tensor& loss) {
   weights_->end_pass(false);
   reducer_.finish();
   const torch::NoGradGuard no_grad;
-  for (const ParameterStore::Share& share : parameters_->shares()) {
+  for (const ParameterStore::Shard& shard : parameters_->shards()) {
     const torch::Tensor sum =
-        gradients_->is_shared(share.group) ? gradients_->share(share.group) : gradients_->group(0, share.group);
-    torch::Tensor(share.master).mutable_grad() = sum.narrow(0, share.at, share.count);
+        gradients_->is_sharded(shard.group) ? gradients_->shard(shard.group) : gradients_->group(0, shard.group);
+    torch::Tensor(shard.master).mutable_grad() = sum.narrow(0, shard.at, shard.count);
   }
 }
 
 std::vector<torch::Tensor> FullyShard::parameters() const {
   std::vector<torch::Tensor> all;
-  for (const ParameterStore::Share& share : parameters_->shares()) all.push_back(share.master);
+  for (const ParameterStore::Shard& shard : parameters_->shards()) all.push_back(shard.master);
   return all;
 }
 
@@ -100,7 +100,7 @@ torch::Tensor FullyShard::gather(const std::string& name) const {
   const int entry = parameters_->find(name);
   if (entry < 0) throw UsageError(fmt::format("there is no parameter {}", name), "names are those of the Sequential");
   return parameters_->gather_entry(static_cast<size_t>(entry),
-                                   [this](size_t share) { return parameters_->shares()[share].master; });
+                                   [this](size_t shard) { return parameters_->shards()[shard].master; });
 }
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Makes an ordinary training loop over a torch::nn::Sequential share weights, gradients and optimizer state over ranks,
-// as PyTorch's fully_shard does: [Note: Shared parameters].
+// Shards the weights, gradients and optimizer state of an ordinary training loop over a torch::nn::Sequential, as
+// PyTorch's fully_shard does: [Note: Sharded parameters].
 //
 //   FullyShard model(world.comm(), layers);                        // every rank keeps its part of rank 0's weights
 //   torch::optim::AdamW optimizer(model.parameters(), 1e-3);       // of this rank's part
@@ -10,7 +10,7 @@
 //   }
 //
 // Owner: the caller; it must be destroyed before the world. Threads: one. Blocking: everything but parameters(), each
-// call by all ranks in the same order. Fails with UsageError for layers that share a parameter, and with CommError.
+// call by all ranks in the same order. Fails with UsageError for tied parameters of several layers, and with CommError.
 #pragma once
 
 #include <torch/torch.h>
@@ -26,8 +26,8 @@
 namespace trireme {
 
 struct FullyShardOptions {
-  double group_mb = 4;  ///< MiB of parameters that travel together; layers are not cut
-  bool keep = false;    ///< weights stay from the forward to the backward pass
+  double bucket_mb = 4;  ///< MiB of parameters that travel together; layers are not cut
+  bool keep = false;     ///< weights stay from the forward to the backward pass
 };
 
 class FullyShard {

@@ -28,14 +28,14 @@ torch::Tensor batch(int number) { return random_values({4, 12}, static_cast<uint
 TEST(FullyShard, TrainsAsDataParallelDoes) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const bool keep : {false, true}) {
-      for (const double group_mb : {0.0001, 4.0}) {
+      for (const double bucket_mb : {0.0001, 4.0}) {
         run_ranks(ranks, [&](World& world) {
           const uint64_t seed = 100 * static_cast<uint64_t>(world.rank());  // rank 0's weights count
           torch::nn::Sequential whole = make_layers(seed);
           DataParallel ddp(world.comm(), *whole);
           torch::optim::SGD of_whole(whole->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
           torch::nn::Sequential layers = make_layers(seed);
-          FullyShard shard(world.comm(), layers, {.group_mb = group_mb, .keep = keep});
+          FullyShard shard(world.comm(), layers, {.bucket_mb = bucket_mb, .keep = keep});
           torch::optim::SGD of_shard(shard.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
           for (int step = 0; step < 4; ++step) {
             const int number = step * world.size() + world.rank();
@@ -63,14 +63,14 @@ TEST(FullyShard, HoldsAPart) {
   run_ranks(4, [&](World& world) {
     torch::nn::Sequential layers;
     for (int i = 0; i < 16; ++i) layers->push_back(torch::nn::Linear(128, 128));
-    FullyShard shard(world.comm(), layers, {.group_mb = 0.01});
+    FullyShard shard(world.comm(), layers, {.bucket_mb = 0.01});
     shard.backward(shard.forward(torch::randn({2, 128})).sum());
     const double whole = 16 * 128 * 129 * 8.0;  // weights and gradients
     EXPECT_LT(static_cast<double>(shard.num_bytes()), 0.5 * whole);
   });
 }
 
-TEST(FullyShard, SharedParametersAreRefused) {
+TEST(FullyShard, TiedParametersAreRefused) {
   run_ranks(2, [&](World& world) {
     torch::nn::Linear twice(8, 8);
     torch::nn::Sequential layers(twice, torch::nn::ReLU(), twice);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/data/broadcast.h"
@@ -36,25 +35,28 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
   const int num_ranks = comm.size() / options_.num_replicas;
   pipeline_rank_ = comm.rank() % num_ranks;
   replica_ = comm.rank() / num_ranks;
-  shape_ = {.schedule = make_schedule({.kind = schedule_kind(options_.schedule),
-                                       .num_ranks = num_ranks,
-                                       .num_micro_batches = options_.num_micro_batches,
-                                       .interleave = options_.interleave,
-                                       .update_every = options_.update_every}),
-            .num_replicas = options_.num_replicas,
-            .num_leaves = options_.num_leaves,
-            .recompute = options_.recompute};
+  shape_.pipeline = {.schedule = make_schedule({.kind = schedule_kind(options_.schedule),
+                                                .num_ranks = num_ranks,
+                                                .num_micro_batches = options_.num_micro_batches,
+                                                .interleave = options_.interleave,
+                                                .update_every = options_.update_every}),
+                     .num_replicas = options_.num_replicas,
+                     .num_leaves = options_.num_leaves,
+                     .recompute = options_.recompute};
+  shape_.update.refreshes_first = true;
   cut();
-  find_shared();
-  refuse_shared();
-  const int num_slots = lower_pipeline(shape_, pipeline_rank_, replica_).num_slots;
+  find_tied();
+  refuse_tied();
+  const int num_slots = program_of(shape_, pipeline_rank_, replica_).num_slots;
   check_same_everywhere();
   split_ranks();
   make_stages(num_slots);
-  shape_.groups = groups_of_stages();
-  executor_ = std::make_unique<Executor>(
-      checked_program(lower_pipeline_all(shape_), shape_.leaves(), pipeline_rank_, replica_, &report_), stages_,
-      ExecutorOptions{.replicas = replicas_.get(), .pipeline = along_.get(), .device = device_});
+  tie_weights();
+  const auto sum = [this](std::vector<int32_t>& numbers) { along_->all_reduce(numbers); };
+  steps_ = std::make_unique<StepEngine>(
+      shape_, StepPlace{pipeline_rank_, replica_, sum}, stages_,
+      ExecutorOptions{
+          .replicas = replicas_.get(), .pipeline = along_.get(), .tied = tied_weights_.get(), .device = device_});
 }
 
 Pipeline::~Pipeline() {
@@ -73,12 +75,12 @@ void Pipeline::check_options() const {
 
 /// Layers into stages.
 void Pipeline::cut() {
-  const int num_layers = static_cast<int>(layers_.size()), num_stages = shape_.schedule.num_stages();
+  const int num_layers = static_cast<int>(layers_.size()), num_stages = schedule().num_stages();
   if (!options_.split.empty()) {
     partition_ = partition_from_text(options_.split, num_layers);
     if (static_cast<int>(partition_.size()) != num_stages) {
       throw UsageError(fmt::format("the split {} has {} stages, and {} on {} ranks has {}", options_.split,
-                                   partition_.size(), options_.schedule, shape_.schedule.num_ranks, num_stages));
+                                   partition_.size(), options_.schedule, schedule().num_ranks, num_stages));
     }
     return;
   }
@@ -91,32 +93,57 @@ void Pipeline::cut() {
   partition_ = trireme::partition({.num_stages = num_stages, .costs = costs});
 }
 
-void Pipeline::find_shared() {
-  std::map<const void*, Shared> all;
-  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+void Pipeline::find_tied() {
+  std::map<const void*, Tied> all;
+  for (int stage = 0; stage < schedule().num_stages(); ++stage) {
     const std::vector<GradientSource> sources = sources_of(stage);
     for (size_t i = 0; i < sources.size(); ++i) {
-      Shared& shared = all[sources[i].leaf.unsafeGetTensorImpl()];
-      shared.leaf = sources[i].leaf;
-      shared.uses.push_back({stage, i});
+      Tied& tied = all[sources[i].leaf.unsafeGetTensorImpl()];
+      tied.leaf = sources[i].leaf;
+      tied.uses.push_back({stage, i});
     }
   }
-  for (auto& [leaf, shared] : all) {
-    if (shared.uses.size() > 1) shared_.push_back(std::move(shared));
+  for (auto& [leaf, tied] : all) {
+    if (tied.uses.size() > 1) tied_.push_back(std::move(tied));
   }
-  const auto before = [](const Shared& a, const Shared& b) {
+  const auto before = [](const Tied& a, const Tied& b) {
     return std::pair(a.uses[0].stage, a.uses[0].source) < std::pair(b.uses[0].stage, b.uses[0].source);
   };
-  std::sort(shared_.begin(), shared_.end(), before);  // the same on all ranks, unlike addresses
+  std::sort(tied_.begin(), tied_.end(), before);  // the same on all ranks, unlike addresses
+  for (const Tied& tied : tied_) {
+    for (size_t use = 1; use < tied.uses.size(); ++use) {
+      shape_.update.tied.push_back({tied.uses[0].stage, tied.uses[use].stage});
+    }
+  }
 }
 
-/// Owners' weights go to the others once a step.
-void Pipeline::refuse_shared() const {
-  if (shared_.empty() || is_synchronous(schedule_kind(options_.schedule))) return;
-  const Use& use = shared_[0].uses[0];
+/// Their copies are refreshed once a step.
+void Pipeline::refuse_tied() const {
+  if (tied_.empty() || is_synchronous(schedule_kind(options_.schedule))) return;
+  const Use& use = tied_[0].uses[0];
   throw UsageError(fmt::format("stages {} and {} share {}, and {} updates them at different moments", use.stage,
-                               shared_[0].uses[1].stage, sources_of(use.stage)[use.source].name, options_.schedule),
+                               tied_[0].uses[1].stage, sources_of(use.stage)[use.source].name, options_.schedule),
                    "take a synchronous schedule, such as 1f1b, or cut the model so that one stage has both uses");
+}
+
+void Pipeline::tie_weights() {
+  std::vector<TiedWeights::Tie> ties;
+  for (const Tied& tied : tied_) {
+    const Use& first = tied.uses[0];
+    const auto sum_of = [this](const Use& use) { return stores_.at(use.stage)->gradient(0, use.source); };
+    for (auto use = tied.uses.begin() + 1; use != tied.uses.end(); ++use) {
+      TiedWeights::Tie& tie = ties.emplace_back(rank_of(first.stage), rank_of(use->stage));
+      if (owns(first.stage)) {
+        tie.owner = {[sum_of, first](const torch::Tensor& sum) { sum_of(first).add_(sum); },
+                     [leaf = tied.leaf] { return leaf.detach(); }};
+      }
+      if (owns(use->stage)) {
+        tie.use = {[sum_of, use = *use] { return sum_of(use); },
+                   [leaf = tied.leaf](const torch::Tensor& weight) { leaf.copy_(weight); }};
+      }
+    }
+  }
+  tied_weights_ = std::make_unique<TiedWeights>(std::move(ties), along_.get(), nullptr, device_);
 }
 
 void Pipeline::check_same_everywhere() const {
@@ -125,9 +152,9 @@ void Pipeline::check_same_everywhere() const {
       "schedule {}, {} micro-batches, {} replicas, interleave {}, update every {}, stages {}, {} leaves, average {}, "
       "groups of {} MiB, seed {}",
       o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, o.update_every, partition_to_text(partition_),
-      o.num_leaves, o.average, o.group_mb, o.seed)};
+      o.num_leaves, o.average, o.bucket_mb, o.seed)};
   for (const bool again : o.recompute) lines.push_back(fmt::format("recompute {}", again));
-  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+  for (int stage = 0; stage < schedule().num_stages(); ++stage) {
     for (const GradientSource& source : sources_of(stage)) lines.push_back(describe(source.name, source.leaf));
   }
   check_same_on_all_ranks(comm_, "the pipeline", lines, "build the same model on every rank, with the same options");
@@ -169,13 +196,13 @@ std::vector<GradientSource> Pipeline::sources_of(int stage) const {
 }
 
 void Pipeline::make_stages(int num_slots) {
-  const auto bytes = static_cast<int64_t>(options_.group_mb * (1 << 20));
-  for (int stage = 0; stage < shape_.schedule.num_stages(); ++stage) {
+  const auto bytes = static_cast<int64_t>(options_.bucket_mb * (1 << 20));
+  for (int stage = 0; stage < schedule().num_stages(); ++stage) {
     if (!owns(stage)) continue;
     const LayerRange range = partition_[static_cast<size_t>(stage)];
     Stage& made = stages_[stage];
-    made.forward = [this, range](const torch::Tensor& x, int micro_batch, const torch::Tensor&) {
-      return forward(range, x, micro_batch);
+    made.forward = [this, range](const Tensors& x, int micro_batch, const torch::Tensor&) {
+      return Tensors{forward(range, x.empty() ? torch::Tensor() : x[0], micro_batch)};
     };
     for (int i = range.first; i < range.last; ++i) {
       for (const torch::Tensor& buffer : layers_[static_cast<size_t>(i)].ptr()->buffers()) {
@@ -186,35 +213,26 @@ void Pipeline::make_stages(int num_slots) {
     std::vector<GradientSource> sources = sources_of(stage);
     if (sources.empty()) continue;
     for (GradientSource& source : sources) {
-      const auto shared = std::find_if(shared_.begin(), shared_.end(),
-                                       [&](const Shared& each) { return each.leaf.is_same(source.leaf); });
-      const bool is_owner = shared == shared_.end() || shared->uses[0].stage == stage;
+      const auto tied =
+          std::find_if(tied_.begin(), tied_.end(), [&](const Tied& each) { return each.leaf.is_same(source.leaf); });
+      const bool is_owner = tied == tied_.end() || tied->uses[0].stage == stage;
       source.again = !is_owner;
       if (is_owner) parameters_.emplace_back(source.name, source.leaf);
       if (replicas_) broadcast(*replicas_, source.leaf.detach());
     }
     stores_[stage] = std::make_unique<GradientStore>(replicas_.get(), sources,
                                                      GradientStoreOptions{.num_slots = num_slots,
-                                                                          .num_shared_slots = num_slots,
-                                                                          .group_bytes = bytes,
-                                                                          .first_group_bytes = bytes / 4,
+                                                                          .num_host_shared_slots = num_slots,
+                                                                          .bucket_bytes = bytes,
+                                                                          .first_bucket_bytes = bytes / 4,
                                                                           .type = sources[0].leaf.scalar_type()});
     made.store = stores_[stage].get();
   }
 }
 
-/// How a stage's gradients are grouped, its owner knows.
-std::vector<int> Pipeline::groups_of_stages() {
-  torch::Tensor counts = torch::zeros({shape_.schedule.num_stages()}, torch::kInt64);
-  for (const auto& [stage, made] : stages_) counts[stage] = made.store == nullptr ? 1 : made.store->num_groups();
-  all_reduce(*along_, counts);
-  const auto* data = counts.const_data_ptr<int64_t>();
-  return {data, data + counts.numel()};
-}
-
 /// Micro-batches of a step count update by update, and in each replica by replica.
 int Pipeline::own_number_of(int micro_batch) const {
-  const int in_update = shape_.schedule.micro_batches_in_update();
+  const int in_update = schedule().micro_batches_in_update();
   return micro_batch / (in_update * options_.num_replicas) * in_update + micro_batch % in_update;
 }
 
@@ -244,11 +262,11 @@ torch::Tensor Pipeline::forward(LayerRange range, const torch::Tensor& x, int mi
     return value;
   }
   losses_[micro_batch] = value.detach() / (options_.num_micro_batches * options_.num_replicas);
-  return value / (shape_.schedule.micro_batches_in_update() * options_.num_replicas);
+  return value / (schedule().micro_batches_in_update() * options_.num_replicas);
 }
 
 double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss, const Update& update) {
-  if (!update && executor_->program().num_updates > 1) {
+  if (!update && steps_->program().num_updates > 1) {
     throw UsageError(fmt::format("{} updates weights while micro-batches are under way, and step() got no update",
                                  options_.schedule),
                      "step(input, target, loss, [&] { optimizer.step(); })");
@@ -258,9 +276,8 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   target_ = target;
   loss_ = &loss;
   losses_.clear();
-  executor_->set_step(num_steps_);
-  share_weights();
-  executor_->run([&](int) {
+  steps_->executor().set_step(num_steps_);
+  steps_->step([&](const Instruction&) {
     give_gradients();
     if (update) run_update(update);
   });
@@ -277,38 +294,7 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
   return sum;
 }
 
-/// Owners' weights to those who have copies.
-void Pipeline::share_weights() {
-  const torch::NoGradGuard no_grad;
-  for (const Shared& shared : shared_) {
-    const int owner = rank_of(shared.uses[0].stage);
-    std::set<int> others;
-    for (const Use& use : shared.uses) others.insert(rank_of(use.stage));
-    others.erase(owner);
-    for (const int other : others) {
-      if (owner == pipeline_rank_) send_tensor(*along_, shared.leaf.detach(), other);
-      if (other == pipeline_rank_) shared.leaf.copy_(receive_tensor(*along_, owner, device_));
-    }
-  }
-}
-
-void Pipeline::add_shared_gradients() {
-  const torch::NoGradGuard no_grad;
-  const auto sum_of = [this](const Use& use) { return stores_.at(use.stage)->gradient(0, use.source); };
-  for (const Shared& shared : shared_) {
-    const Use& first = shared.uses[0];
-    for (auto use = shared.uses.begin() + 1; use != shared.uses.end(); ++use) {
-      if (owns(first.stage)) {
-        sum_of(first).add_(owns(use->stage) ? sum_of(*use) : receive_tensor(*along_, rank_of(use->stage), device_));
-      } else if (owns(use->stage)) {
-        send_tensor(*along_, sum_of(*use), rank_of(first.stage));
-      }
-    }
-  }
-}
-
 void Pipeline::give_gradients() {
-  add_shared_gradients();
   for (const auto& [stage, store] : stores_) {
     const std::vector<GradientSource>& sources = store->sources();
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -320,7 +306,7 @@ void Pipeline::give_gradients() {
 /// Where micro-batches are under way, autograd would take a change of their weights for a mistake: it counts changes.
 /// Each gets the weights of its forward pass back ([Note: Old weights]), so nothing has changed for it.
 void Pipeline::run_update(const Update& update) {
-  if (executor_->program().num_updates == 1) return update();
+  if (steps_->program().num_updates == 1) return update();
   std::vector<int64_t> versions;
   for (const auto& [name, parameter] : parameters_) versions.push_back(parameter._version());
   update();
@@ -338,6 +324,6 @@ std::vector<torch::Tensor> Pipeline::parameters() const {
 }
 
 bool Pipeline::has_first_stage() const { return owns(0); }
-bool Pipeline::has_last_stage() const { return owns(shape_.schedule.num_stages() - 1); }
+bool Pipeline::has_last_stage() const { return owns(schedule().num_stages() - 1); }
 
 }  // namespace trireme

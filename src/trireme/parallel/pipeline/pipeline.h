@@ -16,10 +16,8 @@
 // every replica has its own part of the batch. Weights are bit for bit those of one rank that adds the micro-batches'
 // gradients along the same tree ([Note: Leaves]), whatever the schedule.
 //
-// [Note: Weights of several stages]
-// A parameter that layers of several stages have belongs to the first of these. The sum of its gradients is made for
-// each stage apart, along the tree, and the owner adds them in the order of stages. It alone has it among its
-// parameters(); the others have copies, which step() fetches before it computes.
+// A parameter that layers of several stages have belongs to the first of these ([Note: Tied weights]), which alone has
+// it among its parameters(); the others have copies, which step() refreshes before it computes.
 //
 // Owner: the caller; it must be destroyed before the world. Threads: one. Blocking: constructor and step(), which all
 // ranks call, every wait with the communicator's timeout. Fails with UsageError, CommError, or what the layers throw,
@@ -36,10 +34,8 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/program/check/check.h"
-#include "trireme/program/pipeline.h"
 #include "trireme/program/schedules/partition.h"
-#include "trireme/runtime/executor.h"
+#include "trireme/runtime/step_engine.h"
 
 namespace trireme {
 
@@ -55,7 +51,7 @@ struct PipelineOptions {
   std::vector<bool> recompute = {};  ///< activations instead of keeping them: one a stage, or one for all
   int num_leaves = 0;                ///< of an update's tree of sums, over all replicas; 0: one a micro-batch
   bool average = true;               ///< over micro-batches and replicas; false: losses and gradients are summed
-  double group_mb = 4;               ///< MiB of gradients that travel between replicas together
+  double bucket_mb = 4;              ///< MiB of gradients that travel between replicas together
   uint64_t seed = 0;                 ///< of RandomScope
 };
 
@@ -86,51 +82,49 @@ class Pipeline {
   const std::vector<std::pair<std::string, torch::Tensor>>& named_parameters() const { return parameters_; }
 
   const Partition& partition() const { return partition_; }
-  const Program& program() const { return executor_->program(); }
+  const Program& program() const { return steps_->program(); }
   /// What the checker has found: peaks of memory.
-  const CheckReport& report() const { return report_; }
+  const CheckReport& report() const { return steps_->report(); }
   int pipeline_rank() const { return pipeline_rank_; }
   int replica() const { return replica_; }
   bool has_first_stage() const;
   bool has_last_stage() const;
 
  private:
-  /// A parameter that several stages use ([Note: Weights of several stages]).
+  /// A parameter that several stages use.
   struct Use {
     int stage = 0;
     size_t source = 0;  ///< of that stage
   };
-  struct Shared {
+  struct Tied {
     torch::Tensor leaf;
     std::vector<Use> uses;  ///< in the order of stages; the first owns it
   };
 
   void check_options() const;
-  void refuse_shared() const;
-  void find_shared();
+  void refuse_tied() const;
+  void find_tied();
   void check_same_everywhere() const;
   void cut();
   void split_ranks();
   std::vector<GradientSource> sources_of(int stage) const;
   void make_stages(int num_slots);
-  std::vector<int> groups_of_stages();
   torch::Tensor micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const;
   torch::Tensor forward(LayerRange range, const torch::Tensor& x, int micro_batch);
-  void share_weights();
-  void add_shared_gradients();
+  void tie_weights();
   void give_gradients();
   void run_update(const Update& update);
   int own_number_of(int micro_batch) const;
-  int rank_of(int stage) const { return shape_.schedule.rank_of_stage[static_cast<size_t>(stage)]; }
+  int rank_of(int stage) const { return schedule().rank_of_stage[static_cast<size_t>(stage)]; }
+  const Schedule& schedule() const { return shape_.pipeline.schedule; }
   bool owns(int stage) const { return rank_of(stage) == pipeline_rank_; }
 
   Communicator& comm_;
   const PipelineOptions options_;
   std::vector<torch::nn::AnyModule> layers_;
   torch::Device device_{torch::kCPU};
-  PipelineShape shape_;
+  StepShape shape_;
   Partition partition_;
-  CheckReport report_;
   int pipeline_rank_ = 0, replica_ = 0;
   uint64_t num_steps_ = 0;
   // Of the step under way.
@@ -138,11 +132,12 @@ class Pipeline {
   const Loss* loss_ = nullptr;
   std::map<int, torch::Tensor> losses_;  ///< by micro-batch
 
-  std::vector<Shared> shared_;
+  std::vector<Tied> tied_;
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;
   std::map<int, std::unique_ptr<GradientStore>> stores_;
   std::map<int, Stage> stages_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<TiedWeights> tied_weights_;
+  std::unique_ptr<StepEngine> steps_;
   // Last, so that they end first: messages may be under way where a step has failed.
   std::unique_ptr<Communicator> replicas_;
   std::unique_ptr<Communicator> along_;

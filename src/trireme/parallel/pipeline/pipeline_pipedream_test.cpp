@@ -12,7 +12,7 @@ namespace {
 constexpr int kPipeDreamSteps = 3;
 constexpr int64_t kSamples = 2;
 
-struct Rule {
+struct UpdateRule {
   std::string schedule;
   int ranks;
   int micro_batches;  ///< of a replica
@@ -35,18 +35,18 @@ struct Rule {
   }
 };
 
-int stage_of(const Rule& rule, const std::string& parameter) {
+int stage_of(const UpdateRule& rule, const std::string& parameter) {
   const int layer = std::stoi(parameter);
   if (rule.ranks == 2) return layer >= 5;
   return (layer >= 3) + (layer >= 7);
 }
 
 /// The part of a micro-batch of one replica.
-torch::Tensor part_of(const Rule& rule, const torch::Tensor& batch, int replica, int own) {
+torch::Tensor part_of(const UpdateRule& rule, const torch::Tensor& batch, int replica, int own) {
   return batch.narrow(0, (replica * rule.micro_batches + own) * kSamples, kSamples);
 }
 
-Weights follow(const Rule& rule) {
+Weights follow(const UpdateRule& rule) {
   at::set_num_threads(1);
   torch::nn::Sequential model = small_model();
   const auto named = model->named_parameters();
@@ -94,7 +94,7 @@ Weights follow(const Rule& rule) {
 }
 
 /// All ranks' weights, and the losses.
-Weights train(const Rule& rule) {
+Weights train(const UpdateRule& rule) {
   const int num_ranks = rule.ranks * rule.replicas;
   std::vector<torch::nn::Sequential> models;
   for (int rank = 0; rank < num_ranks; ++rank) models.push_back(small_model());
@@ -104,11 +104,11 @@ Weights train(const Rule& rule) {
     Weights& own = found[static_cast<size_t>(world.rank())];
     Pipeline pipeline(world.comm(), models[static_cast<size_t>(world.rank())], rule.options());
     auto optimizer = optimizer_of(pipeline.parameters());
-    const int64_t share = kSamples * rule.micro_batches;
+    const int64_t batch_part = kSamples * rule.micro_batches;
     for (int step = 0; step < kPipeDreamSteps; ++step) {
-      const Batch batch = batch_of(step, share * rule.replicas);
-      own.losses.push_back(pipeline.step(batch.input.narrow(0, pipeline.replica() * share, share),
-                                         batch.target.narrow(0, pipeline.replica() * share, share), loss_of,
+      const Batch batch = batch_of(step, batch_part * rule.replicas);
+      own.losses.push_back(pipeline.step(batch.input.narrow(0, pipeline.replica() * batch_part, batch_part),
+                                         batch.target.narrow(0, pipeline.replica() * batch_part, batch_part), loss_of,
                                          [&] { optimizer.step(); }));
     }
     for (const auto& [name, parameter] : pipeline.named_parameters()) own.values[name] = parameter.detach().clone();
@@ -125,7 +125,7 @@ Weights train(const Rule& rule) {
   return all;
 }
 
-class PipelineDream : public testing::TestWithParam<Rule> {};
+class PipelineDream : public testing::TestWithParam<UpdateRule> {};
 
 TEST_P(PipelineDream, FollowsItsRuleToTheBit) {
   const Weights expected = follow(GetParam()), found = train(GetParam());
@@ -134,14 +134,14 @@ TEST_P(PipelineDream, FollowsItsRuleToTheBit) {
   for (size_t i = 0; i < expected.losses.size(); ++i) EXPECT_DOUBLE_EQ(found.losses[i], expected.losses[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, PipelineDream,
-                         testing::Values(Rule{"pipedream", 2, 6}, Rule{"pipedream", 3, 6}, Rule{"pipedream", 3, 2},
-                                         Rule{"pipedream", 2, 6, 1, 2}, Rule{"pipedream", 3, 6, 1, 1, true},
-                                         Rule{"pipedream-vertical-sync", 2, 6},
-                                         Rule{"pipedream-vertical-sync", 3, 6, 1, 2},
-                                         Rule{"pipedream-vertical-sync", 3, 6, 1, 1, true},
-                                         Rule{"pipedream-2bw", 2, 8, 2}, Rule{"pipedream-2bw", 3, 12, 3},
-                                         Rule{"pipedream-2bw", 2, 8, 2, 2}, Rule{"pipedream-2bw", 2, 8, 4, 1, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Rules, PipelineDream,
+    testing::Values(UpdateRule{"pipedream", 2, 6}, UpdateRule{"pipedream", 3, 6}, UpdateRule{"pipedream", 3, 2},
+                    UpdateRule{"pipedream", 2, 6, 1, 2}, UpdateRule{"pipedream", 3, 6, 1, 1, true},
+                    UpdateRule{"pipedream-vertical-sync", 2, 6}, UpdateRule{"pipedream-vertical-sync", 3, 6, 1, 2},
+                    UpdateRule{"pipedream-vertical-sync", 3, 6, 1, 1, true}, UpdateRule{"pipedream-2bw", 2, 8, 2},
+                    UpdateRule{"pipedream-2bw", 3, 12, 3}, UpdateRule{"pipedream-2bw", 2, 8, 2, 2},
+                    UpdateRule{"pipedream-2bw", 2, 8, 4, 1, true}));
 
 TEST(PipelineDream, AnotherRuleGivesOtherWeights) {
   const Weights stash = train({"pipedream", 3, 6}), sync = train({"pipedream-vertical-sync", 3, 6});

@@ -45,7 +45,7 @@ TEST_P(EverySchedule, GivesThemWithReplicas) {
                                       .num_micro_batches = micro_batches,
                                       .num_replicas = 2,
                                       .recompute = {recompute},
-                                      .group_mb = 200.0 / (1 << 20)};
+                                      .bucket_mb = 200.0 / (1 << 20)};
         EXPECT_EQ(difference(ranks, options), "")
             << ranks << " ranks, " << micro_batches << " micro-batches, recompute " << recompute;
       }
@@ -162,7 +162,7 @@ TEST(Pipeline, ReportsWhatTheCheckerFound) {
 }
 
 /// The first and the last layer are one, and another is used twice in the middle, and once before.
-torch::nn::Sequential model_with_shared_weights() {
+torch::nn::Sequential model_with_tied_weights() {
   torch::manual_seed(5);
   using namespace torch::nn;
   const Linear ends(4, 4), inner(4, 4);
@@ -182,11 +182,11 @@ std::vector<std::pair<std::string, torch::Tensor>> parameters_of(const torch::nn
 /// Stages of layers first … last−1 use a copy each: sums are made apart, then added in their order.
 Weights train_copies(const Partition& stages, int micro_batches, int steps) {
   at::set_num_threads(1);
-  const auto named = parameters_of(model_with_shared_weights());
+  const auto named = parameters_of(model_with_tied_weights());
   std::vector<torch::Tensor> parameters;
   for (const auto& [name, parameter] : named) parameters.push_back(parameter);
   std::vector<torch::nn::Sequential> copies;
-  for (size_t i = 0; i < stages.size(); ++i) copies.push_back(model_with_shared_weights());
+  for (size_t i = 0; i < stages.size(); ++i) copies.push_back(model_with_tied_weights());
   const auto parameter_of = [&](size_t stage, size_t i) { return parameters_of(copies[stage])[i].second; };
   auto optimizer = optimizer_of(parameters);
   Weights result;
@@ -231,7 +231,7 @@ Weights train_copies(const Partition& stages, int micro_batches, int steps) {
   return result;
 }
 
-TEST(Pipeline, StagesMayShareWeights) {
+TEST(Pipeline, StagesMayTieWeights) {
   for (const auto& [schedule, ranks, split] :
        std::vector<std::tuple<std::string, int, std::string>>{{"1f1b", 2, "4,5"},
                                                               {"gpipe", 3, "3,2,4"},
@@ -251,7 +251,7 @@ TEST(Pipeline, StagesMayShareWeights) {
                                         .num_replicas = replicas,
                                         .split = split,
                                         .recompute = {recompute}};
-          EXPECT_EQ(differences(ranks * replicas, options, alone, kSteps, model_with_shared_weights), "")
+          EXPECT_EQ(differences(ranks * replicas, options, alone, kSteps, model_with_tied_weights), "")
               << schedule << " " << split << ", " << micro_batches << " micro-batches, recompute " << recompute << ", "
               << replicas << " replicas";
         }

@@ -114,9 +114,11 @@ inline std::string differences(int num_ranks, const PipelineOptions& options, co
     Pipeline pipeline(world.comm(), models[rank], options);
     auto optimizer = optimizer_of(pipeline.parameters());
     for (int step = 0; step < steps; ++step) {
-      const int64_t share = samples * options.num_micro_batches;
-      const Batch batch = batch_of(step, share * options.num_replicas);
-      const auto part = [&](const torch::Tensor& all) { return all.narrow(0, pipeline.replica() * share, share); };
+      const int64_t batch_part = samples * options.num_micro_batches;
+      const Batch batch = batch_of(step, batch_part * options.num_replicas);
+      const auto part = [&](const torch::Tensor& all) {
+        return all.narrow(0, pipeline.replica() * batch_part, batch_part);
+      };
       const double loss = pipeline.step(pipeline.has_first_stage() ? part(batch.input) : torch::Tensor(),
                                         pipeline.has_last_stage() ? part(batch.target) : torch::Tensor(), loss_of);
       optimizer.step();

@@ -79,7 +79,7 @@ std::vector<Placement> placements_for(const std::string& name, const LayoutRules
   return placements;
 }
 
-void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMesh>& mesh, const LayoutRules& rules) {
+void require_matches(const torch::nn::Module& module, const LayoutRules& rules) {
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   for (const LayoutRule& rule : rules) {
@@ -91,6 +91,12 @@ void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMe
                        "names are those of named_parameters(), and the whole name must match");
     }
   }
+}
+
+void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMesh>& mesh, const LayoutRules& rules) {
+  require_matches(module, rules);
+  const auto parameters = module.named_parameters();
+  const auto buffers = module.named_buffers();
   const torch::NoGradGuard no_grad;
   const auto place = [&](const std::string& name, torch::Tensor tensor) {
     try {

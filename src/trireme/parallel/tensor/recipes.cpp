@@ -80,6 +80,8 @@ LayoutRules tensor_parallel_rules(const ModelConfig& model, int ranks) {
       return mlp(model);
     case ModelKind::kResNet:
       return resnet(model);
+    case ModelKind::kOwn:  // it has rules of its own
+      break;
   }
   throw Error("unknown kind of model");
 }

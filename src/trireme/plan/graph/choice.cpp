@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kBisections = 60;
 constexpr double kHighsSeconds = 20;
-/// A large problem is not worth more than this share of its cost: the costs themselves are not known so well.
+/// A large problem is not worth more than this fraction of its cost: the costs themselves are not known so well.
 constexpr double kSmallGap = 1e-4;
 constexpr size_t kLargeProblem = 100;
 

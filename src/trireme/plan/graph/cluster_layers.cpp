@@ -67,8 +67,8 @@ std::vector<int> cut_into_layers(const std::vector<double>& costs, const std::ve
   if (num_layers < 1 || static_cast<int>(costs.size()) < num_layers || cut_costs.size() != costs.size()) {
     throw UsageError(fmt::format("{} operators cannot be cut into {} layers", costs.size(), num_layers));
   }
-  const double share = std::accumulate(costs.begin(), costs.end(), 0.0) / num_layers;
-  for (double bound = slack * share;; bound *= 1.25) {
+  const double mean = std::accumulate(costs.begin(), costs.end(), 0.0) / num_layers;
+  for (double bound = slack * mean;; bound *= 1.25) {
     if (std::vector<int> firsts = cut_below(costs, cut_costs, num_layers, bound); !firsts.empty()) return firsts;
     if (bound == 0) bound = 1;
   }

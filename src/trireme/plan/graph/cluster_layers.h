@@ -10,7 +10,7 @@ namespace trireme {
 std::vector<double> crossing_bytes(const Graph& graph, double element_bytes);
 
 /// Cuts a sequence of things with `costs` into `num_layers` parts, none empty, at the least sum of `cut_costs` (of a
-/// cut before each thing), so that no part costs more than `slack` times an equal share; where that cannot be, the
+/// cut before each thing), so that no part costs more than `slack` times an equal part; where that cannot be, the
 /// bound grows until it can. Returns the first thing of each part. Exact: O(things² · layers).
 std::vector<int> cut_into_layers(const std::vector<double>& costs, const std::vector<double>& cut_costs, int num_layers,
                                  double slack = 1.4);

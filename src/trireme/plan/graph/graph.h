@@ -34,7 +34,7 @@ struct GraphTensor {
   double kept_bytes = 0;       ///< of each element, from the forward to the backward pass
 };
 
-/// What an operator costs, whole. A cut divides it by the share of the first output that a rank has, but for linear
+/// What an operator costs, whole. A cut divides it by the fraction of the first output that a rank has, but for linear
 /// operators, whose products are taken from the sizes of the parts.
 struct OperatorWork {
   bool is_linear = false;               ///< a product of two inputs, forward, for inputs and for weights
@@ -74,7 +74,7 @@ struct GraphOptions {
 };
 
 /// Layers are those that the trainer cuts between: embedding, blocks and output, or the layers of an image model.
-Graph graph_of(const ModelConfig& model, int64_t micro_batch, const GraphOptions& options = {});
+Graph graph_of(const ModelShape& model, int64_t micro_batch, const GraphOptions& options = {});
 
 /// [Note: Folding layers]
 /// Layers that do the same are represented by one of them. Neighbours alternate between `period` representatives, so

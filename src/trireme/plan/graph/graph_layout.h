@@ -1,4 +1,4 @@
-// How the devices are shared out for a module that no configuration describes: a value with a text of its own.
+// How the devices are divided for a module that no configuration describes: a value with a text of its own.
 #pragma once
 
 #include <cstdint>

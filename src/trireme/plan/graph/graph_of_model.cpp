@@ -14,7 +14,7 @@ double real(int64_t n) { return static_cast<double>(n); }
 
 class Builder {
  public:
-  Builder(const ModelConfig& model, int64_t micro_batch, const GraphOptions& options)
+  Builder(const ModelShape& model, int64_t micro_batch, const GraphOptions& options)
       : m_(model),
         b_(micro_batch),
         e_(options.element_bytes),
@@ -334,7 +334,7 @@ class Builder {
     return y;
   }
 
-  const ModelConfig& m_;
+  const ModelShape& m_;
   const int64_t b_;
   const double e_;
   const bool fused_;
@@ -344,7 +344,7 @@ class Builder {
 
 }  // namespace
 
-Graph graph_of(const ModelConfig& model, int64_t micro_batch, const GraphOptions& options) {
+Graph graph_of(const ModelShape& model, int64_t micro_batch, const GraphOptions& options) {
   Builder builder(model, micro_batch, options);
   if (model.is_language()) return builder.language();
   return model.kind == ModelKind::kMlp ? builder.mlp() : builder.resnet();

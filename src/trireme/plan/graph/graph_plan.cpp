@@ -137,7 +137,7 @@ class Planner {
     return false;
   }
 
-  /// The fastest whose stages have the same mesh, which shares out hosts without a rest.
+  /// The fastest whose stages have the same mesh, which divides the hosts without a rest.
   GraphPlan on_equal_stages(int micro_batches) {
     GraphPlan best;
     best.seconds = kForbidden;

@@ -10,9 +10,9 @@
 namespace trireme {
 namespace {
 
-const ModelConfig kModel = {.kind = ModelKind::kGpt2, .layers = 4, .hidden = 64, .heads = 4, .seq = 16, .vocab = 32};
+const ModelShape kModel = {.kind = ModelKind::kGpt2, .layers = 4, .hidden = 64, .heads = 4, .seq = 16, .vocab = 32};
 
-std::function<Graph(int64_t)> graphs_of(const ModelConfig& model) {
+std::function<Graph(int64_t)> graphs_of(const ModelShape& model) {
   return [model](int64_t samples) { return graph_of(model, samples, {.element_bytes = 4}); };
 }
 
@@ -44,7 +44,7 @@ TEST(GraphPlanFile, WhatIsReadIsWhatWasWritten) {
 }
 
 /// What reading the text says; empty: nothing is wrong.
-std::string refusal(const std::string& text, const ModelConfig& model = kModel, int64_t batch = 8, int world = 4) {
+std::string refusal(const std::string& text, const ModelShape& model = kModel, int64_t batch = 8, int world = 4) {
   try {
     const GraphPlanFile file = graph_plan_from_json(text, "plan.json");
     check_world(file, world);
@@ -69,7 +69,7 @@ TEST(GraphPlanFile, SaysWhatDiffers) {
   };
   expect(refusal(text, kModel, 8, 3), "plan.json is a plan for 4 workers, and there are 3");
   expect(refusal(text, kModel, 16), "for steps of 8 samples, and this one has 16");
-  ModelConfig other = kModel;
+  ModelShape other = kModel;
   other.hidden = 32;
   expect(refusal(text, other), "for another module or for other sizes: operator 0 is");
   other = kModel;

@@ -7,13 +7,13 @@
 namespace trireme {
 namespace {
 
-GraphPlanReport plan(const ModelConfig& model, int64_t batch, int devices, const GraphPlanOptions& options = {}) {
+GraphPlanReport plan(const ModelShape& model, int64_t batch, int devices, const GraphPlanOptions& options = {}) {
   return plan_graph([&](int64_t samples) { return graph_of(model, samples, {.element_bytes = 4}); }, batch,
                     find_cluster("laptop"), devices, options);
 }
 
-const ModelConfig kWide = {.kind = ModelKind::kMlp, .layers = 4, .hidden = 4096, .image = 28};
-const ModelConfig kDeep = {.kind = ModelKind::kGpt2, .layers = 8, .hidden = 128, .heads = 4, .seq = 64, .vocab = 256};
+const ModelShape kWide = {.kind = ModelKind::kMlp, .layers = 4, .hidden = 4096, .image = 28};
+const ModelShape kDeep = {.kind = ModelKind::kGpt2, .layers = 8, .hidden = 128, .heads = 4, .seq = 64, .vocab = 256};
 
 TEST(GraphPlan, LayoutsAreText) {
   for (const char* text : {"mesh 4", "mesh 2x2", "pipeline 2x2x8", "pipeline 4x1x3", "stages 1+3 in 2",
@@ -36,7 +36,7 @@ TEST(GraphPlan, LayoutsAreText) {
 }
 
 TEST(GraphPlan, TheChoiceIsTheFastestOfAll) {
-  for (const ModelConfig& model : {kWide, kDeep}) {
+  for (const ModelShape& model : {kWide, kDeep}) {
     for (const int devices : {1, 2, 4, 6}) {
       const GraphPlanReport report = plan(model, 12, devices);
       for (const GraphPlan& other : report.others) {
@@ -92,14 +92,14 @@ TEST(GraphPlan, EarlyStagesComputeAgainWhereMemoryIsShort) {
   EXPECT_EQ(free.recompute, std::vector<bool>(4, false));
   bool found = false;
   double before = free.seconds;
-  for (double share = 0.95; share > 0.5; share -= 0.05) {
-    const double limit = share * free.bytes;
+  for (double fraction = 0.95; fraction > 0.5; fraction -= 0.05) {
+    const double limit = fraction * free.bytes;
     const GraphPlan less = plan(kDeep, 64, 4, {.layout = "pipeline 4x1x8", .limit_bytes = limit}).plan;
     EXPECT_LE(less.bytes, limit);
-    EXPECT_GE(less.seconds, before * 0.999) << share;
+    EXPECT_GE(less.seconds, before * 0.999) << fraction;
     before = less.seconds;
-    EXPECT_FALSE(less.recompute[3]) << share;  // it holds one micro-batch: nothing would be gained
-    for (size_t s = 0; s + 1 < 4; ++s) EXPECT_GE(less.recompute[s], less.recompute[s + 1]) << share;
+    EXPECT_FALSE(less.recompute[3]) << fraction;  // it holds one micro-batch: nothing would be gained
+    for (size_t s = 0; s + 1 < 4; ++s) EXPECT_GE(less.recompute[s], less.recompute[s + 1]) << fraction;
     found = found || (less.recompute[0] && !less.recompute[2]);
   }
   EXPECT_TRUE(found);

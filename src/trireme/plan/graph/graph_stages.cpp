@@ -53,10 +53,10 @@ class EqualStages {
     std::optional<InterOpPlan> plan = search();
     if (was_refused_) {  // memory decides: with more ways to save it there may be a faster plan, or one at all
       for (size_t shape = 0; shape < shapes_.size(); ++shape) {
-        const double share = static_cast<double>(units_) / shapes_[shape].num_devices();
-        add(shape, p_.limit_bytes * share, RecomputeKind::kNone);
+        const double fraction = static_cast<double>(units_) / shapes_[shape].num_devices();
+        add(shape, p_.limit_bytes * fraction, RecomputeKind::kNone);
         add(shape, 0, RecomputeKind::kFull);
-        add(shape, p_.limit_bytes * share, RecomputeKind::kFull);
+        add(shape, p_.limit_bytes * fraction, RecomputeKind::kFull);
       }
       plan = search();
     }

@@ -13,7 +13,7 @@ namespace trireme {
 
 struct InterOpProblem {
   int num_layers = 1;
-  int num_units = 1;                 ///< devices, or hosts where only whole ones are shared out
+  int num_units = 1;                 ///< devices, or hosts where only whole ones are given out
   std::vector<int> mesh_units = {};  ///< of each kind of sub-mesh that a stage may have
   int micro_batches = 1;
   int most_stages = 0;  ///< 0: any number

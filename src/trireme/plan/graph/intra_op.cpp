@@ -175,7 +175,7 @@ struct ProblemBuilder {
         const Bundle bundle{at(producer), o, tensor, 0};
         ++bundles.try_emplace({stands[at(producer)], stands[o], i}, bundle).first->second.copies;
       }
-      add_shared_parameters(o, known);
+      add_tied_parameters(o, known);
     }
     for (const auto& entry : bundles) {
       const Bundle& bundle = entry.second;
@@ -188,7 +188,7 @@ struct ProblemBuilder {
   }
 
   /// A parameter with two users lies one way, and is moved for the other.
-  void add_shared_parameters(size_t consumer, std::map<std::pair<int, int>, size_t>& known) {
+  void add_tied_parameters(size_t consumer, std::map<std::pair<int, int>, size_t>& known) {
     const GraphOperator& op = graph.operators[consumer];
     for (size_t input = 0; input < op.inputs.size(); ++input) {
       const GraphTensor& tensor = graph.tensors[at(op.inputs[input])];

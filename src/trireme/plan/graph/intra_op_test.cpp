@@ -50,15 +50,7 @@ double forward_flops(const Graph& graph) {
 
 Job job_for(const ModelConfig& model, int64_t micro_batch) {
   Job job;
-  job.model.kind = model.kind == ModelKind::kLlama ? ShapeKind::kLlama : ShapeKind::kGpt;
-  job.model.layers = model.layers;
-  job.model.hidden = model.hidden;
-  job.model.heads = model.heads;
-  job.model.kv_heads = model.kv_heads;
-  job.model.ffn = model.ffn;
-  job.model.seq = model.seq;
-  job.model.vocab = model.vocab;
-  job.model.tied = model.tied;
+  job.model = model;
   job.layout.micro_batch = job.layout.global_batch = micro_batch;
   return job;
 }
@@ -96,7 +88,7 @@ TEST(Graph, CostsWhatTheSimulatorCounts) {
     for (const ModelConfig& model : {gpt(3, 2048), llama(3, 2048)}) {
       Job job = job_for(model, 4);
       job.layout.compute = NumberType::kFloat16;
-      const bool fused = uses_flash(job, cluster);
+      const bool fused = behaviour_of(job, cluster).flash_attention;
       const Graph graph =
           graph_of(model, 4, {.element_bytes = 2, .fused = fused, .gated_traffic = cluster.stack.gated_traffic});
       IntraOpProblem problem{&graph, cluster, {{1}}, {.type = NumberType::kFloat16}};
@@ -240,8 +232,8 @@ TEST(IntraOp, AgreesWithHighsOnATransformer) {
   const Graph graph = graph_of(gpt(2, 1024), 2);
   IntraOpProblem problem{&graph, find_cluster("a100-80gb"), {{2}}, {.micro_batches = 4}};
   const IntraOpPlan free = plan_operators(problem);
-  for (const double share : {0.0, 0.6}) {
-    problem.limit_bytes = share * free.bytes;
+  for (const double fraction : {0.0, 0.6}) {
+    problem.limit_bytes = fraction * free.bytes;
     const IntraOpPlan ours = plan_operators(problem);
     ChoiceSolution theirs;
     ASSERT_TRUE(solve_with_highs(choices_of(problem).problem, 120, theirs));

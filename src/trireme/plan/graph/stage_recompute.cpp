@@ -24,12 +24,11 @@ struct Way {
 class RecomputeChoice {
  public:
   RecomputeChoice(const Job& job, const Cluster& cluster) : job_(job), limit_(cluster.device.memory_bytes) {
-    const JobLayout& l = job.layout;
-    const StateBytes states = sharded(held_bytes(l), l.zero, static_cast<double>(l.num_sharers()));
+    const Layout& l = job.layout;
+    const StateBytes states = sharded(held_bytes(job), l.zero, static_cast<double>(l.num_shards()));
     for (const bool again : {false, true}) {
       Job own = job;
       own.layout.recompute = again ? RecomputeKind::kFull : RecomputeKind::kNone;
-      own.layout.full_layers.clear();
       Way& way = ways_[again];
       for (const BlockCost& block : block_costs(own, cluster)) {
         way.seconds.push_back(way.seconds.back() + block.forward + block.backward_input + block.backward_weight);
@@ -41,12 +40,12 @@ class RecomputeChoice {
     fixed_ = cluster.stack.fixed_bytes;
   }
 
-  std::optional<JobLayout> run() const {
+  std::optional<Layout> run() const {
     InterOpProblem problem;
     problem.num_layers = static_cast<int>(ways_[0].working.size());
     problem.num_units = problem.most_stages = static_cast<int>(job_.layout.pp);
     problem.mesh_units = {1};
-    problem.micro_batches = static_cast<int>(job_.layout.num_micro_batches());
+    problem.micro_batches = static_cast<int>(job_.layout.accumulation());
     problem.tolerance = kRecomputeTolerance;
     problem.seconds = [&](const LayerRange& range, int, int to_end) {
       const Way* way = best(range, to_end);
@@ -54,13 +53,13 @@ class RecomputeChoice {
     };
     const std::optional<InterOpPlan> plan = plan_stages(problem);
     if (!plan) return std::nullopt;
-    JobLayout layout = job_.layout;
+    Layout layout = job_.layout;
     layout.recompute = RecomputeKind::kNone;
     layout.stages.clear();
-    layout.full_layers.clear();
+    layout.split.clear();
     int64_t to_end = layout.pp, kept = 0;
     for (const InterOpStage& stage : plan->stages) {
-      layout.stages.push_back({.blocks = stage.layers});
+      layout.split.push_back(stage.layers);
       // Embedding and output are no layers that can be computed again.
       const int64_t first = std::max(0, stage.layers.first - 1);
       const int64_t last = std::min<int64_t>(stage.layers.last - 2, job_.model.layers - 1);
@@ -68,13 +67,13 @@ class RecomputeChoice {
       if (first > last) continue;
       if (way == &ways_[0]) {
         ++kept;
-      } else if (!layout.full_layers.empty() && layout.full_layers.back().second + 1 == first) {
-        layout.full_layers.back().second = last;
+      } else if (!layout.recompute.ranges.empty() && layout.recompute.ranges.back().second + 1 == first) {
+        layout.recompute.ranges.back().second = last;
       } else {
-        layout.full_layers.emplace_back(first, last);
+        layout.recompute.ranges.emplace_back(first, last);
       }
     }
-    if (layout.full_layers.empty() || kept == 0) return std::nullopt;
+    if (layout.recompute.ranges.empty() || kept == 0) return std::nullopt;
     return layout;
   }
 
@@ -84,7 +83,7 @@ class RecomputeChoice {
   }
 
   double bytes(const Way& way, const LayerRange& range, int to_end) const {
-    const double in_flight = std::min<double>(to_end, static_cast<double>(job_.layout.num_micro_batches()));
+    const double in_flight = std::min<double>(to_end, static_cast<double>(job_.layout.accumulation()));
     const double working = *std::max_element(way.working.begin() + range.first, way.working.begin() + range.last);
     return fixed_ + over(way.states, range) + in_flight * over(way.activations, range) + working;
   }
@@ -106,12 +105,12 @@ class RecomputeChoice {
 }  // namespace
 
 bool can_recompute_by_stage(const Job& job) {
-  const JobLayout& l = job.layout;
+  const Layout& l = job.layout;
   return l.pp > 1 && l.interleave == 1 && l.schedule == ScheduleKind::k1F1B && !l.own_schedule &&
          job.model.is_language() && l.pp <= kMostStages && job.model.layers <= kMostLayers;
 }
 
-std::optional<JobLayout> plan_stage_recompute(const Job& job, const Cluster& cluster) {
+std::optional<Layout> plan_stage_recompute(const Job& job, const Cluster& cluster) {
   return RecomputeChoice(job, cluster).run();
 }
 

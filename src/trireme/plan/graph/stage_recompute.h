@@ -13,6 +13,6 @@ bool can_recompute_by_stage(const Job& job);
 /// For such a pipeline: layers of each stage, and which of them are computed again whole, so that a step is fastest
 /// within the memory of a device, by sums over blocks. None: nothing fits, or nothing needs to compute again, or
 /// everything does.
-std::optional<JobLayout> plan_stage_recompute(const Job& job, const Cluster& cluster);
+std::optional<Layout> plan_stage_recompute(const Job& job, const Cluster& cluster);
 
 }  // namespace trireme

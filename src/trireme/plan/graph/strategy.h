@@ -41,7 +41,7 @@ struct StageSetting {
   NumberType type = NumberType::kBfloat16;
   double gradient_bytes = 2;       ///< of a parameter, as it is summed
   double state_bytes = 16;         ///< of a parameter: weight, gradient, optimizer
-  double sharded_state_bytes = 0;  ///< of those, shared by the ranks that hold the same parameter (ZeRO)
+  double sharded_state_bytes = 0;  ///< of those, sharded over the ranks that hold the same parameter (ZeRO)
   double micro_batches = 1;        ///< of a step
   double in_flight = 1;            ///< micro-batches whose activations are held
   bool sums_each_micro_batch = false;
@@ -68,7 +68,7 @@ class StrategyCosts {
  private:
   double redistribution(const std::vector<Placement>& from, const std::vector<Placement>& to,
                         const std::vector<int64_t>& sizes, double element_bytes) const;
-  double local_share(const std::vector<Placement>& placements) const;
+  double local_fraction(const std::vector<Placement>& placements) const;
 
   const Graph& graph_;
   const Cluster& cluster_;

@@ -35,12 +35,12 @@ StrategyCosts::StrategyCosts(const Graph& graph, const Cluster& cluster, const S
   }
 }
 
-double StrategyCosts::local_share(const std::vector<Placement>& placements) const {
-  double share = 1;
+double StrategyCosts::local_fraction(const std::vector<Placement>& placements) const {
+  double fraction = 1;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
-    if (placements[axis].is_shard()) share /= mesh_.sizes[axis];
+    if (placements[axis].is_shard()) fraction /= mesh_.sizes[axis];
   }
-  return share;
+  return fraction;
 }
 
 double StrategyCosts::computing(const GraphOperator& op, const OperatorStrategy& strategy) const {
@@ -60,23 +60,23 @@ double StrategyCosts::computing(const GraphOperator& op, const OperatorStrategy&
     forward += product_seconds(p, device, type);
     backward += product_seconds({p.m, p.k, p.n}, device, type) + product_seconds({p.k, p.n, p.m}, device, type);
   }
-  const double share = std::min(local_share(strategy.outputs[0]), local_share(strategy.inputs[0]));
+  const double fraction = std::min(local_fraction(strategy.outputs[0]), local_fraction(strategy.inputs[0]));
   const auto products = [&](const std::vector<Product>& list) {
     double seconds = 0;
     for (Product p : list) {
-      p.count *= share;
+      p.count *= fraction;
       seconds += product_seconds(p, device, type);
     }
     return seconds;
   };
   const auto moves = [&](const std::vector<double>& list) {
     double seconds = 0;
-    for (const double bytes : list) seconds += memory_seconds(bytes * share, device);
+    for (const double bytes : list) seconds += memory_seconds(bytes * fraction, device);
     return seconds;
   };
   if (work.attention_flops > 0) {
-    forward += attention_seconds(work.attention_flops * share, device, type);
-    backward += attention_seconds(2.5 * work.attention_flops * share, device, type);
+    forward += attention_seconds(work.attention_flops * fraction, device, type);
+    backward += attention_seconds(2.5 * work.attention_flops * fraction, device, type);
   }
   const double inside = products(work.forward_products);
   forward += inside + moves(work.forward_bytes);
@@ -92,7 +92,7 @@ double StrategyCosts::gradient_sums(const GraphOperator& op, const OperatorStrat
   for (size_t i = 0; i < op.inputs.size(); ++i) {
     const GraphTensor& tensor = graph_.tensors[at(op.inputs[i])];
     if (!tensor.is_parameter) continue;
-    const double bytes = elements(tensor.sizes) * local_share(strategy.inputs[i]) * setting_.gradient_bytes;
+    const double bytes = elements(tensor.sizes) * local_fraction(strategy.inputs[i]) * setting_.gradient_bytes;
     for (size_t axis = 0; axis < groups_.size(); ++axis) {
       if (!strategy.input_gradients[i][axis].is_partial()) continue;
       seconds += collective_seconds(CollectiveKind::kAllReduce, bytes, groups_[axis], cluster_) *
@@ -121,7 +121,7 @@ double StrategyCosts::redistribution(const std::vector<Placement>& from, const s
     std::vector<Placement> now = from;
     for (const RedistributionStep& step : plan_redistribution(from, to, mesh_.sizes, sizes)) {
       const auto axis = static_cast<size_t>(step.axis);
-      const double local = elements(sizes) * local_share(now) * element_bytes;
+      const double local = elements(sizes) * local_fraction(now) * element_bytes;
       const double parts = mesh_.sizes[axis];
       switch (step.movement) {
         case Movement::kSlice:
@@ -174,7 +174,7 @@ double StrategyCosts::state_bytes(const GraphOperator& op, const OperatorStrateg
     for (size_t axis = 0; axis < mesh_.sizes.size(); ++axis) {
       if (!strategy.inputs[i][axis].is_shard()) holders *= mesh_.sizes[axis];
     }
-    bytes += held(elements(tensor.sizes) * local_share(strategy.inputs[i]), holders);
+    bytes += held(elements(tensor.sizes) * local_fraction(strategy.inputs[i]), holders);
   }
   return bytes + held(op.small_parameters, mesh_.num_devices());
 }
@@ -183,7 +183,7 @@ double StrategyCosts::activation_bytes(const GraphOperator& op, const OperatorSt
   double bytes = 0;
   for (size_t i = 0; i < op.outputs.size(); ++i) {
     const GraphTensor& tensor = graph_.tensors[at(op.outputs[i])];
-    bytes += elements(tensor.sizes) * local_share(strategy.outputs[i]) * tensor.kept_bytes;
+    bytes += elements(tensor.sizes) * local_fraction(strategy.outputs[i]) * tensor.kept_bytes;
   }
   return setting_.recompute == RecomputeKind::kFull ? bytes * kKeptByRecomputation : bytes;
 }

@@ -1,7 +1,6 @@
 #include "trireme/plan/graph/uneven.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "trireme/base/index.h"
 #include "trireme/simulate/memory_model.h"
@@ -10,20 +9,20 @@ namespace trireme {
 namespace {
 
 constexpr int kMostLayerGroups = 24;  ///< that stages are made of, where devices are many
-constexpr int kManyDevices = 64;      ///< from here on only whole hosts are shared out
+constexpr int kManyDevices = 64;      ///< from here on only whole hosts are given out
 constexpr double kTolerance = 0.01;
 
 StageSetting setting_of(const Job& job) {
-  const JobLayout& l = job.layout;
-  const StateBytes whole = state_bytes(l), none = sharded(whole, l.zero, 1e18);
+  const Layout& l = job.layout;
+  const StateBytes whole = state_bytes(job), none = sharded(whole, l.zero, 1e18);
   StageSetting setting;
   setting.type = l.compute;
   setting.gradient_bytes = l.gradient_bytes();
   setting.state_bytes = whole.sum();
   setting.sharded_state_bytes = whole.sum() - none.sum();
-  setting.micro_batches = static_cast<double>(l.num_micro_batches());
+  setting.micro_batches = static_cast<double>(l.accumulation());
   setting.sums_each_micro_batch = l.zero >= 2;
-  setting.recompute = l.recompute;
+  setting.recompute = l.recompute.kind;
   return setting;
 }
 
@@ -66,12 +65,12 @@ class UnevenStages {
     }
   }
 
-  std::optional<JobLayout> run() {
+  std::optional<Layout> run() {
     InterOpProblem problem;
     problem.num_layers = static_cast<int>(groups_.size()) - 1;
     problem.num_units = static_cast<int>(p_.num_devices / unit_);
     problem.mesh_units = meshes_;
-    problem.micro_batches = static_cast<int>(p_.job.layout.num_micro_batches());
+    problem.micro_batches = static_cast<int>(p_.job.layout.accumulation());
     problem.tolerance = kTolerance;
     problem.seconds = [&](const LayerRange& range, int mesh, int to_end) {
       const SubMeshWay* variant = best_variant(range, mesh, to_end);
@@ -79,26 +78,24 @@ class UnevenStages {
     };
     const std::optional<InterOpPlan> plan = plan_stages(problem);
     if (!plan) return std::nullopt;
-    JobLayout layout = p_.job.layout;
+    Layout layout = p_.job.layout;
     layout.schedule = ScheduleKind::k1F1B;
     layout.interleave = 1;
     layout.stages.clear();
+    layout.split.clear();
     const int count = static_cast<int>(plan->stages.size());
     const int64_t samples = layout.micro_batch * layout.dp;
     for (int i = 0; i < count; ++i) {
       const InterOpStage& stage = plan->stages[at(i)];
       const SubMeshWay& variant = *best_variant(stage.layers, stage.mesh, count - i);
-      layout.stages.push_back(
-          {{groups_[at(stage.layers.first)], groups_[at(stage.layers.last)]}, variant.dp, variant.tp});
+      layout.split.push_back({groups_[at(stage.layers.first)], groups_[at(stage.layers.last)]});
+      layout.stages.push_back({variant.dp, variant.tp});
     }
     layout.pp = count;
-    const auto is_first = [&](const StageShape& stage) {
-      return stage.dp == layout.stages[0].dp && stage.tp == layout.stages[0].tp;
-    };
-    const bool alike = std::all_of(layout.stages.begin(), layout.stages.end(), is_first);
-    layout.dp = 1;
-    for (const StageShape& stage : layout.stages) layout.dp = std::lcm(layout.dp, stage.dp);
+    const bool alike = std::ranges::count(layout.stages, layout.stages[0]) == count;
+    layout.dp = num_lanes(layout.stages);
     layout.tp = alike ? layout.stages[0].tp : 1;
+    if (alike) layout.stages.clear();
     layout.micro_batch = samples / layout.dp;
     layout.sequence = false;
     return layout;
@@ -138,7 +135,7 @@ class UnevenStages {
 
   const SubMeshWay* best_variant(const LayerRange& range, int mesh, int to_end) const {
     const SubMeshWay* best = nullptr;
-    const double in_flight = std::min<double>(to_end, static_cast<double>(p_.job.layout.num_micro_batches()));
+    const double in_flight = std::min<double>(to_end, static_cast<double>(p_.job.layout.accumulation()));
     for (const SubMeshWay& variant : variants_[at(mesh)]) {
       const double bytes = over(variant.states, range) + in_flight * over(variant.activations, range);
       if (bytes > p_.cluster.device.memory_bytes) continue;
@@ -156,6 +153,6 @@ class UnevenStages {
 
 }  // namespace
 
-std::optional<JobLayout> plan_uneven(const UnevenProblem& problem) { return UnevenStages(problem).run(); }
+std::optional<Layout> plan_uneven(const UnevenProblem& problem) { return UnevenStages(problem).run(); }
 
 }  // namespace trireme

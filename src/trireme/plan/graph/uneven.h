@@ -14,6 +14,6 @@ struct UnevenProblem {
 };
 
 /// The layout of the best stages that the passes find; none: nothing fits. Its pipeline is 1f1b.
-std::optional<JobLayout> plan_uneven(const UnevenProblem& problem);
+std::optional<Layout> plan_uneven(const UnevenProblem& problem);
 
 }  // namespace trireme

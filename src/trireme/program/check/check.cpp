@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 
 #include "trireme/base/error.h"
-#include "trireme/base/text.h"
+#include "trireme/base/index.h"
 #include "trireme/program/check/check_rank.h"
 
 namespace trireme {
@@ -15,7 +16,8 @@ void check_alike(const std::vector<Program>& programs, int num_leaves) {
   if (programs.empty()) throw Error("there are no programs to check");
   const Program& first = programs.front();
   const auto num_pipelines = static_cast<size_t>(first.num_pipeline_ranks);
-  if (num_leaves < 1 || first.num_updates < 1 || first.num_micro_batches % (first.num_updates * num_leaves) != 0) {
+  if (num_leaves < 1 || first.num_updates < 0 ||
+      first.num_micro_batches % (std::max(first.num_updates, 1) * num_leaves) != 0) {
     throw Error(fmt::format("{} micro-batches in {} updates of {} leaves do not divide", first.num_micro_batches,
                             first.num_updates, num_leaves));
   }
@@ -34,7 +36,8 @@ void check_alike(const std::vector<Program>& programs, int num_leaves) {
         program.groups_of_stage != first.groups_of_stage || program.num_micro_batches != first.num_micro_batches ||
         program.across != alike.across || program.num_updates != first.num_updates ||
         program.rank_of_stage != first.rank_of_stage || program.replicas_of_rank != first.replicas_of_rank ||
-        program.num_ranks != first.replicas_of(rank) || program.pipeline_rank != rank || program.zero != alike.zero) {
+        program.update != first.update || program.num_ranks != first.replicas_of(rank) ||
+        program.pipeline_rank != rank || program.zero != alike.zero) {
       throw Error(fmt::format("program of rank {}: it is made for another layout than that of rank 0", number));
     }
   }
@@ -45,29 +48,26 @@ void check_alike(const std::vector<Program>& programs, int num_leaves) {
 CheckReport check_programs(const std::vector<Program>& programs, int num_leaves, const CheckOptions& options) {
   check_alike(programs, num_leaves);
   const Program& first = programs.front();
-  const SumTree tree(first.num_micro_batches / first.num_updates, num_leaves);
+  const SumTree tree(first.num_micro_batches / std::max(first.num_updates, 1), num_leaves);
   Channels channels;
   std::deque<Replicas> replicas;
   const ProgramPlaces places(first);
   for (int rank = 0; rank < first.num_pipeline_ranks; ++rank) {
     replicas.emplace_back(first.replicas_of(rank), tree, programs[places.number_of(rank, 0)].across);
   }
+  Interpreter interpreter(programs, {.sends_under_way = options.sends_under_way});
   std::deque<RankCheck> ranks;
   for (size_t i = 0; i < programs.size(); ++i) {
-    ranks.emplace_back(programs[i], i, places, tree, channels, replicas[static_cast<size_t>(programs[i].pipeline_rank)],
-                       options);
+    ranks.emplace_back(programs, i, interpreter, tree, channels, replicas[at(programs[i].pipeline_rank)]);
   }
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (RankCheck& rank : ranks) moved |= rank.advance();
-  }
-  std::vector<std::string> waiting;
-  for (const RankCheck& rank : ranks) {
-    if (!rank.is_done()) waiting.push_back(rank.waits_for());
-  }
-  if (!waiting.empty()) {
-    throw Error(fmt::format("the program would hang: {}", join(waiting, "\n  ")));
-  }
+  interpreter.advance(
+      instructions_of(programs),
+      [&](size_t rank, const Instruction& instruction, const Dataflow&) {
+        ranks[rank].run(instruction);
+        return true;
+      },
+      [&](size_t rank, const Instruction& instruction) { ranks[rank].expect(instruction); });
+  interpreter.require_ends();
   CheckReport report;
   report.staleness.resize(static_cast<size_t>(first.num_stages()));
   for (size_t i = 0; i < programs.size(); ++i) {

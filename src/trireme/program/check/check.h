@@ -29,8 +29,9 @@ struct CheckReport {
 /// other weights than its forward pass; a message that nobody receives, that goes to the wrong rank or out of order;
 /// ranks that wait for each other; a slot that is read before it is written or overwritten before it is summed, a
 /// micro-batch that is missing or counted twice, a sum that leaves the tree; replicas that reduce other groups, or in
-/// another order; weights that are stashed and never freed; a pass whose shared weights have not been gathered since
-/// they were freed or updated, a shared group that is not scattered. The work grows with the instructions of all ranks.
+/// another order; weights that are stashed and never freed; a pass whose sharded weights have not been gathered since
+/// they were freed or updated, a sharded group that is not scattered. The work grows with the instructions of all
+/// ranks.
 CheckReport check_programs(const std::vector<Program>& programs, int num_leaves, const CheckOptions& options = {});
 
 /// check_programs(), then the program of one rank: whoever executes a program takes it from here, so that the list that

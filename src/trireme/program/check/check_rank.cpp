@@ -10,6 +10,11 @@
 namespace trireme {
 namespace {
 
+bool has_no_gradients(OpCode op) {
+  return op == OpCode::kForward || op == OpCode::kSendActivation || op == OpCode::kRecvActivation ||
+         op == OpCode::kAllGather;
+}
+
 /// Says already which rank and instruction it is about.
 class RankError : public Error {
  public:
@@ -18,81 +23,39 @@ class RankError : public Error {
 
 }  // namespace
 
-ProgramPlaces::ProgramPlaces(const Program& any) {
-  const auto add = [this](int rank, int replica) {
-    rank_of_.push_back(rank);
-    replica_of_.push_back(replica);
-  };
-  if (any.replicas_of_rank.empty()) {
-    for (int replica = 0; replica < any.num_ranks; ++replica) {
-      for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) add(rank, replica);
-    }
-    between_replicas_ = at(any.num_pipeline_ranks);
-    for (size_t rank = 0; rank < between_replicas_; ++rank) first_of_rank_.push_back(rank);
-    return;
-  }
-  for (int rank = 0; rank < any.num_pipeline_ranks; ++rank) {
-    first_of_rank_.push_back(rank_of_.size());
-    for (int replica = 0; replica < any.replicas_of(rank); ++replica) add(rank, replica);
-  }
-}
-
-size_t ProgramPlaces::number_of(int rank, int replica) const {
-  return first_of_rank_[at(rank)] + at(replica) * between_replicas_;
-}
-
-RankCheck::RankCheck(const Program& program, size_t number, const ProgramPlaces& places, const SumTree& tree,
-                     Channels& channels, Replicas& replicas, const CheckOptions& options)
-    : program_(program),
-      places_(places),
-      rank_(static_cast<int>(number)),
-      replica_(places.replica_of(number)),
+RankCheck::RankCheck(const std::vector<Program>& programs, size_t number, const Interpreter& interpreter,
+                     const SumTree& tree, Channels& channels, Replicas& replicas)
+    : program_(programs[number]),
+      rank_(number),
+      replica_(ProgramPlaces(programs.front()).replica_of(number)),
+      interpreter_(interpreter),
       tree_(tree),
       channels_(channels),
-      replicas_(replicas),
-      options_(options) {
-  for (const int number : program.own_stages()) {
+      replicas_(replicas) {
+  for (const int own : program_.own_stages()) {
     Stage& stage = stages_.emplace_back();
-    const auto groups = at(program.groups_of(number));
-    stage.number = number;
-    stage.slots.assign(at(program.num_slots), std::vector<PartialSum>(groups));
+    const auto groups = at(program_.groups_of(own));
+    stage.number = own;
+    stage.slots.assign(at(program_.num_slots), std::vector<PartialSum>(groups));
     stage.reduced.resize(groups);
-    stage.stashed.resize(at(program.num_updates) + 1);
-    const auto shared = at(program.shared_groups_of(number));
-    if (shared > groups)
-      throw Error(fmt::format("stage {} has {} groups, and replicas share {}", number, groups, shared));
-    stage.gathered.resize(shared);
-    stage.scattered.resize(shared);
+    stage.stashed.resize(at(program_.num_updates) + 1);
+    const auto sharded = at(program_.sharded_groups_of(own));
+    if (sharded > groups)
+      throw Error(fmt::format("stage {} has {} groups, and replicas share {}", own, groups, sharded));
+    stage.gathered.resize(sharded);
+    stage.scattered.resize(sharded);
   }
   staleness_.resize(stages_.size());
+  for (const OpCode op :
+       {OpCode::kSendTiedGradient, OpCode::kAddTiedGradient, OpCode::kSendTiedWeight, OpCode::kTakeTiedWeight}) {
+    tied_[op].resize(program_.update.tied.size());
+  }
 }
 
 void RankCheck::fail(const std::string& cause) const {
   throw RankError(fmt::format(
       "program of rank {}{}: {}", rank_,
       is_done() ? "" : fmt::format(", instruction {}, {}", at_, program_.instructions[at_].to_string()), cause));
-}
-
-bool RankCheck::advance() {
-  const size_t before = at_;
-  try {
-    while (!is_done() && step(program_.instructions[at_])) ++at_;
-  } catch (const RankError&) {
-    throw;
-  } catch (const Error& error) {
-    fail(error.what());  // found where ranks meet: it becomes this rank's
-  }
-  return at_ > before;
-}
-
-std::string RankCheck::waits_for() const {
-  return fmt::format("rank {} waits at instruction {}, {}, for {}", rank_, at_, program_.instructions[at_].to_string(),
-                     waiting_for_);
-}
-
-int RankCheck::holder(int pipeline_rank, int micro_batch) const {
-  const int replica = program_.replicas_of_rank.empty() ? replica_ : program_.replica_with(micro_batch, pipeline_rank);
-  return static_cast<int>(places_.number_of(pipeline_rank, replica));
 }
 
 RankCheck::Stage& RankCheck::stage_of(const Instruction& instruction) {
@@ -109,21 +72,29 @@ RankCheck::Work& RankCheck::work_of(const Instruction& instruction) {
   return stage.work[instruction.micro_batch];
 }
 
-bool RankCheck::has_arrived(const Instruction& instruction, bool gradient, bool posted, bool local_is_there) {
-  const int source = instruction.stage + (gradient ? 1 : -1);
-  if (program_.owner_of(source) < 0) return true;  // the ends of the pipeline need nothing
-  if (!program_.is_elsewhere(source)) {
-    require(local_is_there, gradient ? "the next stage, on the same rank, has not made its gradient"
-                                     : "the stage before it, on the same rank, has not made its input");
-    return true;
+/// The input of a forward or a backward pass comes by a message, or from a stage of this rank.
+void RankCheck::expect_pass(const Instruction& instruction) {
+  Work& work = work_of(instruction);
+  const bool gradient = instruction.op != OpCode::kForward;
+  if (gradient) {
+    require(work.forwarded, "its Forward is missing");
+    require(!work.input_gradient, "it is done twice");
+    require(!work.freed, "its activations have been freed: a Recompute is missing");
+  } else {
+    require(!work.forwarded, "it is done twice");
   }
-  require(posted, gradient ? "its RecvGradient is missing" : "its RecvActivation is missing");
-  const PipelineMessage message{gradient, instruction.stage, instruction.micro_batch};
-  const int from = holder(program_.owner_of(source), instruction.micro_batch);
-  const std::vector<PipelineMessage>& sent = channels_.between(from, rank_).sent;
-  if (std::find(sent.rbegin(), sent.rend(), message) != sent.rend()) return true;
-  waiting_for_ = fmt::format("{}, which rank {} has not sent", message.to_string(), from);
-  return false;
+  const PassResult input = interpreter_.dataflow_of(instruction).input;
+  if (!input) return;  // the ends of the pipeline need nothing
+  if (input.travels) {
+    require(gradient ? work.posted_gradient : work.posted_activation,
+            gradient ? "its RecvGradient is missing" : "its RecvActivation is missing");
+    return;
+  }
+  Instruction before = instruction;
+  before.stage = input.from;
+  require(gradient ? work_of(before).input_gradient : work_of(before).forwarded,
+          gradient ? "the next stage, on the same rank, has not made its gradient"
+                   : "the stage before it, on the same rank, has not made its input");
 }
 
 int RankCheck::use_weights(Stage& stage) {
@@ -142,19 +113,31 @@ void RankCheck::end_pass(Stage& stage, OpCode op) const {
   if (program_.zero.zero == 3 && !kept) stage.gathered.assign(stage.gathered.size(), false);
 }
 
-bool RankCheck::step(const Instruction& instruction) {
-  require(!stepped_, "it comes after the optimizer's step");
+void RankCheck::expect(const Instruction& instruction) {
+  const bool ends = is_tied(instruction.op) || instruction.op == OpCode::kPull || instruction.op == OpCode::kMeet;
+  require(!stepped_ || ends, "it comes after the optimizer's step");
+  require(program_.num_updates > 0 || has_no_gradients(instruction.op), "a program without an update has no gradients");
   require(std::max(instruction.slot, instruction.from_slot) < program_.num_slots, "there is no such slot");
-  const bool of_group = instruction.op == OpCode::kAddSlot || instruction.op == OpCode::kAllReduce ||
-                        instruction.op == OpCode::kReduceScatter || instruction.op == OpCode::kAllGather;
+  const bool of_group = follows_pass(instruction.op) || instruction.op == OpCode::kAllGather;
   require(of_group || instruction.group < 0, "it names a group");
-  if (!of_group || instruction.op == OpCode::kAllGather) filled_.reset();
-  if (!run(instruction)) return false;
-  if (makes_weight_gradient(instruction.op)) filled_ = instruction.stage;
-  return true;
+  if (instruction.op == OpCode::kForward || makes_input_gradient(instruction.op)) expect_pass(instruction);
+  if (is_send(instruction.op)) expect_send(instruction);
 }
 
-bool RankCheck::run(const Instruction& instruction) {
+void RankCheck::run(const Instruction& instruction) {
+  if (!follows_pass(instruction.op)) filled_.reset();
+  try {
+    apply(instruction);
+  } catch (const RankError&) {
+    throw;
+  } catch (const Error& error) {
+    fail(error.what());  // found where ranks meet: it becomes this rank's
+  }
+  if (makes_weight_gradient(instruction.op)) filled_ = instruction.stage;
+  ++at_;
+}
+
+void RankCheck::apply(const Instruction& instruction) {
   switch (instruction.op) {
     case OpCode::kForward:
       return forward(instruction);
@@ -162,65 +145,56 @@ bool RankCheck::run(const Instruction& instruction) {
     case OpCode::kBackwardInput:
       return backward(instruction);
     case OpCode::kWeightGrad:
-      weight_gradient(instruction);
-      return true;
+      return weight_gradient(instruction);
     case OpCode::kRecompute:
-      free_or_recompute(instruction);
-      return true;
+      return free_or_recompute(instruction);
     case OpCode::kFree:
-      if (instruction.version >= 0) {
-        change_versions(instruction);
-      } else {
-        free_or_recompute(instruction);
-      }
-      return true;
+      return instruction.version >= 0 ? change_versions(instruction) : free_or_recompute(instruction);
     case OpCode::kSendActivation:
     case OpCode::kSendGradient:
-      return send(instruction);
+      return channels_.send(rank_, interpreter_.other_end(rank_, instruction), message_of(instruction));
     case OpCode::kRecvActivation:
     case OpCode::kRecvGradient:
-      receive(instruction);
-      return true;
+      return receive(instruction);
     case OpCode::kAddSlot:
-      add_slot(instruction);
-      return true;
+      return add_slot(instruction);
     case OpCode::kAllReduce:
     case OpCode::kReduceScatter:
     case OpCode::kAllGather:
-      collective(instruction);
-      return true;
+      return collective(instruction);
     case OpCode::kStashWeights:
     case OpCode::kRestoreWeights:
-      change_versions(instruction);
-      return true;
+      return change_versions(instruction);
     case OpCode::kOptimizerStep:
       return optimizer_step(instruction);
+    case OpCode::kPush:
+      return push(instruction);
+    case OpCode::kCombine:
+      return combine(instruction);
+    case OpCode::kMeet:
+      return meet(instruction);
+    case OpCode::kSendTiedGradient:
+    case OpCode::kAddTiedGradient:
+    case OpCode::kSendTiedWeight:
+    case OpCode::kTakeTiedWeight:
+      return tie(instruction);
+    case OpCode::kNorm:
+      return norm();
+    case OpCode::kPull:
+      return pull();
   }
   fail("there is no such instruction");
 }
 
-bool RankCheck::forward(const Instruction& instruction) {
+void RankCheck::forward(const Instruction& instruction) {
   Work& work = work_of(instruction);
-  require(!work.forwarded, "it is done twice");
-  Instruction before = instruction;
-  before.stage -= 1;
-  const bool local = program_.owner_of(before.stage) >= 0 && !program_.is_elsewhere(before.stage);
-  if (!has_arrived(instruction, false, work.posted_activation, local && work_of(before).forwarded)) return false;
   work.forwarded = true;
   work.version = use_weights(stage_of(instruction));
   end_pass(stage_of(instruction), instruction.op);
-  return true;
 }
 
-bool RankCheck::backward(const Instruction& instruction) {
+void RankCheck::backward(const Instruction& instruction) {
   Work& work = work_of(instruction);
-  require(work.forwarded, "its Forward is missing");
-  require(!work.input_gradient, "it is done twice");
-  require(!work.freed, "its activations have been freed: a Recompute is missing");
-  Instruction next = instruction;
-  next.stage += 1;
-  const bool local = program_.owner_of(next.stage) >= 0 && !program_.is_elsewhere(next.stage);
-  if (!has_arrived(instruction, true, work.posted_gradient, local && work_of(next).input_gradient)) return false;
   const int version = use_weights(stage_of(instruction));
   end_pass(stage_of(instruction), instruction.op);
   if (version != work.version) {
@@ -228,12 +202,12 @@ bool RankCheck::backward(const Instruction& instruction) {
   }
   work.input_gradient = true;
   if (instruction.op == OpCode::kBackward) weight_gradient(instruction);
-  return true;
 }
 
 void RankCheck::weight_gradient(const Instruction& instruction) {
   Work& work = work_of(instruction);
   Stage& stage = stage_of(instruction);
+  require(!normed_ && !combined_, "the sums of gradients have been used already");
   require(work.input_gradient, "its BackwardInput is missing");
   require(!work.weight_gradient, "it is done twice");
   require(instruction.slot >= 0, "it names no slot");
@@ -267,25 +241,15 @@ void RankCheck::free_or_recompute(const Instruction& instruction) {
   end_pass(stage_of(instruction), instruction.op);
 }
 
-bool RankCheck::send(const Instruction& instruction) {
-  Work& work = work_of(instruction);
+void RankCheck::expect_send(const Instruction& instruction) {
+  const Work& work = work_of(instruction);
   const bool gradient = instruction.op == OpCode::kSendGradient;
   const PipelineMessage message = message_of(instruction);
   require(program_.is_elsewhere(message.stage), "no other rank needs it");
   require(program_.owner_of(message.stage) == program_.pipeline_rank + instruction.peer,
           "it goes to a rank that does not hold that stage");
   require(gradient ? work.input_gradient : work.forwarded && !work.freed, "what it sends is not there");
-  bool& sent = gradient ? work.sent_gradient : work.sent_activation;
-  require(!sent, "it is sent twice");
-  const int to = holder(program_.pipeline_rank + instruction.peer, instruction.micro_batch);
-  const Channel& channel = channels_.between(rank_, to);
-  if (channel.sent.size() >= channel.posted.size() + at(options_.sends_under_way)) {
-    waiting_for_ = fmt::format("rank {} to receive what was sent before it", to);
-    return false;
-  }
-  sent = true;
-  channels_.send(rank_, to, message);
-  return true;
+  require(!interpreter_.is_there(message), "it is sent twice");
 }
 
 void RankCheck::receive(const Instruction& instruction) {
@@ -298,11 +262,12 @@ void RankCheck::receive(const Instruction& instruction) {
   bool& posted = gradient ? work.posted_gradient : work.posted_activation;
   require(!posted, "it is received twice");
   posted = true;
-  channels_.post(holder(program_.owner_of(source), instruction.micro_batch), rank_, message_of(instruction));
+  channels_.post(interpreter_.other_end(rank_, instruction), rank_, message_of(instruction));
 }
 
 void RankCheck::finish() {
-  require(stepped_ || program_.num_updates > 1, "there is no step of the optimizer");
+  require(stepped_ || program_.num_updates != 1, "there is no step of the optimizer");
+  if (program_.num_updates == 1) check_ends();
   for (const Stage& stage : stages_) {
     if (program_.num_updates > 1 && stage.newest != program_.num_updates) {
       fail(fmt::format("stage {} has {} updates where there should be {}", stage.number, stage.newest,
@@ -311,8 +276,9 @@ void RankCheck::finish() {
     require(stage.restored < 0, "weights are restored and never used");
     require(std::find(stage.stashed.begin(), stage.stashed.end(), true) == stage.stashed.end(),
             "weights are stashed and never freed");
-    require(std::none_of(stage.work.begin(), stage.work.end(),
-                         [](const auto& each) { return each.second.forwarded && !each.second.weight_gradient; }),
+    require(program_.num_updates == 0 ||
+                std::none_of(stage.work.begin(), stage.work.end(),
+                             [](const auto& each) { return each.second.forwarded && !each.second.weight_gradient; }),
             "there is a Forward without weight gradients");
   }
 }

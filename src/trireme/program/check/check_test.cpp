@@ -37,22 +37,22 @@ std::vector<Case> cases() {
                      leaves});
     }
   }
-  const auto add_shared = [&](const std::string& name, std::vector<Program> programs, int leaves, ZeroShape zero) {
+  const auto add_sharded = [&](const std::string& name, std::vector<Program> programs, int leaves, ZeroShape zero) {
     for (Program& program : programs) {
-      zero.shared_groups.assign(static_cast<size_t>(program.num_stages()), 2);
-      program = share_over_replicas(std::move(program), zero);
+      zero.sharded_groups.assign(static_cast<size_t>(program.num_stages()), 2);
+      program = shard_over_replicas(std::move(program), zero);
     }
     all.push_back({name, std::move(programs), leaves});
   };
   for (const bool each : {false, true}) {
     const std::string name = each ? ", each micro-batch" : "";
-    add_shared("stage 2" + name, lower_data_parallel_all({6, 6, 2, 3}), 6, {.zero = 2, .each_micro_batch = each});
-    add_shared("stage 3, kept" + name, lower_data_parallel_all({8, 8, 2, 3}), 8,
-               {.zero = 3, .keep = true, .each_micro_batch = each});
+    add_sharded("stage 2" + name, lower_data_parallel_all({6, 6, 2, 3}), 6, {.zero = 2, .each_micro_batch = each});
+    add_sharded("stage 3, kept" + name, lower_data_parallel_all({8, 8, 2, 3}), 8,
+                {.zero = 3, .keep = true, .each_micro_batch = each});
     const Schedule schedule = make_schedule({.kind = ScheduleKind::k1F1B, .num_ranks = 3, .num_micro_batches = 4});
     const PipelineShape shape{
         .schedule = schedule, .num_replicas = 2, .num_leaves = 8, .groups = {3}, .recompute = {each}};
-    add_shared("stage 3" + name, lower_pipeline_all(shape), 8, {.zero = 3, .each_micro_batch = each});
+    add_sharded("stage 3" + name, lower_pipeline_all(shape), 8, {.zero = 3, .each_micro_batch = each});
   }
   return all;
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/base/index.h"
 #include "trireme/program/check/check_rank.h"
@@ -20,11 +21,14 @@ void RankCheck::add_slot(const Instruction& instruction) {
   check_group(instruction, stage);
   require(!scatters_each(stage, at(instruction.group)), "each micro-batch of the group is scattered by itself");
   require(instruction.slot >= 0 && instruction.from_slot >= 0, "it names no slot");
+  require(!normed_ && !combined_, "the sums of gradients have been used already");
   require(!stage.reduced[at(instruction.group)], "the group has been reduced already");
   PartialSum& into = stage.slots[at(instruction.slot)][at(instruction.group)];
   PartialSum& from = stage.slots[at(instruction.from_slot)][at(instruction.group)];
   require(!into.empty() && !from.empty(), "it reads an empty slot");
-  const auto sum = tree_.add(into, from);
+  auto sum = tree_.add(into, from);
+  const bool own = sums_own(stage, at(instruction.group)) && instruction.slot == 0;
+  if (!sum && own && into.last == from.first) sum = PartialSum{into.first, from.last};
   if (!sum) fail(fmt::format("the tree does not add {} and {}", into.to_string(), from.to_string()));
   into = *sum;
   from = {};
@@ -34,15 +38,15 @@ void RankCheck::collective(const Instruction& instruction) {
   Stage& stage = stage_of(instruction);
   check_group(instruction, stage);
   const size_t group = at(instruction.group);
-  const bool shared = group < stage.gathered.size();
+  const bool sharded = group < stage.gathered.size();
   if (instruction.op == OpCode::kAllGather) {
-    require(shared, "replicas do not share the group: each has its weights");
+    require(sharded, "replicas do not share the group: each has its weights");
     require(!stage.gathered[group], "the group is gathered twice");
     stage.gathered[group] = true;
   } else {
     const bool scatters = instruction.op == OpCode::kReduceScatter;
-    require(shared || !scatters, "replicas do not share the group: it needs an AllReduce");
-    require(scatters || !shared, "replicas share the group: it needs a ReduceScatter");
+    require(sharded || !scatters, "replicas do not share the group: it needs an AllReduce");
+    require(scatters || !sharded, "replicas share the group: it needs a ReduceScatter");
     if (scatters_each(stage, group)) {
       scatter_micro_batch(instruction, stage);
     } else {
@@ -51,19 +55,19 @@ void RankCheck::collective(const Instruction& instruction) {
       stage.reduced[group] = true;
     }
   }
-  replicas_.start(replica_, instruction);
+  replicas_.start(interpreter_.num_collectives(rank_), instruction);
 }
 
-/// What the pass before it left in a slot goes into the share, whatever the slot.
+/// What the pass before it left in a slot goes into the shard, whatever the slot.
 void RankCheck::scatter_micro_batch(const Instruction& instruction, Stage& stage) const {
   const size_t group = at(instruction.group);
-  std::vector<int>& share = stage.scattered[group];
+  std::vector<int>& shard = stage.scattered[group];
   const auto full = std::find_if(stage.slots.begin(), stage.slots.end(),
                                  [group](const std::vector<PartialSum>& slot) { return !slot[group].empty(); });
   require(full != stage.slots.end(), "its micro-batch has been scattered already");
-  require(instruction.add == !share.empty(),
+  require(instruction.add == !shard.empty(),
           instruction.add ? "it adds to a share that is empty" : "it overwrites a sum");
-  share.push_back((*full)[group].first);
+  shard.push_back((*full)[group].first);
   (*full)[group] = {};
 }
 
@@ -88,22 +92,16 @@ void RankCheck::change_versions(const Instruction& instruction) {
   }
 }
 
-bool RankCheck::optimizer_step(const Instruction& instruction) {
-  const bool one_stage = program_.num_updates > 1;
-  if (replicas_.count() > 1 && !replicas_.all_started(replica_)) {
-    waiting_for_ = "the sums of the other replicas";
-    return false;
-  }
-  if (one_stage) {
+void RankCheck::optimizer_step(const Instruction& instruction) {
+  if (program_.num_updates > 1) {
     Stage& stage = stage_of(instruction);
     require(instruction.version == stage.newest + 1, "it is not the next version of the weights");
-    update(stage);
-    return true;
+    return update(stage);
   }
   require(instruction.stage < 0 && instruction.version < 0, "a program with one update makes it for all its stages");
+  check_before_update();
   for (Stage& stage : stages_) update(stage);
   stepped_ = true;
-  return true;
 }
 
 void RankCheck::update(Stage& stage) {
@@ -111,16 +109,23 @@ void RankCheck::update(Stage& stage) {
   require(stage.newest < program_.num_updates, "there are no more updates");
   const size_t count = at(replicas_.slots_of(replica_));
   for (size_t group = 0; group < stage.reduced.size(); ++group) {
-    const bool each = scatters_each(stage, group);
-    require(replicas_.count() == 1 || each || stage.reduced[group], "a group has not been reduced");
+    const bool each = scatters_each(stage, group), own = sums_own(stage, group);
+    require(replicas_.count() == 1 || each || own || stage.reduced[group], "a group has not been reduced");
     std::vector<PartialSum> sums;
     for (size_t slot = 0; slot < stage.slots.size(); ++slot) {
       PartialSum& sum = stage.slots[slot][group];
-      if ((!each && slot < count) == sum.empty()) {
+      if ((!each && slot < (own ? 1 : count)) == sum.empty()) {
         fail(fmt::format("slot {} of group {} holds {}", slot, group, sum.to_string()));
       }
       if (slot < count) sums.push_back(sum);
       sum = {};
+    }
+    if (own) {
+      std::vector<int> micro_batches(at(sums[0].last - sums[0].first));
+      std::iota(micro_batches.begin(), micro_batches.end(), sums[0].first);
+      replicas_.bring_micro_batches({stage.number, static_cast<int>(group), stage.newest}, micro_batches);
+      stage.reduced[group] = false;
+      continue;
     }
     if (each) {
       replicas_.bring_micro_batches({stage.number, static_cast<int>(group), stage.newest}, stage.scattered[group]);
@@ -131,7 +136,7 @@ void RankCheck::update(Stage& stage) {
     replicas_.bring(replica_, {stage.number, static_cast<int>(group), stage.newest}, sums);
     stage.reduced[group] = false;
   }
-  stage.gathered.assign(stage.gathered.size(), false);  // each replica has its share of the new weights
+  stage.gathered.assign(stage.gathered.size(), false);  // each replica has its shard of the new weights
   const auto own = static_cast<size_t>(&stage - stages_.data());
   staleness_[own] = std::max(staleness_[own], stage.newest - stage.oldest_used);
   stage.oldest_used = -1;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
@@ -34,6 +35,15 @@ constexpr KindInfo kKinds[] = {
     {.kind = ScheduleKind::kPipeDreamFlush, .name = "pipedream-flush"},
 };
 
+static_assert(
+    [] {
+      for (size_t i = 0; i < std::size(kKinds); ++i) {
+        if (kKinds[i].kind != static_cast<ScheduleKind>(i)) return false;
+      }
+      return true;
+    }(),
+    "rows have the order of ScheduleKind");
+
 const KindInfo& info_of(ScheduleKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 constexpr int kMostRanks = 4096, kMostMicroBatches = 1 << 20;
@@ -43,7 +53,7 @@ void check(const ScheduleShape& shape) {
     if (value >= 1 && value <= most) return;
     throw UsageError(fmt::format("a pipeline of {} {} cannot be", value, what), fmt::format("give 1 to {}", most));
   };
-  in_range("stages", shape.num_ranks, kMostRanks);
+  in_range("ranks", shape.num_ranks, kMostRanks);
   in_range("micro-batches", shape.num_micro_batches, kMostMicroBatches);
   const int fixed = stages_a_rank(shape.kind);
   if (shape.kind == ScheduleKind::kInterleaved) {
@@ -73,6 +83,14 @@ int double_buffer_update(int num_ranks, int num_micro_batches) {
 }
 
 }  // namespace
+
+std::vector<int> Schedule::stages_of(int rank) const {
+  std::vector<int> stages;
+  for (int stage = 0; stage < num_stages(); ++stage) {
+    if (rank_of_stage[static_cast<size_t>(stage)] == rank) stages.push_back(stage);
+  }
+  return stages;
+}
 
 bool Schedule::has_messages() const {
   return std::any_of(ranks.begin(), ranks.end(), [](const std::vector<Instruction>& list) {
@@ -115,6 +133,9 @@ ScheduleKind schedule_kind(std::string_view name) {
 bool is_synchronous(ScheduleKind kind) { return info_of(kind).synchronous; }
 bool splits_backward(ScheduleKind kind) { return info_of(kind).splits_backward; }
 int stages_a_rank(ScheduleKind kind) { return info_of(kind).stages_a_rank; }
+ScheduleKind with_interleave(ScheduleKind kind, int64_t interleave) {
+  return kind == ScheduleKind::k1F1B && interleave > 1 ? ScheduleKind::kInterleaved : kind;
+}
 
 std::vector<int> place_in_rounds(int num_ranks, int interleave) {
   std::vector<int> rank_of_stage;
@@ -175,8 +196,14 @@ Schedule make_schedule(const ScheduleShape& shape) {
       case ScheduleKind::kPipeDream2Bw:  // a version is complete before the first forward pass that needs it
         schedule.ranks.push_back(order_1f1b(rank, count, std::min(to_come, schedule.update_every)));
         break;
-      default:
+      case ScheduleKind::k1F1B:
+      case ScheduleKind::kPipeDream:
+      case ScheduleKind::kPipeDreamSync:
+      case ScheduleKind::kPipeDreamFlush:
         schedule.ranks.push_back(order_1f1b(rank, count, to_come));
+        break;
+      case ScheduleKind::kZbV:  // above, for all ranks at once
+        break;
     }
   }
   return schedule;

@@ -2,6 +2,7 @@
 // lower_pipeline() (program/pipeline.h) adds messages, sums and updates.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,7 @@ struct Schedule {
   int update_every = 0;  ///< micro-batches in an update of the weights; 0: all
 
   int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
+  std::vector<int> stages_of(int rank) const;  ///< in order
   int micro_batches_in_update() const { return update_every == 0 ? num_micro_batches : update_every; }
   bool has_messages() const;
   bool operator==(const Schedule&) const = default;
@@ -64,6 +66,8 @@ bool is_synchronous(ScheduleKind kind);
 bool splits_backward(ScheduleKind kind);
 /// Unless somebody asks for another number, which kInterleaved alone takes.
 int stages_a_rank(ScheduleKind kind);
+/// 1F1B with several stages a rank is kInterleaved; other kinds stay as they are.
+ScheduleKind with_interleave(ScheduleKind kind, int64_t interleave);
 
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::k1F1B;
@@ -83,10 +87,11 @@ std::vector<int> place_in_rounds(int num_ranks, int interleave);
 /// Stages down the ranks and up again, two a rank: the first and the last on rank 0.
 std::vector<int> place_in_v(int num_ranks);
 
-/// The orders themselves; `rank` computes on the stages that `rank_of_stage` of its schedule gives it.
+/// The orders themselves. Those without `interleave` have one stage a rank, with the rank's number.
 std::vector<Instruction> order_naive(int rank, int num_micro_batches);
 std::vector<Instruction> order_gpipe(int rank, int num_micro_batches);
-/// `most_in_flight`: forward passes before the first backward pass; 1F1B has num_ranks - rank.
+/// `most_in_flight`: the most micro-batches between forward and backward pass, so also the length of the warm-up; 1F1B
+/// has num_ranks - rank. Values above `num_micro_batches` are cut to it.
 std::vector<Instruction> order_1f1b(int rank, int num_micro_batches, int most_in_flight);
 std::vector<Instruction> order_interleaved(int rank, int num_ranks, int num_micro_batches, int interleave);
 /// As 1F1B, with weight gradients apart: the first comes after `delay` + 1 backward passes.

@@ -1,7 +1,7 @@
 // [Note: ZB-V]
 // Rank r of k holds stages r and 2k-1-r, so that the loss is where the input is, and a micro-batch's first backward
 // pass can start on the rank that did its last forward pass. A rank holds at most 2k activations, each half of its
-// share of a micro-batch: the k whole ones of 1F1B. Several orders are tried, and the one that costs least is kept.
+// part of a micro-batch: the k whole ones of 1F1B. Several orders are tried, and the one that costs least is kept.
 //
 // The authors' order fits where forward, backward and weight gradients take equally long, and leaves no bubble then.
 // For other times, the pipeline is played: a rank that is free takes what comes first in a list of preferences and is
@@ -97,7 +97,6 @@ class Greedy {
       const bool down = choice == kForwardDown || choice == kBackwardDown || choice == kWeightDown;
       const int stage = down ? rank : num_stages_ - 1 - rank;
       Next& next = next_[size_t(stage)];
-      message_ = times_.comm[size_t(stage)];
       if (choice == kForwardDown || choice == kForwardUp) {
         if (!forward_ready(stage)) continue;
         ++live_[size_t(rank)];
@@ -122,6 +121,7 @@ class Greedy {
              std::vector<std::vector<double>>* ends) {
     const double time = std::max(times[size_t(stage)], 1e-9);  // what takes no time still takes its turn
     free_at_[size_t(rank)] = now_ + time;
+    message_ = times_.comm[size_t(stage)];
     if (ends != nullptr) (*ends)[size_t(stage)][size_t(number)] = now_ + time;
     orders_[size_t(rank)].push_back({.op = op, .stage = stage, .micro_batch = number++});
   }

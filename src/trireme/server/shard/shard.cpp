@@ -30,7 +30,7 @@ Shard::Shard(int index, int num_servers, const Settings& settings, std::vector<K
   }
   for (int w = 0; w < settings.num_workers; ++w) {
     // A round that closes before a worker has joined lacks its leaves, too.
-    workers_.emplace_back().join.leaves = settings.share_of(w);
+    workers_.emplace_back().join.leaves = settings.leaves_of(w);
   }
   held_.resize(table_.pieces().size());
   for (uint32_t number = 0; number < held_.size(); ++number) {

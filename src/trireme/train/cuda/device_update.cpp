@@ -17,9 +17,10 @@ gpu::Type type_of(torch::ScalarType type) {
 
 gpu::OptimizerSettings settings_of(const OptimizerConfig& config, double clip) {
   gpu::OptimizerSettings settings;
-  settings.kind = config.kind == "sgd"    ? gpu::OptimizerSettings::Kind::kSgd
-                  : config.kind == "adam" ? gpu::OptimizerSettings::Kind::kAdam
-                                          : gpu::OptimizerSettings::Kind::kAdamW;
+  using Kind = gpu::OptimizerSettings::Kind;
+  settings.kind = config.kind == OptimizerKind::kSgd    ? Kind::kSgd
+                  : config.kind == OptimizerKind::kAdam ? Kind::kAdam
+                                                        : Kind::kAdamW;
   settings.beta1 = static_cast<float>(config.beta1);
   settings.beta2 = static_cast<float>(config.beta2);
   settings.eps = static_cast<float>(config.eps);
@@ -61,29 +62,29 @@ struct DeviceUpdate::Inside {
   torch::Tensor values, after;  ///< StepValues: on the device, and as read by the host
   torch::Tensor step_values;    ///< of the executor, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
-  NormOfModel norm_of_model;
 };
 
-DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, ParameterStore& parameters, Optimizer& optimizer,
-                           const std::function<torch::Tensor(size_t)>& gradient)
-    : inside_(std::make_unique<Inside>(config, clip, parameters.device())) {
+DeviceUpdate::DeviceUpdate(const Config& config, ModelPart& part)
+    : WeightUpdate(config, part),
+      inside_(std::make_unique<Inside>(config.optimizer, config.train.clip, part.parameters().device())) {
+  const ParameterStore& parameters = part.parameters();
   std::vector<gpu::ParameterSpan> spans;
-  const auto& shares = parameters.shares();
+  const auto& shards = parameters.shards();
   torch::ScalarType gradient_type = torch::kFloat32;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    const ParameterStore::Share& share = shares[i];
-    const ParameterStore::Entry& entry = parameters.entries()[share.entry];
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const ParameterStore::Shard& shard = shards[i];
+    const ParameterStore::Entry& entry = parameters.entries()[shard.entry];
     gpu::ParameterSpan span;
-    span.master = share.master.data_ptr<float>();
-    if (share.compute.defined()) span.compute = share.compute.data_ptr();
-    const torch::Tensor from = gradient(i);
+    span.master = shard.master.data_ptr<float>();
+    if (shard.compute.defined()) span.compute = shard.compute.data_ptr();
+    const torch::Tensor from = part.gradient(i);
     gradient_type = from.scalar_type();
     span.gradient = from.const_data_ptr();
-    const auto [first, second] = optimizer.state_of(i);
+    const auto [first, second] = optimizer_.state_of(i);
     span.first = first;
     span.second = second;
-    span.count = share.count;
-    span.decays = config.decay == "all" || entry.is_matrix;
+    span.count = shard.count;
+    span.decays = config.optimizer.decay == Decay::kAll || entry.is_matrix;
     spans.push_back(span);
   }
   inside_->blocks =
@@ -92,10 +93,8 @@ DeviceUpdate::DeviceUpdate(const OptimizerConfig& config, double clip, Parameter
 
 DeviceUpdate::~DeviceUpdate() = default;
 
-void DeviceUpdate::set_norm_of_model(NormOfModel norm_of_model) { inside_->norm_of_model = std::move(norm_of_model); }
-
-void DeviceUpdate::prepare(int64_t step, double lr, double factor) {
-  const auto t = static_cast<double>(step + 1);
+void DeviceUpdate::prepare(int64_t update, double lr, double factor) {
+  const auto t = static_cast<double>(update + 1);
   gpu::StepValues values;
   values.factor = factor;
   values.lr = lr;
@@ -115,14 +114,14 @@ std::vector<double> DeviceUpdate::block_squares() {
   return {first, first + sums.numel()};
 }
 
-void DeviceUpdate::enqueue(const torch::Tensor& values) {
+void DeviceUpdate::enqueue(const torch::Tensor& values, std::optional<double> norm) {
   Inside& in = *inside_;
   if (!in.step_values.defined()) {
     in.step_values = torch::empty(values.sizes(), torch::TensorOptions().pinned_memory(true));
   }
-  if (in.norm_of_model) {
+  if (norm) {
     gpu::StepValues wanted = in.prepared;
-    wanted.norm = in.norm_of_model() * wanted.factor;
+    wanted.norm = *norm * wanted.factor;
     wanted.skipped = std::isfinite(wanted.norm) ? 0 : 1;
     in.write(wanted);
   } else {
@@ -133,7 +132,8 @@ void DeviceUpdate::enqueue(const torch::Tensor& values) {
   in.step_values.copy_(values, /*non_blocking=*/true);
 }
 
-void DeviceUpdate::enqueue_update() {
+void DeviceUpdate::apply(int64_t update, double lr, double factor) {
+  prepare(update, lr, factor);
   inside_->blocks->update(inside_->settings, inside_->device_values(), inside_->stream());
 }
 
@@ -141,7 +141,7 @@ DeviceUpdate::Outcome DeviceUpdate::read() {
   synchronize(inside_->device);
   gpu::StepValues values;
   std::memcpy(&values, inside_->after.data_ptr(), sizeof values);
-  return {values.norm, values.skipped != 0, inside_->step_values};
+  return {values.norm, inside_->step_values};
 }
 
 }  // namespace trireme

@@ -59,7 +59,7 @@ ServedModel serve_model(const Config& config, const ModelPart& part, const RankG
   std::vector<server::Key> own;
   std::vector<std::string> names;  // of the keys of served.parameters
   const auto& entries = part.parameters().entries();
-  const auto& shares = part.parameters().shares();
+  const auto& shards = part.parameters().shards();
   std::vector<size_t> order(entries.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -67,40 +67,40 @@ ServedModel serve_model(const Config& config, const ModelPart& part, const RankG
   });
   for (const size_t number : order) {
     const ParameterStore::Entry& entry = entries[number];
-    const auto share = std::find_if(shares.begin(), shares.end(), [&](const auto& s) { return s.entry == number; });
+    const auto shard = std::find_if(shards.begin(), shards.end(), [&](const auto& s) { return s.entry == number; });
     const auto count = static_cast<size_t>(local_part(entry.parameter).numel());
     if (count == 0) continue;  // of a tensor with fewer rows than places
     ServedParameter& parameter = served.parameters.emplace_back();
     parameter.name = entry.name;
     parameter.entry = static_cast<int>(number);
-    parameter.share = static_cast<size_t>(share - shares.begin());
+    parameter.shard = static_cast<size_t>(shard - shards.begin());
     parameter.layer = part.stages()[entry.stage].gradients->sources()[entry.item].unit;
     parameter.is_replicated = groups.tp > 1 && is_whole(entry.parameter);
     parameter.by_rows = config.server.rows && entry.name.ends_with("token.weight");
     parameter.uses = {{entry.stage, entry.item, 0}};
     names.push_back(key_name(entry.name, entry.parameter, groups));
     if (parameter.is_replicated && groups.place > 0) continue;
-    const bool decays = config.optimizer.decay == "all" || entry.is_matrix;
+    const bool decays = config.optimizer.decay == Decay::kAll || entry.is_matrix;
     const auto width = static_cast<size_t>(parameter.by_rows ? entry.parameter.size(1) : 0);
     own.push_back({names.back(), count, width, decays});
   }
   std::map<std::string, int> uses;
-  for (const ModelPart::Shared& shared : part.shared()) {
-    const int number = ++uses[shared.name];
+  for (const ModelPart::Tied& tied : part.tied()) {
+    const int number = ++uses[tied.name];
     served.most_uses = std::max(served.most_uses, number + 1);
-    if (shared.use != groups.pipeline_rank || local_part(shared.leaf).numel() == 0) continue;
-    const ServedParameter::Use use{shared.of_use.stage, shared.of_use.number, number};
+    if (tied.use != groups.pipeline_rank || local_part(tied.leaf).numel() == 0) continue;
+    const ServedParameter::Use use{tied.of_use.stage, tied.of_use.number, number};
     const auto known = std::find_if(served.parameters.begin(), served.parameters.end(),
-                                    [&](const ServedParameter& each) { return each.name == shared.name; });
+                                    [&](const ServedParameter& each) { return each.name == tied.name; });
     if (known != served.parameters.end()) {
       known->uses.push_back(use);
       continue;
     }
     ServedParameter& parameter = served.parameters.emplace_back();
-    parameter.name = shared.name;
-    parameter.is_replicated = groups.tp > 1 && is_whole(shared.leaf);
+    parameter.name = tied.name;
+    parameter.is_replicated = groups.tp > 1 && is_whole(tied.leaf);
     parameter.uses = {use};
-    names.push_back(key_name(shared.name, shared.leaf, groups));
+    names.push_back(key_name(tied.name, tied.leaf, groups));
   }
   served.keys = groups.model() ? keys_of(gather_texts(*groups.model(), to_text(own))) : own;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -20,7 +20,7 @@ struct ServedParameter {
   std::string name;            ///< of the parameter
   size_t key = 0;              ///< its number; smaller ones are needed first
   int entry = -1;              ///< of the parameter store; -1: another stage owns it
-  size_t share = 0;            ///< the same
+  size_t shard = 0;            ///< the same
   int layer = 0;               ///< that computes with it first
   bool is_replicated = false;  ///< the other places have it, too
   bool by_rows = false;        ///< only rows of the step's tokens travel

@@ -19,10 +19,6 @@ using server::Part;
 
 constexpr auto kGoodbye = std::chrono::seconds(10);  // for the other workers to leave, before own servers end
 
-Mode mode_named(const std::string& name) {
-  return name == "asynchronous" ? Mode::kAsynchronous : name == "bounded" ? Mode::kBounded : Mode::kSynchronous;
-}
-
 /// By which the other hosts reach this one.
 std::string serving_address(const World& world) {
   if (world.local_size() == world.size()) return "127.0.0.1";
@@ -36,13 +32,13 @@ std::string serving_address(const World& world) {
 
 server::Settings settings_of(const Config& config, int num_workers) {
   server::Settings settings;
-  settings.mode = mode_named(config.server.mode);
+  settings.mode = config.server.mode;
   settings.num_workers = num_workers;
   if (settings.mode == Mode::kBounded) settings.staleness_bound = config.server.staleness;
   settings.replicate = config.server.replicate;
   settings.commits = settings.mode == Mode::kSynchronous;
   settings.rule = update_rule(config.optimizer);
-  if (config.compression.method != "none") settings.codec = PushCodec::kId;
+  if (config.compression.method != Method::kNone) settings.codec = PushCodec::kId;
   return settings;
 }
 
@@ -54,18 +50,14 @@ std::unique_ptr<PushCodec> make_codec(const Config& config, const RankGroups& gr
 
 }  // namespace
 
-ServerAggregation::ServerAggregation(World& world, const Config& config, const BatchPlan& plan,
-                                     const RankGroups& groups, ModelPart& part)
-    : world_(world),
-      config_(config),
-      groups_(groups),
-      part_(part),
-      settings_(settings_of(config, world.size())),
-      served_(serve_model(config, part, groups)),
-      codec_(make_codec(config, groups)) {
-  plan_sums(plan);
+ServerAggregation::ServerAggregation(const UpdateContext& context)
+    : HostDecision(context),
+      settings_(settings_of(config_, world_.size())),
+      served_(serve_model(config_, part_, groups_)),
+      codec_(make_codec(config_, groups_)) {
+  plan_sums(context.layout);
   plan_layers();
-  if (part.parameters().device().is_cuda()) mirror_ = std::make_unique<GradientMirror>(part, partials_.size());
+  if (part_.parameters().device().is_cuda()) mirror_ = std::make_unique<GradientMirror>(part_, partials_.size());
   const server::KeyTable table(served_.keys, settings_.piece_elements, static_cast<int>(config_.server.count));
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
     const ServedParameter& parameter = served_.parameters[i];
@@ -90,13 +82,12 @@ ServerAggregation::~ServerAggregation() {
 }
 
 /// Which partial sums this worker has, and which leaves of the servers' tree they are.
-void ServerAggregation::plan_sums(const BatchPlan& plan) {
-  sums_own_ = codec_ || !is_synchronous();
-  const auto leaves = static_cast<int>(plan.leaves), share = leaves / groups_.dp, replica = groups_.replica;
-  const auto own = schedule_leaves(leaves, {replica * share, (replica + 1) * share}).partials;
-  num_slots_ = own.size();
+void ServerAggregation::plan_sums(const Layout& layout) {
+  sums_own_ = executor_.program().update.sums_own();
+  const auto leaves = static_cast<int>(layout.leaves), leaves_each = leaves / groups_.dp, replica = groups_.replica;
+  const auto own = schedule_leaves(leaves, {replica * leaves_each, (replica + 1) * leaves_each}).partials;
   tree_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sums_own_ ? groups_.dp : leaves)));
-  leaves_ = sums_own_ ? LeafRange{replica, replica + 1} : LeafRange{replica * share, (replica + 1) * share};
+  leaves_ = sums_own_ ? LeafRange{replica, replica + 1} : LeafRange{replica * leaves_each, (replica + 1) * leaves_each};
   if (sums_own_) partials_.push_back(leaves_);
   for (size_t i = 0; i < own.size() && !sums_own_; ++i) {
     const auto size = std::bit_ceil(static_cast<unsigned>(own[i].last - own[i].first));
@@ -105,13 +96,9 @@ void ServerAggregation::plan_sums(const BatchPlan& plan) {
   settings_.num_leaves = tree_ << (served_.most_uses - 1);
 }
 
-/// Where the reducer's groups lie, and who waits for which weights.
+/// Who waits for which weights.
 void ServerAggregation::plan_layers() {
-  for (size_t stage = 0; stage < part_.stages().size(); ++stage) {
-    const int groups = part_.stages()[stage].gradients->num_groups();
-    for (int group = 0; group <= groups; ++group) group_places_.emplace_back(stage, group);  // the last has values
-  }
-  for (const ModelPart::Shared& shared : part_.shared()) waits_at_once_ |= shared.use != shared.owner;
+  for (const ModelPart::Tied& tied : part_.tied()) waits_at_once_ |= tied.use != tied.owner;
   waits_at_once_ |= groups_.tp > 1;
   pulls_.resize(served_.parameters.size());
   if (waits_at_once_) return;
@@ -137,7 +124,7 @@ bool ServerAggregation::pulls(const ServedParameter& parameter) const {
 }
 
 std::span<float> ServerAggregation::master(const ServedParameter& parameter) const {
-  const torch::Tensor& master = part_.parameters().shares()[parameter.share].master;
+  const torch::Tensor& master = part_.parameters().shards()[parameter.shard].master;
   return {master.data_ptr<float>(), static_cast<size_t>(master.numel())};
 }
 
@@ -172,7 +159,7 @@ void ServerAggregation::give_weights(int64_t step, int64_t num_updates) {
     for (const ServedParameter& parameter : served_.parameters) {
       if (!pulls(parameter)) continue;
       const server::Key& key = served_.keys[parameter.key];
-      const Optimizer::ShareState state = moments_ ? moments_->state_of(parameter.share) : Optimizer::ShareState();
+      const Optimizer::ShardState state = moments_ ? moments_->state_of(parameter.shard) : Optimizer::ShardState();
       const auto init = [&](const float* values, Part part) {
         if (values) all.push_back(worker_->init(key.name, {values, key.count}, part, version, updates));
       };
@@ -195,10 +182,10 @@ void ServerAggregation::leave(bool waits) {
   for (const auto& each : servers.own) each->wait_until_done(Deadline::after(kGoodbye));
 }
 
-void ServerAggregation::restart(int64_t step, int64_t num_updates) {
+void ServerAggregation::restart(int64_t step, int64_t updates) {
   finish_pulls();
   leave(/*waits=*/true);
-  give_weights(step, num_updates);
+  give_weights(step, updates);
 }
 
 void ServerAggregation::refresh() {
@@ -208,6 +195,7 @@ void ServerAggregation::refresh() {
   has_all_rows_ = true;     // as of now
   start_pulls();
   finish_pulls();
+  part_.refresh_tied_weights();
   world_.comm().barrier();  // and nobody pushes before all have pulled
 }
 
@@ -219,7 +207,7 @@ std::vector<Optimizer::Kind> ServerAggregation::state() {
   for (const ServedParameter& parameter : served_.parameters) {
     if (parameter.entry < 0) continue;
     const server::Key& key = served_.keys[parameter.key];
-    const Optimizer::ShareState state = moments_->state_of(parameter.share);
+    const Optimizer::ShardState state = moments_->state_of(parameter.shard);
     const auto pull = [&](float* into, Part part) {
       if (into) all.push_back(worker_->pull(key.name, {into, key.count}, {.clock = clock_, .part = part}));
     };
@@ -229,6 +217,10 @@ std::vector<Optimizer::Kind> ServerAggregation::state() {
   for (server::Pending& each : all) each.wait();
   if (!is_synchronous()) world_.comm().barrier();
   return moments_->state();
+}
+
+double ServerAggregation::gradient_factor() const {
+  throw Error("gradients are summed on parameter servers, and no worker has the sum");
 }
 
 void ServerAggregation::load_pieces(const std::vector<StatePieces>& by_replica) {

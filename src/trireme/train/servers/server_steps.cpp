@@ -16,11 +16,12 @@ std::span<float> floats_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
+void ServerAggregation::begin(const StepStart& start) {
+  HostDecision::begin(start);
   moments_.reset();
   if (!by_rows_) return;
   rows_.clear();
-  for (const torch::Tensor& input : tokens) {
+  for (const torch::Tensor& input : start.tokens) {
     const torch::Tensor flat = input.to(torch::kCPU, torch::kInt64).contiguous();
     rows_.insert(rows_.end(), flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel());
   }
@@ -29,12 +30,10 @@ void ServerAggregation::begin_step(const std::vector<torch::Tensor>& tokens) {
   pull_rows();
 }
 
-void ServerAggregation::push_group(int number) {
-  if (!is_synchronous()) return;  // without rounds the factor is not known before the norm
-  const auto [stage, group] = group_places_[static_cast<size_t>(number)];
-  GradientStore& store = *part_.stages()[stage].gradients;
-  for (size_t slot = 1; sums_own_ && slot < num_slots_; ++slot) store.add_slot(group, 0, static_cast<int>(slot));
-  if (!mirror_) return push_complete(stage, group);
+void ServerAggregation::push(int stage_number, int group) {
+  if (!is_synchronous() && !end_.updates()) return;
+  const auto stage = static_cast<size_t>(&part_.stage(stage_number) - part_.stages().data());
+  if (!mirror_ || !is_synchronous()) return push_complete(stage, group);
   mirror_->start(stage, group);
   on_their_way_.emplace_back(stage, group);
   push_arrived(/*waits=*/false);
@@ -56,22 +55,19 @@ void ServerAggregation::push_complete(size_t stage, int group) {
   const GradientStore& store = *part_.stages()[stage].gradients;
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
     for (const ServedParameter::Use& use : served_.parameters[i].uses) {
-      if (use.stage == stage && store.group_of(use.source) == group && --missing_[i] == 0) push(i, 1, 0);
+      if (use.stage == stage && store.group_of(use.source) == group && --missing_[i] == 0) push_parameter(i);
     }
   }
 }
 
-/// From a GPU, those that nobody has named during the backward pass.
-void ServerAggregation::copy_rest() {
-  if (!mirror_) return;
-  std::set<std::pair<size_t, int>> groups;
-  for (size_t i = 0; i < pushed_.size(); ++i) {
-    for (const ServedParameter::Use& use : served_.parameters[i].uses) {
-      if (!pushed_[i]) groups.emplace(use.stage, part_.stages()[use.stage].gradients->group_of(use.source));
+void ServerAggregation::copy_all() {
+  for (const bool waits : {false, true}) {
+    for (size_t stage = 0; stage < part_.stages().size(); ++stage) {
+      for (int group = 0; group < part_.stages()[stage].gradients->num_groups(); ++group) {
+        waits ? mirror_->wait(stage, group) : mirror_->start(stage, group);
+      }
     }
   }
-  for (const auto& [stage, group] : groups) mirror_->start(stage, group);
-  for (const auto& [stage, group] : groups) mirror_->wait(stage, group);
 }
 
 /// On the host.
@@ -80,12 +76,14 @@ torch::Tensor ServerAggregation::gradient(const ServedParameter::Use& use, size_
   return part_.stages()[use.stage].gradients->gradient(static_cast<int>(slot), use.source);
 }
 
-void ServerAggregation::push(size_t number, double factor, double lr) {
+void ServerAggregation::push_parameter(size_t number) {
   const ServedParameter& parameter = served_.parameters[number];
-  pushed_[number] = true;
   if (!pushes(parameter)) return;
-  const server::PushOptions options{
-      .clock = clock_, .lr = lr, .factor = factor, .priority = static_cast<uint32_t>(parameter.key)};
+  server::PushOptions options{.clock = clock_, .priority = static_cast<uint32_t>(parameter.key)};
+  if (!is_synchronous()) {
+    options.lr = start_.lr / groups_.dp;
+    options.factor = end_.factor * groups_.dp;
+  }
   if (parameter.by_rows) return push_rows(parameter, options);
   // Where own partial sums are added, so are the uses: without rounds by the model part, among stages.
   const size_t num_uses = sums_own_ ? 1 : parameter.uses.size();
@@ -117,19 +115,10 @@ void ServerAggregation::push_rows(const ServedParameter& parameter, const server
   pushes_.push_back(worker_->push_rows(served_.keys[parameter.key].name, rows_, partials, options));
 }
 
-void ServerAggregation::push_rest(double factor, double lr) {
-  push_arrived(/*waits=*/true);
-  if (is_synchronous()) copy_rest();
-  for (size_t i = 0; i < pushed_.size(); ++i) {
-    if (!pushed_[i]) push(i, factor, lr);
-  }
-}
-
 void ServerAggregation::forget_pushes() {
   pushes_.clear();
   missing_.clear();
   for (const ServedParameter& each : served_.parameters) missing_.push_back(static_cast<int>(each.uses.size()));
-  pushed_.assign(served_.parameters.size(), false);
 }
 
 std::vector<double> ServerAggregation::by_entry(const std::vector<double>& by_key) const {
@@ -151,42 +140,29 @@ std::vector<double> ServerAggregation::own_squares() const {
   return squares;
 }
 
+void ServerAggregation::collect() {
+  if (mirror_) is_synchronous() ? push_arrived(/*waits=*/true) : copy_all();
+}
+
 std::vector<double> ServerAggregation::squares() {
-  if (is_synchronous()) {
-    push_rest(1, 0);
-    return by_entry(worker_->squares(clock_));
-  }
-  for (const ModelPart::StagePart& stage : part_.stages()) {
-    for (size_t slot = 1; slot < num_slots_; ++slot) {
-      for (int group = 0; group < stage.gradients->num_groups(); ++group) {
-        stage.gradients->add_slot(group, 0, static_cast<int>(slot));
-      }
-    }
-  }
-  part_.add_shared_gradients();
-  copy_rest();
+  if (is_synchronous()) return by_entry(worker_->squares(clock_));
   std::vector<double> squares = own_squares();
   if (groups_.replicas()) groups_.replicas()->all_reduce(squares);
   for (double& square : squares) square *= groups_.dp;
   return squares;
 }
 
-void ServerAggregation::update(double factor, double lr, bool applies) {
-  if (is_synchronous()) {
-    worker_->commit(clock_, lr, factor, applies).wait();
-  } else if (applies) {
-    push_rest(factor * groups_.dp, lr / groups_.dp);
-  }
-  finish_step(applies);
-}
-
-void ServerAggregation::finish_step(bool pulls) {
+void ServerAggregation::apply(const StepEnd& end) {
+  if (is_synchronous()) worker_->commit(clock_, start_.lr, end.factor, end.updates()).wait();
   for (server::Pending& each : pushes_) each.wait();
   forget_pushes();
   worker_->finish_step(clock_).wait();
   ++clock_;
   has_all_rows_ &= !by_rows_;
-  if (pulls) start_pulls();
+}
+
+void ServerAggregation::pull() {
+  if (end_.updates()) start_pulls();
 }
 
 void ServerAggregation::start_pulls() {
@@ -198,8 +174,7 @@ void ServerAggregation::start_pulls() {
   }
   if (!waits_at_once_) return;
   finish_pulls();
-  if (groups_.tp > 1) share_replicated();
-  part_.share_weights();
+  if (groups_.tp > 1) broadcast_replicated();
 }
 
 void ServerAggregation::finish_pull(size_t number) {
@@ -232,7 +207,7 @@ void ServerAggregation::pull_rows() {
 }
 
 /// What every place has, from the first, who has pulled it: so that all have the same, whatever the mode.
-void ServerAggregation::share_replicated() {
+void ServerAggregation::broadcast_replicated() {
   std::vector<float> all;
   for (const ServedParameter& parameter : served_.parameters) {
     if (!parameter.is_replicated || parameter.entry < 0) continue;
@@ -254,7 +229,7 @@ void ServerAggregation::share_replicated() {
 
 /// The weights that the model computes with follow the master.
 void ServerAggregation::publish(const ServedParameter& parameter) const {
-  part_.parameters().publish(part_.parameters().shares()[parameter.share]);
+  part_.parameters().publish(part_.parameters().shards()[parameter.shard]);
 }
 
 }  // namespace trireme

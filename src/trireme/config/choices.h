@@ -1,0 +1,95 @@
+// Values of keys that are one of a few: an enum for each, and with it the one list of its names. Those of layers below
+// (optimizers, methods of compression, modes of servers, types of numbers) are there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "trireme/base/names.h"
+#include "trireme/compress/formats/block_format.h"
+
+namespace trireme {
+
+enum class DataKind : uint8_t { kAuto, kText, kTokens, kImages, kGenerated };
+constexpr auto names_of(DataKind) {
+  return std::to_array<std::string_view>({"auto", "text", "tokens", "images", "generated"});
+}
+
+enum class FileCache : uint8_t {
+  kMap,     ///< pages come from the disk when they are read; the file must not shrink meanwhile (SIGBUS)
+  kMemory,  ///< all bytes are read at the start
+};
+constexpr auto names_of(FileCache) { return std::to_array<std::string_view>({"mmap", "memory"}); }
+
+/// Where the held-out samples come from.
+enum class HoldOut : uint8_t {
+  kRandom,  ///< drawn from the whole by a seed
+  kEnd,     ///< the last ones: for data in the order of time, and what runs of before did
+};
+constexpr auto names_of(HoldOut) { return std::to_array<std::string_view>({"random", "end"}); }
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+constexpr auto names_of(DeviceKind) { return std::to_array<std::string_view>({"cpu", "cuda"}); }
+
+/// What a gradient that is not finite does to the run.
+enum class OnNan : uint8_t { kStop, kSkip, kRollback };
+constexpr auto names_of(OnNan) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
+
+/// Which weights decay.
+enum class Decay : uint8_t { kMatrices, kAll };
+constexpr auto names_of(Decay) { return std::to_array<std::string_view>({"matrices", "all"}); }
+
+/// The learning rate after its warm-up.
+enum class LrSchedule : uint8_t { kConstant, kCosine, kLinear, kStep };
+constexpr auto names_of(LrSchedule) {
+  return std::to_array<std::string_view>({"constant", "cosine", "linear", "step"});
+}
+
+/// How the learning rate grows with the number of replicas.
+enum class LrScaling : uint8_t { kNone, kLinear, kSqrt };
+constexpr auto names_of(LrScaling) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
+
+/// Where ZeRO sums micro-batches.
+enum class ZeroAccumulation : uint8_t {
+  kWhole,      ///< as without it, to the bit
+  kFractions,  ///< in little memory
+};
+constexpr auto names_of(ZeroAccumulation) { return std::to_array<std::string_view>({"whole", "shares"}); }
+
+enum class Aggregation : uint8_t { kAverage, kSum, kAdasum, kServer };
+constexpr auto names_of(Aggregation) { return std::to_array<std::string_view>({"average", "sum", "adasum", "server"}); }
+
+enum class MatmulType : uint8_t { kCompute, kFp8 };
+constexpr auto names_of(MatmulType) { return std::to_array<std::string_view>({"compute", "fp8"}); }
+
+enum class GradientType : uint8_t { kCompute, kFloat32 };
+constexpr auto names_of(GradientType) { return std::to_array<std::string_view>({"compute", "float32"}); }
+
+/// How the weights of ZeRO's third stage travel.
+enum class GatherFormat : uint8_t { kNone, kInt8 };
+constexpr auto names_of(GatherFormat) { return std::to_array<std::string_view>({"none", "int8"}); }
+
+enum class ErrorFeedback : uint8_t {
+  kAuto,  ///< as the method wants it
+  kOn,
+  kOff,
+};
+constexpr auto names_of(ErrorFeedback) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
+
+/// What replicas that step alone do when they meet.
+enum class LocalMethod : uint8_t { kNone, kAverage, kDiloco };
+constexpr auto names_of(LocalMethod) { return std::to_array<std::string_view>({"none", "average", "diloco"}); }
+
+/// How DiLoCo's outer step travels.
+enum class OuterFormat : uint8_t { kFloat32, kInt8 };
+constexpr auto names_of(OuterFormat) { return std::to_array<std::string_view>({"float32", "int8"}); }
+
+/// Unset: as they are.
+inline std::optional<BlockFormat> block_format(GatherFormat format) {
+  return format == GatherFormat::kInt8 ? std::optional(BlockFormat::kInt8) : std::nullopt;
+}
+inline std::optional<BlockFormat> block_format(OuterFormat format) {
+  return format == OuterFormat::kInt8 ? std::optional(BlockFormat::kInt8) : std::nullopt;
+}
+
+}  // namespace trireme

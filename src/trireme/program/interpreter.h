@@ -1,0 +1,190 @@
+// Interprets the lists of all ranks together: which instruction of which rank may run next, and what the others wait
+// for. What an instruction does is up to the caller: rules to check, times to add up.
+//
+// [Note: Waiting]
+// A rank runs its list in order. An instruction waits in these cases alone:
+//
+//   a computation   for its input: until another rank has sent it, or an earlier computation of its own rank made it
+//   a send          while too many earlier sends of its channel have found no receive, where that is limited
+//   an update       until all replicas have started the collectives before it; or each collective waits for itself
+//   a tied weight   for its gradient, or for the weight itself, until the other end has sent it
+//   a norm          until all ranks of the model have come to it
+//
+// What may run stays allowed to run, whatever others do first. So ranks may take turns in any order: what they compute
+// does not depend on it, and one run stands for all.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/base/index.h"
+#include "trireme/program/instruction.h"
+
+namespace trireme {
+
+/// Maps the number of a program among those of all ranks to its place, and back: they are in order replica by replica,
+/// and where ranks differ in their replicas, rank by rank.
+class ProgramPlaces {
+ public:
+  explicit ProgramPlaces(const Program& any);
+  size_t count() const;
+  int rank_of(size_t number) const;  ///< along the pipeline
+  int replica_of(size_t number) const;
+  size_t number_of(int rank, int replica) const;
+
+ private:
+  size_t num_ranks_, num_replicas_;
+  std::vector<size_t> first_of_rank_;  ///< where ranks differ: number of each one's replica 0, and of all programs
+};
+
+struct WaitRules {
+  std::optional<int> sends_under_way = {};  ///< a send waits while its channel has so many without a receive
+  bool at_each_collective = false;          ///< replicas wait for each other there, not at the update behind it
+};
+
+/// What one computation of a micro-batch makes for the next.
+struct PassResult {
+  int from = -1, to = -1;  ///< stages; -1: nothing is made, or needed
+  size_t number = 0;       ///< below Interpreter::num_messages()
+  bool travels = false;    ///< to another rank
+  explicit operator bool() const { return from >= 0; }
+};
+/// Of a computation; nothing of other instructions, and where a stage needs only what it has.
+struct Dataflow {
+  PassResult input, output;
+};
+
+class Interpreter {
+  struct ExpectNothing {
+    void operator()(size_t, const auto&) const {}
+  };
+
+ public:
+  /// Of all ranks, or of those of one replica. Keeps a reference.
+  explicit Interpreter(const std::vector<Program>& programs, const WaitRules& rules = {});
+  /// Orders of computations that are not programs yet: every result is sent as soon as it is made.
+  Interpreter(size_t num_ranks, const std::vector<int>& rank_of_stage, int num_micro_batches);
+
+  /// Runs each rank's list as far as the others let it, and returns when nobody gets on.
+  ///
+  /// `list_of(rank)`: a vector of instructions, or of items with a pointer `instruction`.
+  /// `run(rank, item, flow)`: called once nothing holds the item back; false: it wants to be asked again.
+  /// `expect(rank, item)`: called before it may have to wait, perhaps several times.
+  template <typename Lists, typename Run, typename Expect = ExpectNothing>
+  void advance(const Lists& list_of, Run&& run, Expect&& expect = {}) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const auto& list = list_of(rank);
+        size_t& next = ranks_[rank].next;
+        const size_t before = next;
+        for (; next < list.size(); ++next) {
+          expect(rank, list[next]);
+          const Instruction& instruction = instruction_of(list[next]);
+          const Dataflow flow = is_compute(instruction.op) ? dataflow_of(instruction) : Dataflow();
+          if (is_held(rank, instruction, flow) || !run(rank, list[next], flow)) break;
+          finish(rank, instruction, flow);
+        }
+        moved |= next != before;
+        ranks_[rank].stands_at = next == list.size() ? nullptr : &instruction_of(list[next]);
+      }
+    }
+  }
+  /// Throws Error that says where each rank stands and what it waits for, unless all have come to their ends.
+  void require_ends() const;
+
+  size_t num_messages() const { return there_.size(); }
+  size_t number_of(const PipelineMessage& message) const {
+    return (2 * at(message.stage) + (message.is_gradient ? 1 : 0)) * num_micro_batches_ + at(message.micro_batch);
+  }
+  bool is_there(const PipelineMessage& message) const { return there_[number_of(message)]; }
+  Dataflow dataflow_of(const Instruction& i) const {
+    if (i.op == OpCode::kForward) return {result(i.stage - 1, i.stage, i), result(i.stage, i.stage + 1, i)};
+    if (!makes_input_gradient(i.op)) return {};
+    return {result(i.stage + 1, i.stage, i), result(i.stage, i.stage - 1, i)};
+  }
+
+  /// Number of the program at the other end of a send or a receive.
+  size_t other_end(size_t rank, const Instruction& message) const;
+  /// Collectives that a rank has started.
+  size_t num_collectives(size_t rank) const { return ranks_[rank].collectives; }
+  /// Whether there are several of any rank of the pipeline.
+  bool has_replicas() const { return has_replicas_; }
+
+ private:
+  struct Rank {
+    size_t next = 0;
+    const Instruction* stands_at = nullptr;
+    size_t collectives = 0;  ///< that it has started
+    bool has_come = false;   ///< to the next one
+    bool at_norm = false;
+  };
+  /// Of a rank of the pipeline.
+  struct Replicas {
+    size_t count = 0;
+    std::vector<size_t> came;  ///< how many of them, to each collective
+  };
+
+  static const Instruction& instruction_of(const Instruction& instruction) { return instruction; }
+  static const Instruction& instruction_of(const auto& item) { return *item.instruction; }
+  bool has_stage(int stage) const { return stage >= 0 && at(stage) < rank_of_stage_.size(); }
+  PassResult result(int from, int to, const Instruction& i) const {
+    if (!has_stage(from) || !has_stage(to)) return {};
+    return {from, to, number_of({from > to, to, i.micro_batch}), rank_of_stage_[at(from)] != rank_of_stage_[at(to)]};
+  }
+
+  bool is_held(size_t rank, const Instruction& i, const Dataflow& flow) {
+    if (is_compute(i.op)) return flow.input && !there_[flow.input.number];
+    if (is_send(i.op)) return rules_.sends_under_way && is_channel_full(rank, i);
+    if (receives_tied(i.op)) return waits_for_tied(rank, i);
+    if (i.op == OpCode::kNorm) return waits_for_norm(rank);
+    if (!has_replicas_) return false;
+    if (rules_.at_each_collective) return is_collective(i.op) && waits_at_collective(rank);
+    return i.op == OpCode::kOptimizerStep && waits_for_sums(rank);
+  }
+  void finish(size_t rank, const Instruction& i, const Dataflow& flow) {
+    if (is_compute(i.op)) {
+      if (flow.output && (sends_at_once_ || !flow.output.travels)) there_[flow.output.number] = true;
+    } else if (is_send(i.op)) {
+      there_[number_of(message_of(i))] = true;
+      if (rules_.sends_under_way) ++unreceived_[{rank, other_end(rank, i)}];
+    } else if (is_receive(i.op)) {
+      if (rules_.sends_under_way) --unreceived_[{other_end(rank, i), rank}];
+    } else if (is_collective(i.op)) {
+      if (has_replicas_) come_to_collective(rank);
+      ranks_[rank].has_come = false;
+      ++ranks_[rank].collectives;
+    } else if (is_tied(i.op) && !receives_tied(i.op)) {
+      ++tied_sent_[{i.op, i.tied}];
+    }
+  }
+  bool is_channel_full(size_t rank, const Instruction& send) const;
+  void come_to_collective(size_t rank);
+  bool waits_at_collective(size_t rank);
+  bool waits_for_sums(size_t rank) const;
+  bool waits_for_tied(size_t rank, const Instruction& receive) const;
+  bool waits_for_norm(size_t rank);
+  std::string reason(size_t rank) const;
+
+  const std::span<const Program> programs_;  ///< none of orders
+  const std::vector<int>& rank_of_stage_;
+  const size_t num_micro_batches_;
+  const WaitRules rules_;
+  const bool sends_at_once_, has_replicas_;
+  std::vector<Rank> ranks_;
+  std::vector<Replicas> replicas_of_;                    ///< by pipeline rank
+  std::vector<char> there_;                              ///< messages that have been sent, and results that were made
+  std::map<std::pair<size_t, size_t>, int> unreceived_;  ///< by channel; negative: receives without a send
+  std::map<std::pair<OpCode, int>, size_t> tied_sent_;   ///< replicas that have sent a tied weight, or its gradient
+  std::map<int, size_t> at_norm_;                        ///< ranks of each model that have come to its norm
+};
+
+/// The instructions of programs, for Interpreter::advance().
+inline auto instructions_of(const std::vector<Program>& programs) {
+  return [&programs](size_t rank) -> const std::vector<Instruction>& { return programs[rank].instructions; };
+}
+
+}  // namespace trireme

@@ -1,0 +1,195 @@
+#include "trireme/simulate/step_costs.h"
+
+#include <algorithm>
+
+#include "trireme/base/index.h"
+#include "trireme/simulate/collective_cost.h"
+#include "trireme/simulate/memory_model.h"
+
+namespace trireme {
+namespace {
+
+/// An update that is not fused starts so many operators for each tensor of a block; Trireme's one for all of them.
+constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
+
+/// That one rank of a stage sends at each turn.
+double turn_bytes(const Job& job) { return message_bytes(job) * static_cast<double>(job.layout.lanes); }
+
+/// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
+/// and moments read and written, the weight of the compute type written; one pass, or one an operator.
+double update_traffic(const Job& job, bool fused) {
+  const StateBytes bytes = state_bytes(job);
+  const double states = 2 * (job.layout.optimizer_state + 4);
+  return states + bytes.weights + (fused ? 3 : 9) * bytes.gradients;
+}
+
+/// Seconds between neighbouring stages. Where these have different shapes, each of the fewer ranks sends or gets more.
+std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& cluster, const Schedule& schedule) {
+  const std::vector<int64_t> first = first_devices(jobs, schedule);
+  const int64_t per_host = cluster.devices_per_host;
+  std::vector<double> seconds;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    seconds.push_back(0);
+    if (stage + 1 == schedule.num_stages()) break;
+    const int64_t from = schedule.rank_of_stage[at(stage)], to = schedule.rank_of_stage[at(stage) + 1];
+    if (from == to) continue;
+    const bool same_host = first[at(from)] / per_host == first[at(to)] / per_host;
+    const Job& job = jobs[at(stage) + 1];
+    const double bytes = std::max(turn_bytes(jobs[at(stage)]), turn_bytes(job));
+    seconds.back() = message_seconds(bytes, same_host ? 0 : per_host, cluster);
+    if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
+      seconds.back() +=
+          collective_seconds(CollectiveKind::kAllGather, turn_bytes(job) * static_cast<double>(job.layout.tp),
+                             group_on(cluster, job.layout.tp, 1), cluster);
+    }
+  }
+  return seconds;
+}
+
+/// Seconds of a collective over the replicas, for each part of each stage.
+class ReplicaCollectives {
+ public:
+  ReplicaCollectives(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
+    const Layout& layout = job.layout;
+    dense_ = group_on(cluster, layout.num_replicas(), layout.tp);
+    expert_ = group_on(cluster, layout.num_replicas() / layout.ep, layout.tp * layout.ep);
+    shard_group_ = group_on(cluster, layout.num_shards(), layout.tp);
+    copies_ = group_on(cluster, layout.num_replicas() / layout.num_shards(), layout.tp * layout.num_shards());
+  }
+
+  /// To or from parameter servers, each with a link of its own, and an equal shard of the parameters: all devices at
+  /// once, so that their links carry what these have, and a server's its part of everything.
+  double server(const StagePart& part) const {
+    const Layout& layout = job_.layout;
+    const bool is_far = layout.num_devices() > cluster_.devices_per_host;
+    const NetworkLink& link = is_far ? cluster_.between : cluster_.inside;
+    const double bytes = part.parameters * layout.gradient_bytes() * layout.wire_factor;
+    const double all = bytes * static_cast<double>(layout.num_devices());
+    const double at_server = link.latency_us * 1e-6 + all / static_cast<double>(layout.servers) / link.effective();
+    return std::max(message_seconds(bytes, is_far ? cluster_.devices_per_host : 0, cluster_), at_server);
+  }
+
+  double gather(const StagePart& part) const {
+    const double bytes = bytes_of(job_.layout.compute);
+    const double own = part.parameters * bytes / static_cast<double>(job_.layout.num_shards());
+    const double upload = job_.layout.offload_weights ? own / cluster_.device.offload_bandwidth : 0;
+    if (job_.layout.zero_shards > 0) {
+      return upload + collective_seconds(CollectiveKind::kAllGather, part.parameters * bytes, shard_group_, cluster_);
+    }
+    return upload + both(part, CollectiveKind::kAllGather, bytes, 1);
+  }
+  double reduce(const StagePart& part) const {
+    const Layout& layout = job_.layout;
+    const double bytes = layout.gradient_bytes();
+    if (layout.servers > 0) return server(part);
+    if (layout.sparse_exchange) {
+      return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
+    }
+    if (layout.zero_shards > 0) {  // each shard is then summed over the ranks that hold the same one
+      const double all = part.parameters * bytes * layout.wire_factor;
+      return collective_seconds(CollectiveKind::kReduceScatter, all, shard_group_, cluster_) +
+             collective_seconds(CollectiveKind::kAllReduce, all / static_cast<double>(layout.num_shards()), copies_,
+                                cluster_);
+    }
+    return both(part, layout.zero == 0 ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, bytes,
+                layout.wire_factor);
+  }
+
+ private:
+  double both(const StagePart& part, CollectiveKind kind, double bytes, double factor) const {
+    const double dense = (part.parameters - part.expert_parameters) * bytes * factor;
+    return collective_seconds(kind, dense, dense_, cluster_) +
+           collective_seconds(kind, part.expert_parameters * bytes * factor, expert_, cluster_);
+  }
+
+  const Job& job_;
+  const Cluster& cluster_;
+  RankGroup dense_, expert_, shard_group_, copies_;
+};
+
+/// The first and the last stage have the same embedding and sum its gradients.
+double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
+  if (!job.model.is_language() || !job.model.tied || job.layout.pp == 1) return 0;
+  const double bytes =
+      static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) * job.layout.gradient_bytes();
+  return message_seconds(bytes, distance, cluster);
+}
+
+std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
+                                 const std::vector<StageCost>& stages, const Schedule& schedule,
+                                 const Behaviour& does) {
+  const double starts = does.updates_all_in_one ? 1 : kTensorsOfBlock * (does.fuses_update ? 1 : kPassesOfUpdate);
+  const double start = starts * cluster.device.kernel_us * 1e-6;
+  const double bandwidth = cluster.device.memory_bandwidth * cluster.device.update_efficiency;
+  std::vector<double> seconds(at(schedule.num_ranks), cluster.device.step_seconds);
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const Job& job = jobs[stage];
+    const Layout& layout = job.layout;
+    const double batch_parts = layout.servers > 0 ? static_cast<double>(layout.servers)
+                               : layout.zero >= 1 ? static_cast<double>(layout.num_shards())
+                                                  : 1;
+    const LayerRange& blocks = stages[stage].blocks;
+    const double own = stages[stage].sum.parameters / batch_parts;
+    double& total = seconds[at(schedule.rank_of_stage[stage])];
+    total += own * update_traffic(job, does.fuses_update) / bandwidth + start * (blocks.last - blocks.first);
+    if (layout.offload) total += own * 2 * state_bytes(job).optimizer / cluster.device.offload_bandwidth;
+    if (layout.servers > 0) {  // new weights are pulled before the next step
+      const ReplicaCollectives collectives(job, cluster);
+      for (const StagePart& part : stages[stage].parts) total += collectives.server(part);
+    }
+  }
+  const int64_t distance = first_devices(jobs, schedule).back();
+  seconds[at(schedule.rank_of_stage.front())] += tied_seconds(jobs.front(), distance, cluster);
+  if (schedule.rank_of_stage.back() != schedule.rank_of_stage.front()) {
+    seconds[at(schedule.rank_of_stage.back())] += tied_seconds(jobs.back(), distance, cluster);
+  }
+  return seconds;
+}
+
+/// Each lane has passes of its own, for which weights come, and whose gradients go.
+void add_collectives(const Job& job, const Cluster& cluster, const StageCost& stage, PlayCosts& costs) {
+  const ReplicaCollectives collectives(job, cluster);
+  const auto lanes = static_cast<double>(job.layout.lanes);
+  const double gathers = job.layout.zero == 3 ? lanes : 1, sums = job.layout.zero >= 2 ? lanes : 1;
+  std::vector<double>&gather = costs.gather.emplace_back(), &reduce = costs.reduce.emplace_back();
+  for (const StagePart& part : stage.parts) {
+    gather.push_back(gathers * collectives.gather(part));
+    reduce.push_back(sums * collectives.reduce(part));
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> widths_of_ranks(const std::vector<Job>& jobs, const Schedule& schedule) {
+  std::vector<int64_t> widths(at(schedule.num_ranks), 0);
+  for (size_t stage = 0; stage < jobs.size(); ++stage) {
+    widths[at(schedule.rank_of_stage[stage])] = width_of(jobs[stage].layout);
+  }
+  return widths;
+}
+
+std::vector<int64_t> first_devices(const std::vector<Job>& jobs, const Schedule& schedule) {
+  std::vector<int64_t> first;
+  int64_t next = 0;
+  for (const int64_t width : widths_of_ranks(jobs, schedule)) {
+    first.push_back(next);
+    next += width;
+  }
+  return first;
+}
+
+PlayCosts step_costs(const std::vector<Job>& jobs, const Cluster& cluster, const std::vector<StageCost>& stages,
+                     const Schedule& schedule) {
+  const Behaviour does = behaviour_of(jobs.front(), cluster);
+  PlayCosts costs;
+  costs.stages = stages;
+  costs.message = message_times(jobs, cluster, schedule);
+  for (size_t n = 0; n < stages.size(); ++n) add_collectives(jobs[n], cluster, stages[n], costs);
+  costs.update = update_times(jobs, cluster, stages, schedule, does);
+  costs.overlap = does.overlaps_gradients;
+  costs.overlap_messages = does.overlaps_messages;
+  costs.repeats_in_backward = true;
+  return costs;
+}
+
+}  // namespace trireme

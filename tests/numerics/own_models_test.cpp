@@ -1,0 +1,242 @@
+// Models that are not the project's, through the trainer: an encoder-decoder of two inputs over packed documents, with
+// tied weights, dropout, a norm of torch::nn and a part that is not trained. Every layout trains the same bits.
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <span>
+
+#include "numerics/training.h"
+#include "trireme/base/text.h"
+#include "trireme/data/sample_stream.h"
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kVocab = 13, kSource = 6, kTarget = 5, kHidden = 12;
+
+/// Source and target tokens become vectors of one table; lengths go on beside them.
+struct Embed : torch::nn::Module {
+  Embed() : table(register_module("table", torch::nn::Embedding(kVocab, kHidden))) {
+    fixed = register_parameter("fixed", torch::randn({kHidden}), /*requires_grad=*/false);
+  }
+  Tensors forward(const torch::Tensor& source, const torch::Tensor& target, const torch::Tensor& length) {
+    return {table(source) + fixed, table(target), length};
+  }
+  torch::nn::Embedding table;
+  torch::Tensor fixed;
+};
+
+struct Encode : torch::nn::Module {
+  Encode() : linear(register_module("linear", torch::nn::Linear(kHidden, kHidden))) {}
+  Tensors forward(Tensors x) {
+    x[0] = torch::tanh(linear(x[0]));
+    return x;
+  }
+  torch::nn::Linear linear;
+};
+
+/// Attention of the target to as much of the source as is of the document.
+struct Decode : torch::nn::Module {
+  Decode()
+      : linear(register_module("linear", torch::nn::Linear(kHidden, kHidden))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(kHidden))) {}
+  Tensors forward(const torch::Tensor& memory, const torch::Tensor& x, const torch::Tensor& length) {
+    const torch::Tensor is_padding = torch::arange(kSource).unsqueeze(0) >= length.unsqueeze(1);
+    const torch::Tensor scores =
+        torch::matmul(linear(x), memory.transpose(1, 2)).masked_fill(is_padding.unsqueeze(1), -1e9);
+    const torch::Tensor y = x + torch::matmul(torch::softmax(scores, -1), memory);
+    return {memory, norm(y.transpose(1, 2)).transpose(1, 2), length};
+  }
+  torch::nn::Linear linear;
+  torch::nn::BatchNorm1d norm;
+};
+
+struct Head : torch::nn::Module {
+  Head()
+      : linear(register_module("linear", torch::nn::Linear(torch::nn::LinearOptions(kHidden, kVocab).bias(false)))) {}
+  torch::Tensor forward(const Tensors& x) { return linear(x[1]); }
+  torch::nn::Linear linear;
+};
+
+struct Translator : Model {
+  Translator() {
+    add_layer("embed", std::make_shared<Embed>());
+    add_layer("encode1", std::make_shared<Encode>());
+    add_layer("dropout", torch::nn::Dropout(0.2), Takes::kFirst);
+    add_layer("encode2", std::make_shared<Encode>());
+    add_layer("decode1", std::make_shared<Decode>());
+    add_layer("decode2", std::make_shared<Decode>());
+    const auto head = add_layer("head", std::make_shared<Head>());
+    tie(head->linear->weight, "embed.table.weight");
+  }
+};
+
+class Sentences : public Dataset {
+ public:
+  int64_t size() const override { return 96; }
+  SampleShape shape() const override {
+    const auto tokens = [](int64_t count) { return Field{Field::Type::kInt64, {count}}; };
+    return {{tokens(kSource), tokens(kTarget), {Field::Type::kInt64, {}}}, {tokens(kTarget)}};
+  }
+
+ protected:
+  void read_sample(int64_t index, const SampleSlot& slot) const override {
+    const auto fill = [&](std::span<int64_t> tokens, int64_t factor) {
+      for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = (index * 7 + static_cast<int64_t>(i) * factor) % kVocab;
+    };
+    fill(slot.input<int64_t>(0), 3);
+    fill(slot.input<int64_t>(1), 2);
+    if (const auto length = slot.input<int64_t>(2); !length.empty()) length[0] = 1 + index % kSource;
+    fill(slot.target<int64_t>(), 5);
+  }
+};
+
+Outcome train_translator(const Words& words, int workers, int steps = 4) {
+  Words all = {"--train.global_batch=8", "--train.micro_batch=2", "--train.leaves=4",
+               "--train.steps=10",       "--optimizer.lr=0.01",   "--optimizer.kind=sgd"};
+  all.insert(all.end(), words.begin(), words.end());
+  const Config config = resolve({.file = "", .arguments = all, .default_preset = ""});
+  const OpenedData data{.train = std::make_shared<Sentences>(), .held_out = std::make_shared<Sentences>()};
+  const auto make = [] {
+    static std::mutex one_at_a_time;  // rank threads share the generator
+    const std::lock_guard lock(one_at_a_time);
+    torch::manual_seed(5);
+    return std::make_shared<Translator>();
+  };
+  return train(config, workers, steps, /*evaluates=*/true, /*keeps_gradients=*/false, data, make);
+}
+
+TEST(OwnModels, EveryLayoutTrainsTheSameBits) {
+  const Outcome alone = train_translator({}, 1);
+  EXPECT_LT(alone.losses.back(), alone.losses.front());
+  ASSERT_TRUE(std::isfinite(alone.evaluation.loss));
+  const std::vector<std::pair<Words, int>> layouts = {
+      {{"--parallel.dp=2"}, 2},
+      {{"--parallel.dp=4", "--parallel.zero=3"}, 4},
+      {{"--parallel.dp=2", "--parallel.zero=1"}, 2},
+      {{"--parallel.dp=1", "--parallel.pp=2"}, 2},
+      {{"--parallel.dp=1", "--parallel.pp=3", "--parallel.schedule=zb-h1"}, 3},
+      {{"--parallel.dp=2", "--parallel.pp=2", "--parallel.zero=3"}, 4},
+      {{"--parallel.dp=1", "--parallel.pp=7", "--parallel.schedule=gpipe"}, 7},
+      {{"--parallel.dp=1", "--parallel.pp=2", "--parallel.interleave=2"}, 2},
+      {{"--parallel.dp=1", "--train.recompute=full"}, 1},
+      {{"--parallel.dp=1", "--parallel.pp=3", "--train.recompute=full"}, 3}};
+  for (const auto& [words, workers] : layouts) {
+    const Outcome other = train_translator(words, workers);
+    const std::string layout = join(words, " ");
+    expect_equal(alone, other, layout);
+    EXPECT_EQ(alone.evaluation.loss, other.evaluation.loss) << layout;
+  }
+}
+
+TEST(OwnModels, WhatIsNotTrainedStays) {
+  const Outcome outcome = train_translator({"--parallel.dp=2"}, 2);
+  torch::manual_seed(5);
+  const Translator fresh;
+  int compared = 0;
+  for (const auto& [name, tensor] : outcome.state) {
+    if (name != "embed.fixed") continue;
+    EXPECT_TRUE(same_bits(tensor, fresh.named_parameters()["embed.fixed"]));
+    ++compared;
+  }
+  EXPECT_EQ(compared, 1);
+}
+
+TEST(OwnModels, ARunningStatisticMovesOnceAStep) {
+  const Outcome four = train_translator({"--train.micro_batch=2"}, 1, 1);
+  for (const auto& [name, tensor] : four.state) {
+    if (name == "decode1.norm.num_batches_tracked") {
+      EXPECT_EQ(tensor.item<int64_t>(), 1);
+    }
+  }
+}
+
+TEST(OwnModels, TiedWeightsAreRefusedWhereTheirGradientsWouldNotMeet) {
+  EXPECT_THROW(train_translator({"--parallel.dp=1", "--parallel.pp=2", "--parallel.schedule=pipedream"}, 2),
+               UsageError);
+}
+
+/// Multiplies by numbers that are not trained.
+struct Scale : torch::nn::Module {
+  Scale() { factor = register_parameter("factor", torch::rand({kHidden}) + 1, /*requires_grad=*/false); }
+  torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x * factor); }
+  torch::Tensor factor;
+};
+
+struct Scaled : Model {
+  explicit Scaled(std::string rule = ".*first\\.weight") : rule_(std::move(rule)) {
+    add_layer("first", torch::nn::Linear(kSource, kHidden));
+    add_layer("scale", std::make_shared<Scale>());
+    add_layer("last", torch::nn::Linear(kHidden, kVocab));
+  }
+  LayoutRules tensor_parallel_rules(int) const override {
+    return {{rule_, {{"tp", Placement::shard(0)}}},
+            {".*first\\.bias", {{"tp", Placement::shard(0)}}},
+            {".*scale\\.factor", {{"tp", Placement::shard(0)}}},
+            {".*last\\.weight", {{"tp", Placement::shard(1)}}}};
+  }
+  std::string rule_;
+};
+
+class Points : public Dataset {
+ public:
+  int64_t size() const override { return 64; }
+  SampleShape shape() const override {
+    return {{Field{Field::Type::kFloat, {kSource}}}, {Field{Field::Type::kInt64, {}}}};
+  }
+
+ protected:
+  void read_sample(int64_t index, const SampleSlot& slot) const override {
+    const std::span<float> point = slot.input<float>(0);
+    for (size_t i = 0; i < point.size(); ++i) point[i] = static_cast<float>((index * 7 + static_cast<int64_t>(i)) % 5);
+    if (const std::span<int64_t> target = slot.target<int64_t>(); !target.empty()) target[0] = index % kVocab;
+  }
+};
+
+Outcome train_scaled(const Words& words, int workers, const std::string& rule = ".*first\\.weight") {
+  Words all = {"--train.global_batch=8", "--train.micro_batch=2", "--train.steps=10", "--optimizer.lr=0.01"};
+  all.insert(all.end(), words.begin(), words.end());
+  const Config config = resolve({.file = "", .arguments = all, .default_preset = ""});
+  const OpenedData data{.train = std::make_shared<Points>(), .held_out = std::make_shared<Points>()};
+  const auto make = [&rule] {
+    static std::mutex one_at_a_time;  // rank threads share the generator
+    const std::lock_guard lock(one_at_a_time);
+    torch::manual_seed(7);
+    return std::make_shared<Scaled>(rule);
+  };
+  return train(config, workers, 4, /*evaluates=*/true, /*keeps_gradients=*/false, data, make);
+}
+
+TEST(OwnModels, WhatIsNotTrainedKeepsItsValuesWhereItIsCut) {
+  const Outcome alone = train_scaled({}, 1), cut = train_scaled({"--parallel.tp=2"}, 2);
+  for (size_t step = 0; step < alone.losses.size(); ++step) {
+    EXPECT_NEAR(alone.losses[step], cut.losses[step], 1e-5) << "step " << step;
+  }
+  EXPECT_NEAR(alone.evaluation.loss, cut.evaluation.loss, 1e-5);
+}
+
+TEST(OwnModels, ARuleThatMatchesNothingIsRefused) {
+  EXPECT_THROW(train_scaled({"--parallel.tp=2"}, 2, "first\\.wieght"), UsageError);
+}
+
+TEST(OwnModels, ALoopOfItsOwnTrainsAsTheTrainerDoes) {
+  const Config config = resolve({.file = "",
+                                 .arguments = {"--train.global_batch=8", "--train.micro_batch=2", "--train.leaves=4"},
+                                 .default_preset = ""});
+  const auto sentences = std::make_shared<Sentences>();
+  run_as_threads(1, [&](World& world) {
+    torch::manual_seed(5);
+    Trainer trainer(world, std::make_shared<Translator>(), config, {.train = sentences, .held_out = nullptr});
+    torch::manual_seed(5);
+    Engine engine(world, std::make_shared<Translator>(), config);
+    const SampleStream stream(sentences, static_cast<uint64_t>(config.train.seed), SampleOrder::kShuffled);
+    for (int64_t step = 0; step < 3; ++step) {
+      const Inputs batch = tensors_of(std::make_shared<Batch>(stream.read(step * 8, 8)), sentences->shape());
+      EXPECT_EQ(engine.step(batch).loss, trainer.step().loss);
+    }
+    EXPECT_THROW(engine.step({{torch::zeros({7, 2})}, {}}), UsageError);
+  });
+}
+
+}  // namespace
+}  // namespace trireme
