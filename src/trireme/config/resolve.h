@@ -10,10 +10,10 @@
 namespace trireme {
 
 struct ConfigSources {
-  std::string file;  ///< a TOML file; empty: none
+  std::string file = {};  ///< a TOML file; empty: none
   /// "--section.key=value", or two words "--section.key" "value"; "--section.key" alone is true for a switch.
   /// "--model NAME" is short for "--model.preset NAME", and with a name that ends in .toml for `file`.
-  std::vector<std::string> arguments;
+  std::vector<std::string> arguments = {};
   /// The preset where neither the file nor an argument names one, and there is no file. Empty: none.
   std::string default_preset = "default";
 };

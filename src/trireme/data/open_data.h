@@ -29,9 +29,10 @@ struct DataOptions {
 };
 
 struct OpenedData {
-  std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> held_out;  ///< null only where options.held_out is 0 and the format has no test files
-  int64_t vocab = 0;                        ///< language: 1 + the largest id that can occur; images: classes
+  std::shared_ptr<const Dataset> train = {};
+  /// Null only where options.held_out is 0 and the format has no test files.
+  std::shared_ptr<const Dataset> held_out = {};
+  int64_t vocab = 0;                          ///< language: 1 + the largest id that can occur; images: classes
   std::shared_ptr<const Bpe> tokenizer = {};  ///< null: tokens are bytes, or came as a token file
   bool is_generated_text = false;             ///< then held_out_sums(generated, …) has questions
   GeneratedTextOptions generated = {};        ///< as used
