@@ -1,4 +1,4 @@
-// Plain data parallelism as a program: the first and simplest one.
+// Plain data parallelism as a program: the simplest one.
 #pragma once
 
 #include "trireme/program/instruction.h"
@@ -6,25 +6,25 @@
 namespace trireme {
 
 struct DataParallelShape {
-  int num_micro_batches = 1;  ///< of the whole step
-  int num_leaves = 1;         ///< divides num_micro_batches; a multiple of num_ranks, unless there are batch parts
+  int num_micro_batches = 1;  ///< in the whole step, over all ranks
+  int num_leaves = 1;         ///< divisor of num_micro_batches; multiple of num_ranks unless batch_parts is set
   int num_ranks = 1;
-  int num_groups = 1;                 ///< of gradients, in the order in which the backward pass fills them
-  std::vector<int> batch_parts = {};  ///< leaves of each rank; empty: equal
-  int lanes = 1;                      ///< of a rank, which has equal leaves in each; for sums_of() alone
+  int num_groups = 1;                 ///< gradient groups, in the order in which the backward pass fills them
+  std::vector<int> batch_parts = {};  ///< leaves of each rank; empty: equally many
+  int lanes = 1;                      ///< lanes per rank, each with equally many leaves; only for sums_of()
 };
 
-/// Which leaves a rank sums, in which slots, and how the ranks' sums become one.
+/// Which leaves a rank sums in which slots, and how the ranks' partial sums are added up.
 struct DataParallelSums {
   LeafSchedule leaves;
   CrossRankSum across;
 };
-/// Throws UsageError for a shape that does not divide.
+/// Throws UsageError for sizes that do not divide each other, and for a rank out of range.
 DataParallelSums sums_of(const DataParallelShape& shape, int rank);
 
-/// What `rank` does. Throws UsageError for a shape that does not divide.
+/// The program of `rank`. Throws as sums_of().
 Program lower_data_parallel(const DataParallelShape& shape, int rank);
-/// All ranks' programs.
+/// The programs of all ranks.
 std::vector<Program> lower_data_parallel_all(const DataParallelShape& shape);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Timelines as pictures: for a terminal, and as SVG.
+// Draws timelines: as text for a terminal, and as SVG.
 #pragma once
 
 #include <functional>
@@ -10,36 +10,36 @@
 namespace trireme {
 
 struct DrawOptions {
-  int width = 80;  ///< columns; a longer timeline goes on below
-  /// Gives a piece of the drawing its colour: a computation, or idle time (nullptr). None: plain.
+  int width = 80;  ///< columns; a longer timeline continues below
+  /// Colours a piece of the drawing: a computation, or idle time (op = nullptr). Empty: no colours.
   std::function<std::string(std::string_view text, const OpCode* op)> paint = {};
 };
 
-/// One line a rank, of "F3", "B3", "I3", "W3", "R3" (micro-batch 3); with several stages a rank, "F3a" on the first
-/// of them, "F3b" … The shortest computation is as wide as its label, but the whole no more than ten pictures below
-/// each other: labels are cut then.
+/// One line per rank, of "F3", "B3", "I3", "W3", "R3" (micro-batch 3); with several stages per rank, "F3a" for the
+/// first of them, "F3b" … The shortest computation is as wide as its label, unless that takes more than ten pictures
+/// below each other; labels are then cut off.
 std::string draw_text(const Timeline& timeline, const std::vector<Program>& programs, const DrawOptions& options);
 
-/// What somebody holds from an instant on.
+/// Memory held from an instant on, until the next entry.
 struct Held {
   double from_ms = 0;
   double amount = 0;
 };
 
-/// What is known of a rank beside its computations.
+/// What to draw for a rank in addition to its computations.
 struct RankExtras {
-  std::vector<Span> beside;  ///< collectives, for a thin lane below computations; updates, which are boxes among them
-  std::vector<Held> held;    ///< gigabytes, instead of activations in micro-batches
+  std::vector<Span> beside;  ///< collectives, drawn in a thin lane below; updates, drawn among the computations
+  std::vector<Held> held;    ///< in GB; replaces the timeline's activations in micro-batches
 };
 
-/// Of a whole step; empty where computations alone were timed.
+/// Additions for a whole step; empty if only computations were timed.
 struct SvgExtras {
   std::vector<RankExtras> ranks;
-  double step_from_ms = 0, step_to_ms = 0;  ///< what is called the step: marked below the axis
+  double step_from_ms = 0, step_to_ms = 0;  ///< extent of the step, marked below the axis
 };
 
-/// An <svg> element, also good as a file of its own: computations with their times under the mouse, and below each
-/// rank's line the activations that it holds. Follows the reader's light or dark setting.
+/// An <svg> element, which is also a valid file: computations, with their times as tooltips, and below each rank's line
+/// the memory that it holds. Follows the reader's light or dark theme.
 std::string draw_svg(const Timeline& timeline, const std::vector<Program>& programs, std::string_view title,
                      const SvgExtras& extras = {});
 

@@ -1,4 +1,4 @@
-// Forward passes alone as a program: evaluation and prediction, of any length.
+// Programs of forward passes only, for evaluation and prediction of any length.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace trireme {
 
-/// What a rank does to pass `num_passes` micro-batches of each lane through the stages of `shape`. Those of lane k are
-/// numbered from k · num_passes on. It has no update, and no gradients.
+/// The program of a rank that passes `num_passes` micro-batches of each lane through the stages of `shape`. Lane k has
+/// micro-batches k · num_passes to (k + 1) · num_passes - 1. No gradients, no update.
 Program forward_program_of(const StepShape& shape, int num_passes, int pipeline_rank, int replica);
-/// Of all ranks, in the order that check_programs() takes.
+/// The programs of all ranks, in the order of check_programs().
 std::vector<Program> forward_programs_of(const StepShape& shape, int num_passes);
 
 }  // namespace trireme

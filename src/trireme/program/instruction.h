@@ -1,21 +1,21 @@
 // What a rank does in one step, as plain data: a list of instructions. Checker, printer and runtime read the same list.
 //
-// A gradient *group* is a range of the flat gradient that travels together (a bucket); a *slot* is one copy of the flat
-// gradient. An instruction with a group may run as soon as its group is ready: while the Backward before it is still
-// under way, once that has filled the group. That is how communication hides behind computation.
+// A gradient *group* (a bucket) is a range of the flat gradient that is reduced as one; a *slot* is one copy of the
+// flat gradient. An instruction with a group may run as soon as its group is full, while the Backward before it is
+// still computing earlier layers. That is how communication overlaps with computation.
 //
 // [Note: Messages]
-// A pipeline's stages are numbered through, from the input to the loss; a rank may hold several. Send and receive only
-// *post* a message, and neither waits for it: the computation that needs a message waits until it is there, and what is
-// sent stays with the sender until it has gone. Messages from one rank to another are received in the order in which
-// they are sent, whatever they carry, so that any transport will do. Peers are given as offsets along the pipeline axis
-// of the mesh; so the list of one rank serves all its replicas, but for the numbers of their micro-batches.
+// Stages are numbered from 0, from the input to the loss, over the whole pipeline; a rank may hold several. Sends and
+// receives only *post* a message and do not block: the computation that needs a message waits for it to arrive, and the
+// sender keeps the tensor until it has been sent. Between two ranks, messages are received in the order in which they
+// are sent, whatever they carry, so any transport works. Peers are offsets along the pipeline axis of the mesh, so all
+// replicas of a rank have the same list, except for the numbers of their micro-batches.
 //
 // [Note: Lanes]
-// Stages may have different numbers of replicas. Then micro-batches are numbered as for the least common multiple of
-// them, so many *lanes*; a rank with fewer replicas beside it has several lanes, and does what each would do, one lane
-// after the other, at every turn of the schedule. So every number comes about as it would with as many replicas as
-// lanes, and a message goes to whoever has its lane:
+// Stages may have different numbers of replicas. Micro-batches are then divided into *lanes*, as many as the least
+// common multiple of those numbers. A rank of a stage with fewer replicas than lanes holds several lanes, and at every
+// turn of the schedule it does the work of each, one lane after another. All numbers are therefore the same as with one
+// replica per lane, and a message goes to the rank that holds its lane:
 //
 //   stage 0, two replicas   [lane 0]  [lane 1]         micro-batches 0 1 2 3 in lane 0, 4 5 6 7 in lane 1
 //                               \       /              rank 0: F0 F1 …   rank 1: F4 F5 …
@@ -31,72 +31,74 @@
 
 namespace trireme {
 
+/// Each comment lists the fields that the instruction uses, then what it does.
 enum class OpCode {
   kForward,         ///< stage, micro_batch
-  kBackward,        ///< stage, micro_batch: gradients of inputs, and of weights → slot, set or added
-  kBackwardInput,   ///< stage, micro_batch: gradients of inputs alone; its kWeightGrad follows
-  kWeightGrad,      ///< stage, micro_batch: gradients of weights → slot, set or added
-  kRecompute,       ///< stage, micro_batch: the forward pass again, from the input that was kept
-  kSendActivation,  ///< stage, micro_batch: the stage's output goes to the next stage, on rank + peer
-  kRecvActivation,  ///< stage, micro_batch: the stage's input comes from the stage before it, on rank + peer
-  kSendGradient,    ///< stage, micro_batch: the gradient of the stage's input goes to the stage before it
-  kRecvGradient,    ///< stage, micro_batch: the gradient of the stage's output comes from the next stage
-  kAddSlot,         ///< stage, group: slot += from_slot
-  kPush,            ///< stage, group: slots 0 … go to parameter servers
-  kAllReduce,       ///< stage, group: slots 0 … of all replicas → slot 0 of all
-  kReduceScatter,   ///< the same, each replica getting its shard, set or added
-  kAllGather,       ///< stage, group: the next pass of the stage needs the replicas' shards of the weights
-  kCombine,         ///< all stages of the rank: replicas combine their own sums, by Adasum or as signs of momenta
-  kMeet,            ///< all stages of the rank: replicas that update alone average their weights, where it is time to
-  kFree,            ///< stage, micro_batch: activations but for the input; or stage, version: stashed weights
-  kStashWeights,    ///< stage, version: keeps a copy of the weights as they are
-  kRestoreWeights,  ///< stage, version: the stage's next computation uses that copy; the one after it, the newest again
-  kSendTiedGradient,  ///< stage (the use), tied: the sum of the use's gradients goes to the owner, on rank + peer
-  kAddTiedGradient,   ///< stage (the owner), tied: the owner's sum += that of the use, on rank + peer
-  kNorm,              ///< slot 0 of all stages, on all ranks of the model: the norm, which decides about the update
-  kOptimizerStep,     ///< slot 0, all groups: of one stage (making `version`), or of all stages of the rank
-  kPull,              ///< all stages of the rank: new weights come from parameter servers
-  kSendTiedWeight,    ///< stage (the owner), tied: the weight goes to the use, on rank + peer
-  kTakeTiedWeight,    ///< stage (the use), tied: the copy is refreshed from the owner, on rank + peer
+  kBackward,        ///< stage, micro_batch, slot, add: gradients of inputs, and of weights → slot
+  kBackwardInput,   ///< stage, micro_batch: gradients of inputs only; its kWeightGrad follows later
+  kWeightGrad,      ///< stage, micro_batch, slot, add: gradients of weights → slot
+  kRecompute,       ///< stage, micro_batch: repeats the forward pass from the saved input
+  kSendActivation,  ///< stage, micro_batch, peer: sends the stage's output to the next stage
+  kRecvActivation,  ///< stage, micro_batch, peer: receives the stage's input from the previous stage
+  kSendGradient,    ///< stage, micro_batch, peer: sends the gradient of the stage's input to the previous stage
+  kRecvGradient,    ///< stage, micro_batch, peer: receives the gradient of the stage's output from the next stage
+  kAddSlot,         ///< stage, group, slot, from_slot: slot += from_slot
+  kPush,            ///< stage, group: sends the partial sums (slots 0 …) to parameter servers
+  kAllReduce,       ///< stage, group: sums slots 0 … of all replicas into slot 0 of each
+  kReduceScatter,   ///< stage, group, add: the same, but each replica gets only its shard of the sum
+  kAllGather,       ///< stage, group: all-gathers the weights' shards for the stage's next pass
+  kCombine,         ///< all stages of the rank: combines the replicas' sums by Adasum, or signs of their momenta
+  kMeet,            ///< all stages of the rank: local SGD's averaging of weights over replicas, in steps when it is due
+  kFree,            ///< stage, micro_batch: frees activations, except the input; or stage, version: stashed weights
+  kStashWeights,    ///< stage, version: stashes a copy of the current weights
+  kRestoreWeights,  ///< stage, version: the stage's next computation, and only that one, uses the stashed copy
+  kSendTiedGradient,  ///< stage (the use), tied, peer: sends the sum of the use's gradients to the owner
+  kAddTiedGradient,   ///< stage (the owner), tied, peer: adds the use's sum to the owner's
+  kNorm,  ///< norm of all gradients (slot 0 of all stages) over the model's ranks; decides on skipping, clipping
+  kOptimizerStep,   ///< updates weights from slot 0, all groups: of one stage (to `version`), or of all the rank's
+                    ///< stages
+  kPull,            ///< all stages of the rank: fetches new weights from parameter servers
+  kSendTiedWeight,  ///< stage (the owner), tied, peer: sends the weight to the use
+  kTakeTiedWeight,  ///< stage (the use), tied, peer: refreshes the copy from the owner
 };
 
 struct Instruction {
   OpCode op = OpCode::kForward;
-  int stage = -1;        ///< of the whole pipeline, a stage of this rank; -1: the rank holds the whole model
-  int micro_batch = -1;  ///< of the whole step, counted over all replicas
-  int slot = -1;
-  int from_slot = -1;
-  bool add = false;  ///< adds to the slot instead of setting it
-  int group = -1;    ///< of the stage; -1: all groups
-  int tied = -1;     ///< a tied weight of the program
-  int version = -1;  ///< of the stage's weights: how many updates they have had in this program
-  int peer = 0;      ///< of a message: the other rank's pipeline coordinate less this one's
+  int stage = -1;        ///< index in the whole pipeline, held by this rank; -1: the rank holds the whole model
+  int micro_batch = -1;  ///< index in the whole step, counted over all replicas; -1: none
+  int slot = -1;         ///< -1: none
+  int from_slot = -1;    ///< slot to add to `slot`; -1: none
+  bool add = false;      ///< add to the slot (or shard) instead of setting it
+  int group = -1;        ///< index in the stage; -1: all groups
+  int tied = -1;         ///< index in UpdateShape::tied; -1: none
+  int version = -1;      ///< of the stage's weights: number of updates in this program so far; -1: none
+  int peer = 0;          ///< messages: pipeline coordinate of the other rank minus this rank's
 
   bool operator==(const Instruction&) const = default;
   std::string to_string() const;
-  /// Index of its stage in a list of all stages.
+  /// Index of its stage in a list of all stages: 0 where the rank holds the whole model.
   size_t stage_index() const { return stage < 0 ? 0 : static_cast<size_t>(stage); }
 };
 
-/// Forward, Backward, BackwardInput, WeightGrad, Recompute.
+/// kForward, kBackward, kBackwardInput, kWeightGrad, kRecompute.
 constexpr bool is_compute(OpCode op) { return op <= OpCode::kRecompute; }
-/// kBackward, kWeightGrad: what fills a slot.
+/// kBackward, kWeightGrad: these fill a slot.
 constexpr bool makes_weight_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kWeightGrad; }
-/// kBackward, kBackwardInput: what makes the gradient for the stage before.
+/// kBackward, kBackwardInput: these make the gradient for the previous stage.
 constexpr bool makes_input_gradient(OpCode op) { return op == OpCode::kBackward || op == OpCode::kBackwardInput; }
 constexpr bool is_send(OpCode op) { return op == OpCode::kSendActivation || op == OpCode::kSendGradient; }
 constexpr bool is_receive(OpCode op) { return op == OpCode::kRecvActivation || op == OpCode::kRecvGradient; }
 
-/// What replicas do together.
+/// Operations that all replicas of a rank take part in.
 constexpr bool is_collective(OpCode op) { return op >= OpCode::kAllReduce && op <= OpCode::kMeet; }
-/// Follows the backward pass that fills its group, and runs while that goes on.
+/// Group instructions that follow the backward pass that fills their group, and overlap with it.
 constexpr bool follows_pass(OpCode op) { return op >= OpCode::kAddSlot && op <= OpCode::kReduceScatter; }
 constexpr bool receives_tied(OpCode op) { return op == OpCode::kAddTiedGradient || op == OpCode::kTakeTiedWeight; }
 constexpr bool is_tied(OpCode op) {
   return receives_tied(op) || op == OpCode::kSendTiedGradient || op == OpCode::kSendTiedWeight;
 }
 
-/// What is sent: the input of a stage, or the gradient of its output. The stage is the one that receives it.
+/// The content of a message: the input of a stage, or the gradient of its output. `stage` is the receiving one.
 struct PipelineMessage {
   bool is_gradient = false;
   int stage = 0;
@@ -105,57 +107,57 @@ struct PipelineMessage {
   /// "the input of stage 1, micro-batch 0"
   std::string to_string() const;
 };
-/// Of a send or a receive.
+/// The message of a send or a receive.
 inline PipelineMessage message_of(const Instruction& instruction) {
   const bool is_gradient = instruction.op == OpCode::kSendGradient || instruction.op == OpCode::kRecvGradient;
   const int to_receiver = !is_send(instruction.op) ? 0 : is_gradient ? -1 : 1;
   return {is_gradient, instruction.stage + to_receiver, instruction.micro_batch};
 }
 
-/// How the partial sums of all ranks become one ([Note: Leaves]).
+/// How the partial sums of all ranks are added up ([Note: Leaves]).
 struct CrossRankSum {
-  bool direct = true;                 ///< an ordered all-reduce of slot 0
-  std::vector<int> partials_of_rank;  ///< otherwise: how many slots each rank brings, rank by rank
-  std::vector<Addition> additions;    ///< and how they are summed, numbered through all ranks
+  bool direct = true;                 ///< one ordered all-reduce of slot 0
+  std::vector<int> partials_of_rank;  ///< otherwise: number of partial sums (slots) of each rank
+  std::vector<Addition> additions;    ///< and how they are added; numbered over all ranks
   bool operator==(const CrossRankSum&) const = default;
 };
 
-/// What is sharded over replicas, each of which would otherwise hold it whole: ZeRO's stages (program/zero.h).
+/// What replicas shard instead of each holding a full copy: ZeRO's stages (program/zero.h).
 struct ZeroShape {
-  int zero = 0;                          ///< 0 … 3
-  std::vector<int> sharded_groups = {};  ///< of each stage, the first so many groups; empty: all
-  bool keep = false;                     ///< 3, without a pipeline: weights stay from the forward to the backward pass
-  /// Gradients of each micro-batch are scattered at once and summed as parts: less memory, other bits.
+  int zero = 0;                          ///< ZeRO stage, 0 to 3; 0: off
+  std::vector<int> sharded_groups = {};  ///< number of sharded groups per stage, the first ones; empty: all
+  bool keep = false;  ///< ZeRO-3 without a pipeline: keep weights from the forward to the backward pass
+  /// Reduce-scatter gradients after each micro-batch and accumulate the shards: less memory, but not bit-equal.
   bool each_micro_batch = false;
   bool operator==(const ZeroShape&) const = default;
 };
 
 /// How the gradients of replicas become new weights.
 enum class GradientExchange : uint8_t {
-  kSum,           ///< every replica gets the sum, or its shard of it
-  kServers,       ///< parameter servers sum what replicas push, and update
-  kAsyncServers,  ///< parameter servers update with the gradients of one replica at a time
-  kAdasum,        ///< replicas combine their own sums by Adasum
+  kSum,           ///< every replica gets the sum, or with ZeRO its shard of the sum
+  kServers,       ///< parameter servers sum the gradients that replicas push, and update
+  kAsyncServers,  ///< parameter servers update with one replica's gradients at a time
+  kAdasum,        ///< replicas combine their sums by Adasum
   kMomenta,       ///< replicas exchange signs of their momenta (1-bit Adam)
-  kLocal,         ///< every replica updates with its own sum, and now and then they average their weights
+  kLocal,         ///< local SGD: every replica updates with its own sum; weights are averaged periodically
 };
 
-/// A weight with two uses ([Note: Tied weights]); numbers of stages.
+/// A weight with two uses ([Note: Tied weights]). Ends are stage indices; -1: the rank holds the whole model.
 struct TiedWeight {
-  int owner = -1;       ///< updates it
-  int use = -1;         ///< computes with it, too; its gradients are summed apart
-  bool trained = true;  ///< false: it has no gradients, and its copy follows it alone
+  int owner = -1;       ///< stage that updates the weight
+  int use = -1;         ///< stage that computes with a copy; its gradients are summed separately
+  bool trained = true;  ///< false: no gradients; only the copy is refreshed
   bool operator==(const TiedWeight&) const = default;
 };
 
 /// How a step ends (program/update.h).
 struct UpdateShape {
   GradientExchange exchange = GradientExchange::kSum;
-  bool pushes_one_sum = false;   ///< kServers: a replica adds its partial sums before it pushes
-  bool norm = false;             ///< of all gradients of an update, over all stages
-  bool refreshes_first = false;  ///< copies of tied weights are refreshed before the step, as their owner updates later
+  bool pushes_one_sum = false;   ///< kServers: a replica adds up its partial sums before it pushes them
+  bool norm = false;             ///< compute the norm of all gradients of the update, over all stages
+  bool refreshes_first = false;  ///< refresh copies of tied weights before the step, because the owner updates after it
   std::vector<TiedWeight> tied = {};
-  /// Replicas' own sums are added up before anything leaves them, outside of the tree of leaves.
+  /// Each replica adds up its own partial sums before the exchange, outside the tree of leaves.
   bool sums_own() const {
     return exchange != GradientExchange::kSum && (exchange != GradientExchange::kServers || pushes_one_sum);
   }
@@ -164,47 +166,47 @@ struct UpdateShape {
 
 struct Program {
   std::vector<Instruction> instructions;
-  int num_micro_batches = 0;  ///< of the whole step
-  int num_groups = 0;         ///< of the whole model; of a pipeline, see groups_of_stage
-  int num_slots = 0;          ///< of each stage
-  int num_ranks = 1;          ///< replicas that sum their gradients
+  int num_micro_batches = 0;  ///< in the whole step, over all replicas
+  int num_groups = 0;         ///< of the whole model; in a pipeline use groups_of_stage
+  int num_slots = 0;          ///< gradient slots of each stage
+  int num_ranks = 1;          ///< replicas of this rank, which sum their gradients
   CrossRankSum across;
   ZeroShape zero;
   UpdateShape update;
 
-  // Of a pipeline.
+  // For pipelines.
   int pipeline_rank = 0;
   int num_pipeline_ranks = 1;
-  int num_updates = 1;               ///< of the weights, each over equally many micro-batches; 0: forward passes alone
-  std::vector<int> rank_of_stage;    ///< pipeline ranks; empty: no pipeline
-  std::vector<int> groups_of_stage;  ///< how many
-  /// Of the ranks of the pipeline, where they differ ([Note: Lanes]); empty: num_ranks of each.
+  int num_updates = 1;               ///< weight updates, each over the same number of micro-batches; 0: forward only
+  std::vector<int> rank_of_stage;    ///< pipeline rank of each stage; empty: no pipeline
+  std::vector<int> groups_of_stage;  ///< number of gradient groups of each stage
+  /// Replicas of each pipeline rank, if these differ ([Note: Lanes]); empty: num_ranks each.
   std::vector<int> replicas_of_rank = {};
 
   bool is_pipeline() const { return !rank_of_stage.empty(); }
   int num_stages() const { return is_pipeline() ? static_cast<int>(rank_of_stage.size()) : 1; }
-  /// The stages of this rank, in order; {-1} where it holds the whole model.
+  /// The stages of this rank, in order; {-1} without a pipeline.
   std::vector<int> own_stages() const;
-  /// The pipeline rank that holds a stage; -1 beyond the ends of the pipeline, and where there is none.
+  /// The pipeline rank that holds a stage; -1 for a stage past either end, and without a pipeline.
   int owner_of(int stage) const;
-  /// On another rank of the pipeline.
+  /// Whether another pipeline rank holds the stage.
   bool is_elsewhere(int stage) const { return owner_of(stage) >= 0 && owner_of(stage) != pipeline_rank; }
-  /// Behind the instructions with a group that begin at `at`: those that may run during the pass before them.
+  /// Index just past the run of group instructions that starts at `at`: the ones that may overlap with the pass before.
   size_t end_of_group_instructions(size_t at) const;
   int groups_of(int stage) const { return stage < 0 ? num_groups : groups_of_stage[static_cast<size_t>(stage)]; }
-  /// The number of sharded groups of a stage, which are the first.
+  /// Number of sharded groups of a stage; they come first.
   int sharded_groups_of(int stage) const;
 
   int replicas_of(int rank) const {
     return replicas_of_rank.empty() ? num_ranks : replicas_of_rank[static_cast<size_t>(rank)];
   }
-  /// [Note: Lanes]: as many as replicas where these are alike.
+  /// [Note: Lanes]: the number of replicas, if all ranks have the same number.
   int num_lanes() const;
-  /// Which replica of a rank of the pipeline has a lane, and a micro-batch.
+  /// The replica of a pipeline rank that holds a lane, or a micro-batch.
   int replica_of_lane(int lane, int rank) const { return lane / (num_lanes() / replicas_of(rank)); }
   int replica_with(int micro_batch, int rank) const;
 
-  /// One instruction a line.
+  /// One instruction per line.
   std::string to_string() const;
   bool operator==(const Program&) const = default;
 };

@@ -1,17 +1,17 @@
-// Interprets the lists of all ranks together: which instruction of which rank may run next, and what the others wait
-// for. What an instruction does is up to the caller: rules to check, times to add up.
+// Interprets the lists of all ranks together: decides which instruction of which rank may run next, and what the others
+// wait for. What an instruction does is up to the caller, such as checking rules or adding up times.
 //
 // [Note: Waiting]
-// A rank runs its list in order. An instruction waits in these cases alone:
+// A rank runs its list in order. An instruction waits only in these cases:
 //
-//   a computation   for its input: until another rank has sent it, or an earlier computation of its own rank made it
-//   a send          while too many earlier sends of its channel have found no receive, where that is limited
-//   an update       until all replicas have started the collectives before it; or each collective waits for itself
-//   a tied weight   for its gradient, or for the weight itself, until the other end has sent it
-//   a norm          until all ranks of the model have come to it
+//   a computation   until another rank has sent its input, or an earlier computation of its own rank has made it
+//   a send          while too many earlier sends of its channel have no posted receive, if that is limited
+//   an update       until all replicas have started the collectives before it; or each collective waits instead
+//   a tied weight   until the other end has sent its gradient, or the weight itself
+//   a norm          until all ranks of the model have reached it
 //
-// What may run stays allowed to run, whatever others do first. So ranks may take turns in any order: what they compute
-// does not depend on it, and one run stands for all.
+// An instruction that may run stays runnable, whatever other ranks do first. So the order in which ranks take turns
+// does not change what they compute, and one run stands for all.
 #pragma once
 
 #include <map>
@@ -25,34 +25,34 @@
 
 namespace trireme {
 
-/// Maps the number of a program among those of all ranks to its place, and back: they are in order replica by replica,
-/// and where ranks differ in their replicas, rank by rank.
+/// Maps the index of a program among those of all ranks to pipeline rank and replica, and back. Programs are ordered
+/// replica by replica; rank by rank if ranks differ in their replicas.
 class ProgramPlaces {
  public:
   explicit ProgramPlaces(const Program& any);
   size_t count() const;
-  int rank_of(size_t number) const;  ///< along the pipeline
+  int rank_of(size_t number) const;  ///< pipeline rank
   int replica_of(size_t number) const;
   size_t number_of(int rank, int replica) const;
 
  private:
   size_t num_ranks_, num_replicas_;
-  std::vector<size_t> first_of_rank_;  ///< where ranks differ: number of each one's replica 0, and of all programs
+  std::vector<size_t> first_of_rank_;  ///< index of each rank's replica 0, then the total; empty: ranks alike
 };
 
 struct WaitRules {
-  std::optional<int> sends_under_way = {};  ///< a send waits while its channel has so many without a receive
-  bool at_each_collective = false;          ///< replicas wait for each other there, not at the update behind it
+  std::optional<int> sends_under_way = {};  ///< most sends of a channel without a receive; unset: no limit
+  bool at_each_collective = false;          ///< replicas wait for each other there, not at the update after it
 };
 
-/// What one computation of a micro-batch makes for the next.
+/// A result that one computation of a micro-batch makes for the next.
 struct PassResult {
-  int from = -1, to = -1;  ///< stages; -1: nothing is made, or needed
-  size_t number = 0;       ///< below Interpreter::num_messages()
-  bool travels = false;    ///< to another rank
+  int from = -1, to = -1;  ///< producing and consuming stage; -1: no result
+  size_t number = 0;       ///< index, below Interpreter::num_messages()
+  bool travels = false;    ///< sent to another rank
   explicit operator bool() const { return from >= 0; }
 };
-/// Of a computation; nothing of other instructions, and where a stage needs only what it has.
+/// Input and output of a computation. Empty for other instructions, at the ends of the pipeline and for kWeightGrad.
 struct Dataflow {
   PassResult input, output;
 };
@@ -63,16 +63,17 @@ class Interpreter {
   };
 
  public:
-  /// Of all ranks, or of those of one replica. Keeps a reference.
+  /// `programs`: of all ranks, or of the ranks of one replica. Keeps a reference.
   explicit Interpreter(const std::vector<Program>& programs, const WaitRules& rules = {});
-  /// Orders of computations that are not programs yet: every result is sent as soon as it is made.
+  /// For orders of computations that are not programs yet: every result is sent as soon as it is made. Keeps a
+  /// reference to `rank_of_stage`.
   Interpreter(size_t num_ranks, const std::vector<int>& rank_of_stage, int num_micro_batches);
 
-  /// Runs each rank's list as far as the others let it, and returns when nobody gets on.
+  /// Runs each rank's list as far as it can go, and returns when no rank makes progress.
   ///
   /// `list_of(rank)`: a vector of instructions, or of items with a pointer `instruction`.
-  /// `run(rank, item, flow)`: called once nothing holds the item back; false: it wants to be asked again.
-  /// `expect(rank, item)`: called before it may have to wait, perhaps several times.
+  /// `run(rank, item, flow)`: called when the item may run; returns false to be called again later.
+  /// `expect(rank, item)`: called before the item may have to wait, possibly several times.
   template <typename Lists, typename Run, typename Expect = ExpectNothing>
   void advance(const Lists& list_of, Run&& run, Expect&& expect = {}) {
     for (bool moved = true; moved;) {
@@ -93,7 +94,7 @@ class Interpreter {
       }
     }
   }
-  /// Throws Error that says where each rank stands and what it waits for, unless all have come to their ends.
+  /// Throws Error that says where each rank stands and what it waits for, unless all lists have been run to the end.
   void require_ends() const;
 
   size_t num_messages() const { return there_.size(); }
@@ -107,25 +108,25 @@ class Interpreter {
     return {result(i.stage + 1, i.stage, i), result(i.stage, i.stage - 1, i)};
   }
 
-  /// Number of the program at the other end of a send or a receive.
+  /// Index of the program at the other end of a send or a receive.
   size_t other_end(size_t rank, const Instruction& message) const;
-  /// Collectives that a rank has started.
+  /// Number of collectives that a rank has started.
   size_t num_collectives(size_t rank) const { return ranks_[rank].collectives; }
-  /// Whether there are several of any rank of the pipeline.
+  /// Whether any pipeline rank has more than one replica.
   bool has_replicas() const { return has_replicas_; }
 
  private:
   struct Rank {
     size_t next = 0;
     const Instruction* stands_at = nullptr;
-    size_t collectives = 0;  ///< that it has started
-    bool has_come = false;   ///< to the next one
+    size_t collectives = 0;  ///< collectives started
+    bool has_come = false;   ///< has reached the next collective
     bool at_norm = false;
   };
-  /// Of a rank of the pipeline.
+  /// The replicas of one pipeline rank.
   struct Replicas {
     size_t count = 0;
-    std::vector<size_t> came;  ///< how many of them, to each collective
+    std::vector<size_t> came;  ///< per collective: replicas that have reached it
   };
 
   static const Instruction& instruction_of(const Instruction& instruction) { return instruction; }
@@ -169,17 +170,17 @@ class Interpreter {
   bool waits_for_norm(size_t rank);
   std::string reason(size_t rank) const;
 
-  const std::span<const Program> programs_;  ///< none of orders
+  const std::span<const Program> programs_;  ///< empty for plain orders
   const std::vector<int>& rank_of_stage_;
   const size_t num_micro_batches_;
   const WaitRules rules_;
   const bool sends_at_once_, has_replicas_;
   std::vector<Rank> ranks_;
   std::vector<Replicas> replicas_of_;                    ///< by pipeline rank
-  std::vector<char> there_;                              ///< messages that have been sent, and results that were made
-  std::map<std::pair<size_t, size_t>, int> unreceived_;  ///< by channel; negative: receives without a send
-  std::map<std::pair<OpCode, int>, size_t> tied_sent_;   ///< replicas that have sent a tied weight, or its gradient
-  std::map<int, size_t> at_norm_;                        ///< ranks of each model that have come to its norm
+  std::vector<char> there_;                              ///< by message: sent, or made for a stage on the same rank
+  std::map<std::pair<size_t, size_t>, int> unreceived_;  ///< by channel: sends minus receives; may be negative
+  std::map<std::pair<OpCode, int>, size_t> tied_sent_;   ///< replicas that have sent the tied weight, or its gradient
+  std::map<int, size_t> at_norm_;                        ///< by model: ranks that have reached the norm
 };
 
 /// The instructions of programs, for Interpreter::advance().

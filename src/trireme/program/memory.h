@@ -1,4 +1,4 @@
-// What a rank holds at most while it runs its program. The order of its list alone decides it, not the times.
+// Peak memory of a rank that runs its program. It depends only on the order of the list, not on times.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,17 @@
 namespace trireme {
 
 struct PeakMemory {
-  double activations = 0;   ///< of its part of a micro-batch: with n stages on the rank, each counts 1/n
-  double inputs = 0;        ///< beside them: inputs alone, kept for recomputation; counted alike
-  int weight_versions = 1;  ///< of a stage, the newest included
-  int receive_buffers = 0;  ///< messages that have been posted and not used
+  double activations = 0;   ///< in micro-batches of the rank: with n stages on it, each stage's count 1/n
+  double inputs = 0;        ///< additional stage inputs kept for recomputation; same unit
+  int weight_versions = 1;  ///< most versions of one stage's weights, including the newest
+  int receive_buffers = 0;  ///< receives posted whose message has not been used yet
   bool operator==(const PeakMemory&) const = default;
 };
 
-/// One rank's. Activations are held from a forward pass until the weight gradients are made.
+/// Peaks of one rank. Activations are held from the forward pass until the weight gradients have been computed.
 PeakMemory peak_memory(const Program& program);
 
-/// Activations held after each instruction.
+/// Activations held after each instruction, in the unit of PeakMemory.
 std::vector<double> activations_held(const Program& program);
 
 }  // namespace trireme

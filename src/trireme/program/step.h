@@ -1,5 +1,5 @@
-// The programs of a training step. The trainer runs and the simulator plays what is made here, so that a prediction is
-// of the very lists that a training executes.
+// Builds the programs of a training step. Trainer and simulator both get them here, so a prediction is about the same
+// instruction lists that the training executes.
 #pragma once
 
 #include <optional>
@@ -8,20 +8,21 @@
 
 namespace trireme {
 
-/// What the programs of a layout depend on.
+/// Everything that the programs of a step depend on.
 struct StepShape {
-  PipelineShape pipeline = {};        ///< where its schedule has no orders: replicas of the whole model
-  int num_micro_batches = 1;          ///< of the whole step
-  std::vector<int> batch_parts = {};  ///< leaves of each replica, without a pipeline; empty: equal
+  PipelineShape pipeline = {};        ///< empty schedule: data parallelism, each rank holds the whole model
+  int num_micro_batches = 1;          ///< in the whole step, over all replicas
+  std::vector<int> batch_parts = {};  ///< leaves of each replica, only without a pipeline; empty: equal
   ZeroShape zero = {};
   UpdateShape update = {};
   bool is_pipeline() const { return !pipeline.schedule.ranks.empty(); }
   bool operator==(const StepShape&) const = default;
 };
 
-/// Of one rank. Throws UsageError for a shape that does not divide.
+/// The program of one rank. Throws UsageError for sizes that do not divide each other.
 Program program_of(const StepShape& shape, int pipeline_rank, int replica);
-/// Of all ranks, in the order that check_programs() takes; or of the ranks of one replica, where all have as many.
+/// The programs of all ranks, in the order of check_programs(); or of one replica's ranks, if all pipeline ranks have
+/// the same number of replicas.
 std::vector<Program> programs_of(const StepShape& shape, std::optional<int> replica = {});
 
 }  // namespace trireme

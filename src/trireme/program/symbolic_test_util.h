@@ -1,8 +1,8 @@
-// For tests: runs programs on symbols instead of tensors, as a transport and a model would, with no checks of its own.
+// For tests: runs programs on symbols instead of tensors, as a transport and a model would, without checks of its own.
 //
-// A value is a hash of how it was computed, so equal values mean equal bits. Messages carry values alone and come in
-// the order in which they were sent. It shares no code with the checker: where the checker accepts a changed program,
-// this says whether the change was harmless.
+// A value is a hash of how it was computed, so equal values mean equal bits. Messages carry only values and arrive in
+// the order in which they were sent. Its rules are written independently of the checker's: if the checker accepts a
+// mutated program, this tells whether the mutation was harmless.
 #pragma once
 
 #include <bit>
@@ -43,7 +43,7 @@ inline Symbol weight_gradient(Symbol output, Symbol gradient, int group) {
 }
 inline Symbol sum_symbol(Symbol a, Symbol b) { return symbol({6, a, b}); }
 
-/// The weights that each rank ends with, stage by stage; nothing where something was missing or the ranks hang.
+/// run() returns the final weights of each rank, by stage; nullopt if something was missing or the ranks deadlock.
 class SymbolicRun {
  public:
   explicit SymbolicRun(const std::vector<Program>& programs) : programs_(programs), ranks_(programs.size()) {
@@ -83,11 +83,12 @@ class SymbolicRun {
     std::map<std::pair<int, int>, std::pair<int, size_t>> expected_input, expected_gradient;  ///< sender, number
     std::map<std::tuple<int, int, int>, Symbol> slots;                                        ///< stage, group, slot
     std::map<int, size_t> received;                                                           ///< by sender
-    std::map<std::pair<int, int>, int> reductions;  ///< stage, group: how many
+    std::map<std::pair<int, int>, int> reductions;  ///< stage, group: number of reductions
     std::map<std::pair<int, int>, std::vector<std::vector<Symbol>>> partials;
     std::map<int, int> updates;
-    std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, sharded group: the weights it came from
-    std::map<std::pair<int, int>, std::vector<std::pair<Symbol, bool>>> scattered;  ///< one by one: what, and added
+    std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, sharded group: version that was gathered
+    std::map<std::pair<int, int>, std::vector<std::pair<Symbol, bool>>>
+        scattered;  ///< in order: value, and whether it is added
   };
 
   Symbol use_weights(Rank& own, const Program& program, int stage) {
@@ -97,7 +98,7 @@ class SymbolicRun {
     own.restored.erase(found);
     return weights;
   }
-  /// Other than the newest weights where a sharded group lacks them.
+  /// The newest weights, or another symbol if a sharded group was not gathered from them.
   static Symbol with_gathered(const Rank& own, const Program& program, int stage) {
     const Symbol newest = own.weights.at(stage);
     Symbol used = newest;
@@ -113,7 +114,7 @@ class SymbolicRun {
     for (int group = 0; group < program.sharded_groups_of(i.stage); ++group) own.gathered.erase({i.stage, group});
   }
 
-  /// A value that comes by message, or from a stage on the same rank; nothing: not yet.
+  /// A value received by message, or from a stage on the same rank; nullopt: not there yet.
   std::optional<Symbol> fetch(int rank, const std::map<std::pair<int, int>, std::pair<int, size_t>>& expected,
                               const std::map<std::pair<int, int>, Symbol>& local, std::pair<int, int> local_key,
                               std::pair<int, int> key) {
@@ -138,7 +139,7 @@ class SymbolicRun {
         own.input[key] = *input;
         own.output[key] = forward_symbol(i.stage, i.micro_batch, use_weights(own, program, i.stage), *input);
         end_pass(own, program, i);
-        own.passed_on[key] = own.output[key];  // a stage on the same rank has it as its input
+        own.passed_on[key] = own.output[key];  // the input of a stage on the same rank
         return true;
       }
       case OpCode::kRecompute:
@@ -237,7 +238,7 @@ class SymbolicRun {
     }
   }
 
-  /// Whichever is full.
+  /// Takes the sum of the first full slot.
   static Symbol take_slot(Rank& own, const Program& program, const Instruction& i) {
     for (int slot = 0; slot < program.num_slots; ++slot) {
       const auto full = own.slots.find({i.stage, i.group, slot});
@@ -249,7 +250,7 @@ class SymbolicRun {
     throw std::out_of_range("nothing to scatter");
   }
 
-  /// The sum of a group whose micro-batches are scattered one by one; nothing: not yet.
+  /// The sum of a group whose micro-batches are scattered one by one; nullopt: not complete yet.
   std::optional<Symbol> total_of_scattered(int rank, int stage, int group) {
     const Program& program = programs_[size_t(rank)];
     const auto& own = ranks_[size_t(rank)].scattered[{stage, group}];

@@ -1,8 +1,8 @@
-// When each instruction of a pipeline would run: programs and times in, spans out. Exact, and the same on every
+// Predicts when each instruction of a pipeline runs: programs and times in, spans out. Exact, and the same on every
 // machine.
 //
 // A rank runs its list in order. Computations take their stage's times, posts take none ([Note: Messages]); a message
-// is there `comm` after it has been sent and its receive posted. Sums over replicas and updates are not timed.
+// arrives `comm` after both its send and its receive have been posted. Sums over replicas and updates take no time.
 #pragma once
 
 #include "trireme/program/memory.h"
@@ -14,11 +14,11 @@ struct Span {
   Instruction instruction;
   double start_ms = 0;
   double end_ms = 0;
-  double activations = 0;  ///< that the rank holds once it has begun: of its part of a micro-batch
+  double activations = 0;  ///< held by the rank during the span; unit as in PeakMemory
 };
 
 struct RankTimeline {
-  std::vector<Span> spans;  ///< of computations, in order
+  std::vector<Span> spans;  ///< one per computation, in order
   double busy_ms = 0;
   PeakMemory peak;
 };
@@ -26,13 +26,14 @@ struct RankTimeline {
 struct Timeline {
   std::vector<RankTimeline> ranks;
   double makespan_ms = 0;  ///< from the first start to the last end
-  double cost_ms = 0;   ///< the longest that one rank takes from its start to its end: what a long run of steps costs
-  double ideal_ms = 0;  ///< m(T_F + T_B + T_W) of the busiest rank, without recomputation
-  /// (cost - ideal)/cost: the fraction of it in which the busiest rank is idle, or repeats itself.
+  double cost_ms =
+      0;  ///< longest time of one rank from its first start to its last end: the cost per step of a long run
+  double ideal_ms = 0;  ///< m(T_F + T_B + T_W) of the busiest rank for m micro-batches, without recomputation
+  /// (cost - ideal)/cost: the fraction of the cost in which the busiest rank is idle or recomputes.
   double bubble_rate = 0;
 };
 
-/// Of one replica's programs. Throws Error where they wait for each other, UsageError for times of another length.
+/// `programs`: of one replica's ranks. Throws Error for a deadlock, UsageError for times of the wrong length.
 Timeline make_timeline(const std::vector<Program>& programs, const StageTimes& times);
 
 }  // namespace trireme

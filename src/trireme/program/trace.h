@@ -1,7 +1,7 @@
-// What ranks did in a step, instruction by instruction, with times; merged into one file, the predicted timeline beside
-// the measured one.
+// Traces of a step: what each rank did, instruction by instruction, with times; merged into one file that shows the
+// predicted timeline next to the measured one.
 //
-// Each rank writes its own clock's times and how far that clock is from rank 0's. Plain data, no threads.
+// Each rank writes times of its own clock, and that clock's offset from rank 0's. Plain data, no threads.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace trireme {
 
-/// Of one instruction, in seconds.
+/// Times of one instruction, in seconds of the rank's clock.
 struct InstructionTimes {
   double start = 0;
-  double ready = 0;  ///< until here it has waited for a message
+  double ready = 0;  ///< end of its wait for a message; equals start if it did not wait
   double end = 0;
   bool operator==(const InstructionTimes&) const = default;
 };
@@ -30,14 +30,14 @@ struct DeviceWork {
 };
 
 struct StepTrace {
-  int rank = 0;     ///< of the world
-  int replica = 0;  ///< of the model
-  int place = 0;    ///< along tp
+  int rank = 0;     ///< global rank
+  int replica = 0;  ///< replica of the model
+  int place = 0;    ///< coordinate along tp
   int64_t step = 0;
-  double clock_offset = 0;  ///< seconds to be added to get rank 0's time
+  double clock_offset = 0;  ///< seconds to add to get rank 0's time
   Program program;
-  std::vector<InstructionTimes> times;  ///< one an instruction; those that ran inside a backward pass have none (0)
-  std::vector<DeviceWork> device;       ///< of the rank's GPU
+  std::vector<InstructionTimes> times;  ///< one per instruction; 0 for the ones that ran inside a backward pass
+  std::vector<DeviceWork> device;       ///< work on the rank's GPU
   bool operator==(const StepTrace&) const = default;
 };
 
@@ -45,34 +45,34 @@ std::string trace_to_json(const StepTrace& trace);
 /// Throws UsageError that says what is wrong with the text.
 StepTrace trace_from_json(std::string_view json);
 
-/// One replica's step (of stages with different replicas: all that they did), measured, and as the timeline has it with
-/// the mean times that were measured.
+/// One replica's step: the measured timeline, and the one predicted from the measured mean times. If stages differ in
+/// their replicas, one report covers the step of all ranks.
 struct TraceReport {
   int64_t step = 0;
   int replica = 0;
-  double measured_ms = 0, predicted_ms = 0;  ///< from the first start to the last end of a computation
+  double measured_ms = 0, predicted_ms = 0;  ///< from the first computation's start to the last one's end
   double measured_bubble = 0, predicted_bubble = 0;
-  StageTimes times;  ///< means of what was measured
+  StageTimes times;  ///< measured means
   std::vector<Program> programs;
-  std::vector<int> ranks;  ///< whose programs they are
+  std::vector<int> ranks;  ///< global rank of each program
   Timeline measured, predicted;
 };
-/// The traces of all ranks, in any order. Of tensor parallelism the first place stands for all. Throws UsageError where
-/// ranks are missing.
+/// `traces`: of all ranks, in any order. With tensor parallelism, the ranks at place 0 stand for all. Throws UsageError
+/// if ranks are missing.
 std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces);
 
-/// How much of what a rank's GPU sent, gathered and summed it did beside computing.
+/// How much of a GPU's communication overlapped with computation.
 struct DeviceReport {
   int64_t step = 0;
   int rank = 0;
-  double computing_ms = 0;  ///< while the busiest stream worked
-  double moving_ms = 0;     ///< while others did; copies from and to the host do not count
-  double hidden_ms = 0;     ///< of these, while the busiest stream worked, too
+  double computing_ms = 0;  ///< time in which the busiest stream worked
+  double moving_ms = 0;     ///< time in which other streams worked, without copies to and from the host
+  double hidden_ms = 0;     ///< part of moving_ms in which the busiest stream worked, too
 };
-/// Of traces with work of a GPU.
+/// One report per trace that has GPU work.
 std::vector<DeviceReport> report_devices(const std::vector<StepTrace>& traces);
 
-/// Events for Perfetto and chrome://tracing: a process for each rank, with what was measured and what was predicted.
+/// Events for Perfetto and chrome://tracing: one process per rank, with measured and predicted timelines.
 std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::vector<TraceReport>& reports);
 
 }  // namespace trireme

@@ -1,9 +1,9 @@
-// Shards over replicas what each would otherwise hold: ZeRO's stages, as instructions in any program.
+// ZeRO: rewrites any program so that replicas shard what each would otherwise hold in full.
 //
-// 1 shards the optimizer's state: of a group's sum each replica gets its part (ReduceScatter instead of AllReduce) and
-// updates the weights there; the new weights are gathered before their first use. 2 shards the gradients as well, 3
-// also the weights: they are gathered before every pass that uses them, and freed behind it. The order of the gathers
-// is that of the layers.
+// Stage 1 shards the optimizer state: each replica gets its shard of a group's sum (ReduceScatter instead of AllReduce)
+// and updates its shard of the weights; new weights are all-gathered before their first use. Stage 2 also shards the
+// gradients. Stage 3 also shards the weights: they are all-gathered before every pass that uses them and freed after
+// it. Groups are gathered in the order in which the pass uses their layers.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,12 @@
 
 namespace trireme {
 
-/// The same step with sharded groups.
+/// Returns the program of the same step with sharded groups; unchanged for ZeRO stage 0.
 Program shard_over_replicas(Program program, const ZeroShape& shape);
 
-/// How many bytes of gradients form a group where the user does not say: one rule for the trainer and for whoever
-/// predicts it.
-/// `keeps_whole`: whole weights and gradients stay on the rank, whose gradients have `all_bytes`. Otherwise groups are
-/// gathered or scattered, several at a time, which must be little beside what stays: each is at most a 128th.
+/// Default size of a gradient group (bucket) in bytes: one rule for trainer and simulator. `all_bytes`: all gradients
+/// of the rank. `keeps_whole`: full weights and gradients stay on the rank. Otherwise several groups at a time are
+/// gathered or scattered, which must take little memory next to the shards: each is at most 1/128 of `all_bytes`.
 inline double derived_bucket_bytes(bool keeps_whole, double all_bytes) {
   constexpr double kMost = 4 << 20;
   return keeps_whole ? kMost : std::clamp(all_bytes / 128, 1.0, kMost);

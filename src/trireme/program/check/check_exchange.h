@@ -1,4 +1,4 @@
-// What the ranks under check exchange: messages over channels, and the sums of replicas.
+// Tracks what ranks under check exchange: messages over channels, and sums over replicas.
 #pragma once
 
 #include <compare>
@@ -9,18 +9,18 @@
 
 namespace trireme {
 
-/// From one rank to another, in order.
+/// Messages from one rank to another, in order, as sent and as posted by the receiver.
 struct Channel {
   std::vector<PipelineMessage> sent, posted;
 };
 
-/// Ranks are those of the world.
+/// All channels of the job. Ranks are indices of programs.
 class Channels {
  public:
-  /// Throws Error where the two ends disagree on a message.
+  /// Throws Error if the two ends disagree on a message.
   void send(size_t from, size_t to, const PipelineMessage& message) { add(from, to, message, &Channel::sent); }
   void post(size_t from, size_t to, const PipelineMessage& message) { add(from, to, message, &Channel::posted); }
-  /// Throws Error where a message has one end only.
+  /// To call at the end. Throws Error if a message has only one end.
   void finish() const;
 
  private:
@@ -40,13 +40,13 @@ class Replicas {
       : tree_(tree), across_(across), count_(num_replicas) {}
 
   int count() const { return count_; }
-  /// A replica starts its collective of this number. Throws Error where another one starts something else there.
+  /// A replica starts its collective with this number. Throws Error if another replica started a different one there.
   void start(size_t number, const Instruction& collective);
-  /// How many slots of a replica go into the sum.
+  /// Number of slots that a replica contributes to the sum.
   int slots_of(int replica) const;
-  /// The replica's sums go into an update; with the last replica's the whole is checked.
+  /// Contributes a replica's sums to an update. The last replica's call checks the total; throws Error if it is wrong.
   void bring(int replica, const Sum& sum, const std::vector<PartialSum>& sums);
-  /// The same of micro-batches that are summed one by one, in no tree.
+  /// The same for micro-batches that are summed outside the tree.
   void bring_micro_batches(const Sum& sum, const std::vector<int>& micro_batches);
 
  private:
@@ -59,8 +59,8 @@ class Replicas {
   const SumTree& tree_;
   const CrossRankSum& across_;
   const int count_;
-  std::vector<Instruction> sequence_;  ///< the collectives that all must start, in order
-  std::map<Sum, Brought> brought_;     ///< those that replicas are missing of
+  std::vector<Instruction> sequence_;  ///< the collectives that all replicas must start, in order
+  std::map<Sum, Brought> brought_;     ///< sums to which some replicas have not contributed yet
 };
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// One rank under check: goes through its list as far as the others let it.
+// The check of one rank: the rules for its instructions, in the order in which the interpreter runs them.
 #pragma once
 
 #include <map>
@@ -17,17 +17,17 @@ class RankCheck {
   RankCheck(const std::vector<Program>& programs, size_t number, const Interpreter& interpreter, const SumTree& tree,
             Channels& channels, Replicas& replicas);
 
-  /// The rules for the next instruction that hold before it may have to wait. Throws Error.
+  /// Checks the rules that the next instruction must meet before it may wait. Throws Error.
   void expect(const Instruction& instruction);
-  /// The other rules, and what it changes. Throws Error.
+  /// Checks the remaining rules and applies the instruction's effects. Throws Error.
   void run(const Instruction& instruction);
-  /// After the last instruction. Throws Error for what is missing.
+  /// To call after the last instruction. Throws Error if something is missing.
   void finish();
-  /// Of the rank's stages, in order.
+  /// Staleness of the rank's stages, in order; see CheckReport.
   const std::vector<int>& staleness() const { return staleness_; }
 
  private:
-  /// A micro-batch in a stage.
+  /// State of a micro-batch in a stage.
   struct Work {
     bool forwarded = false, freed = false, input_gradient = false, weight_gradient = false;
     bool posted_activation = false, posted_gradient = false;
@@ -36,13 +36,13 @@ class RankCheck {
   struct Stage {
     int number = -1;
     std::unordered_map<int, Work> work;          ///< by micro-batch
-    std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]
-    std::vector<bool> reduced;                   ///< groups
-    std::vector<bool> stashed;                   ///< versions
+    std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]; empty sum: nothing there
+    std::vector<bool> reduced;                   ///< by group: reduced (or pushed) in this update
+    std::vector<bool> stashed;                   ///< by version
     int newest = 0, restored = -1, oldest_used = -1;
-    // Of the sharded groups, which are the first.
-    std::vector<bool> gathered;               ///< whether the whole weights are here, as they were last updated
-    std::vector<std::vector<int>> scattered;  ///< micro-batches that the shards hold, where each is scattered at once
+    // By sharded group; these come first.
+    std::vector<bool> gathered;               ///< full weights are here, of the newest version
+    std::vector<std::vector<int>> scattered;  ///< micro-batches in the shards, if each is scattered at once
   };
 
   bool is_done() const { return at_ == program_.instructions.size(); }
@@ -53,7 +53,7 @@ class RankCheck {
   Stage& stage_of(const Instruction& instruction);
   Work& work_of(const Instruction& instruction);
   int use_weights(Stage& stage);
-  /// ZeRO's third stage frees weights behind each pass.
+  /// ZeRO-3 frees gathered weights after each pass.
   void end_pass(Stage& stage, OpCode op) const;
 
   void expect_pass(const Instruction& instruction);
@@ -65,7 +65,7 @@ class RankCheck {
   void free_or_recompute(const Instruction& instruction);
   void receive(const Instruction& instruction);
   void add_slot(const Instruction& instruction);
-  /// The group's gradients go to the replicas' shards micro-batch by micro-batch.
+  /// Whether the group's gradients are reduce-scattered after each micro-batch.
   bool scatters_each(const Stage& stage, size_t group) const {
     return program_.zero.each_micro_batch && group < stage.scattered.size();
   }
@@ -75,7 +75,7 @@ class RankCheck {
   void change_versions(const Instruction& instruction);
   void optimizer_step(const Instruction& instruction);
   void update(Stage& stage);
-  // The end of a step: check_end.cpp.
+  // The end of a step, in check_end.cpp.
   bool sums_own(const Stage& stage, size_t group) const;
   void push(const Instruction& instruction);
   void combine(const Instruction& instruction);
@@ -88,7 +88,7 @@ class RankCheck {
   void check_ends() const;
 
   const Program& program_;
-  const size_t rank_;  ///< of all programs
+  const size_t rank_;  ///< index among all programs
   const int replica_;
   const Interpreter& interpreter_;
   const SumTree& tree_;
@@ -99,8 +99,8 @@ class RankCheck {
   size_t at_ = 0;
   bool stepped_ = false;
   bool combined_ = false, normed_ = false, pulled_ = false, met_ = false;
-  std::map<OpCode, std::vector<bool>> tied_;  ///< which tied weights each instruction has been seen for
-  std::optional<int> filled_;  ///< stage of the pass whose groups are full: group instructions stand behind it
+  std::map<OpCode, std::vector<bool>> tied_;  ///< by tied weight: the instruction has been seen
+  std::optional<int> filled_;  ///< stage whose groups the last pass filled; group instructions may follow
 };
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-// Sums of gradients as ranges of micro-batches: a range stands for one sum, the one that the tree prescribes for it.
+// Sums of gradients, represented as ranges of micro-batches: a range stands for the one sum that the tree defines for
+// it.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@
 
 namespace trireme {
 
-/// The sum of micro-batches first … last-1; none: nothing to read.
+/// The sum of micro-batches first … last-1; first == last: no sum.
 struct PartialSum {
   int first = 0;
   int last = 0;
@@ -24,11 +25,11 @@ class SumTree {
   SumTree(int micro_batches_in_update, int num_leaves)
       : per_update_(micro_batches_in_update), leaf_size_(micro_batches_in_update / num_leaves) {}
 
-  /// a + b; none where the tree does not add these two.
+  /// a + b; nullopt if the tree does not add these two.
   std::optional<PartialSum> add(PartialSum a, PartialSum b) const;
-  /// What an update must end with.
+  /// The sum that an update must end with.
   PartialSum whole(int update) const { return {update * per_update_, (update + 1) * per_update_}; }
-  /// What the replicas' sums (slot by slot, replica by replica) come to. Throws Error where they leave the tree.
+  /// The total of the replicas' sums, given replica by replica, slot by slot. Throws Error for a sum not in the tree.
   PartialSum across(const CrossRankSum& how, std::vector<PartialSum> sums) const;
 
  private:

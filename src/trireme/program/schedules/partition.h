@@ -1,4 +1,4 @@
-// Cuts a sequence of layers into the stages of a pipeline, so that the slowest stage is as fast as it can be.
+// Partitions a sequence of layers into pipeline stages so that the slowest stage is as fast as possible.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@ struct LayerRange {
   bool operator==(const LayerRange&) const = default;
 };
 
-/// Stages in order; together all layers, each stage at least one.
+/// Stages in order: together they cover all layers, and each has at least one.
 using Partition = std::vector<LayerRange>;
 
 struct PartitionProblem {
   int num_stages = 1;
-  std::vector<double> costs;        ///< of each layer: measured times, parameters, or what the user thinks of it
-  std::vector<double> speeds = {};  ///< of each stage, where some have more devices; empty: alike
-  // Memory, where it is limited: a stage holds the bytes of its layers, and their activations of several micro-batches.
-  std::vector<uint64_t> bytes = {};             ///< of each layer: weights, gradients, optimizer; empty: 0
-  std::vector<uint64_t> activation_bytes = {};  ///< of each layer and micro-batch; empty: 0
-  std::vector<double> in_flight = {};           ///< micro-batches that each stage holds (PeakMemory); empty: 1
-  uint64_t limit_bytes = 0;                     ///< of each stage; 0: none
+  std::vector<double> costs;        ///< per layer, in any unit: measured times, numbers of parameters, estimates
+  std::vector<double> speeds = {};  ///< per stage, relative, if some have more devices; empty: all equal
+  // Memory limit: a stage holds the bytes of its layers, and their activations for several micro-batches.
+  std::vector<uint64_t> bytes = {};             ///< per layer: weights, gradients, optimizer state; empty: 0
+  std::vector<uint64_t> activation_bytes = {};  ///< per layer, for one micro-batch; empty: 0
+  std::vector<double> in_flight = {};           ///< per stage: micro-batches held (PeakMemory); empty: 1
+  uint64_t limit_bytes = 0;                     ///< per stage; 0: no limit
 };
 
-/// The partition whose slowest stage is fastest, exactly, by dynamic programming: O(layers² · stages). Among those, the
-/// one whose stages are most alike (least sum of squares), and of equals the one with its first cuts earliest. Throws
-/// UsageError for more stages than layers, lists of other lengths, costs that are negative or not finite, and a limit
-/// that no partition keeps (with the least limit that one keeps).
+/// The exact optimum by dynamic programming, O(layers² · stages): the least cost of the slowest stage; among those, the
+/// least sum of squared costs; among those, the earliest first cuts. Throws UsageError for more stages than layers,
+/// lists of the wrong length, costs that are negative or not finite, and a memory limit that no partition keeps (naming
+/// the smallest limit that works).
 Partition partition(const PartitionProblem& problem);
 
-/// The same for ranks with several stages: of partitions with as fast a slowest stage, one in which the busiest rank
-/// has less, found by moving single cuts.
+/// The same for ranks with several stages: keeps the cost of the slowest stage and balances the ranks (least sum of
+/// their squared costs) by moving single cuts, a local optimum. With a memory limit or speeds, the same as partition().
 Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage);
 
-/// "4,4,4" (layers of each stage) or "0-3,4-7,8-11" (first and last layer of each); a plus stands for a comma, where
-/// commas separate other things. Throws UsageError that names the part that is wrong.
+/// Parses "4,4,4" (number of layers of each stage) or "0-3,4-7,8-11" (first and last layer of each). "+" may replace
+/// ",", for lists in which commas separate something else. Throws UsageError that names the wrong part.
 Partition partition_from_text(std::string_view text, int num_layers);
 /// "0-3,4-7,8-11"
 std::string partition_to_text(const Partition& partition);

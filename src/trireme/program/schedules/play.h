@@ -1,4 +1,4 @@
-// Plays orders of computation against each other, before there is a program: when each computation would end.
+// Simulates orders of computations before there is a program, to find out when each computation ends.
 #pragma once
 
 #include <vector>
@@ -8,14 +8,14 @@
 namespace trireme {
 
 struct PlayedOrders {
-  std::vector<std::vector<double>> end;  ///< of each rank's computations; infinite for those that would wait for ever
-  double cost = 0;                       ///< the longest that a rank takes from its start to its end
+  std::vector<std::vector<double>> end;  ///< [rank][computation]; infinite if it waits forever
+  double cost = 0;                       ///< longest time of one rank from its first start to its last end
 };
 
-/// Of a computation; one that is repeated takes as long as a forward pass.
+/// Duration of a computation; a recomputation takes as long as a forward pass.
 double time_of(const Instruction& instruction, const StageTimes& times);
 
-/// Messages take `times.comm` and are sent at once; weight gradients wait for nothing.
+/// Messages are sent at once and take `times.comm`; weight gradients do not wait.
 PlayedOrders play_orders(const std::vector<std::vector<Instruction>>& orders, const std::vector<int>& rank_of_stage,
                          int num_micro_batches, const StageTimes& times);
 

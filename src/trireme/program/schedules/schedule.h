@@ -1,4 +1,4 @@
-// Pipeline schedules: functions that say in which order each rank computes. Everything else follows from the order:
+// Pipeline schedules: functions that give each rank its order of computations. Everything else follows from the order:
 // lower_pipeline() (program/pipeline.h) adds messages, sums and updates.
 #pragma once
 
@@ -12,27 +12,27 @@
 
 namespace trireme {
 
-/// Which weights a computation uses where updates come while micro-batches are under way.
+/// Which version of the weights a computation uses if updates happen while micro-batches are in flight.
 enum class WeightRule {
-  kNewest,        ///< there is one update, at the end: all micro-batches see the same weights
-  kStash,         ///< the newest at the forward pass, and the same in the backward pass (PipeDream)
+  kNewest,        ///< one update, at the end: all micro-batches use the same weights
+  kStash,         ///< the newest version at the forward pass, and the same in the backward pass (PipeDream)
   kVerticalSync,  ///< the version that the first stage used, in all stages (PipeDream with vertical sync)
-  kDoubleBuffer,  ///< the version before the newest complete one: two versions at most (PipeDream-2BW)
+  kDoubleBuffer,  ///< micro-batches of update u use version u - 1: at most two versions (PipeDream-2BW)
 };
 
-/// A value. Micro-batches are those of one replica, numbered from 0.
+/// A plain value. Micro-batches are those of one replica, numbered from 0.
 struct Schedule {
   int num_ranks = 1;
   int num_micro_batches = 1;
   std::vector<int> rank_of_stage = {};
-  /// For each rank kForward, kBackward or kBackwardInput and kWeightGrad, with stage and micro_batch, in their order;
-  /// or with sends and receives among them, where somebody has placed those as well.
+  /// Each rank's computations in order: kForward, and kBackward or kBackwardInput and kWeightGrad, with stage and
+  /// micro_batch. May include sends and receives, where a schedule places them itself.
   std::vector<std::vector<Instruction>> ranks = {};
   WeightRule weights = WeightRule::kNewest;
-  int update_every = 0;  ///< micro-batches in an update of the weights; 0: all
+  int update_every = 0;  ///< micro-batches per weight update; 0: all
 
   int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
-  std::vector<int> stages_of(int rank) const;  ///< in order
+  std::vector<int> stages_of(int rank) const;  ///< in increasing order
   int micro_batches_in_update() const { return update_every == 0 ? num_micro_batches : update_every; }
   bool has_messages() const;
   bool operator==(const Schedule&) const = default;
@@ -41,62 +41,63 @@ struct Schedule {
 enum class ScheduleKind {
   kNaive,           ///< one micro-batch at a time
   kGPipe,           ///< all forward, then all backward
-  k1F1B,            ///< one forward, one backward: as few activations as there are stages to come
-  kInterleaved,     ///< 1F1B over several stages a rank
-  kZbH1,            ///< zero bubble in the memory of 1F1B: weight gradients fill what was idle at the end
-  kZbH2,            ///< zero bubble in twice that memory: more forward passes fill the start as well
-  kZbV,             ///< two stages a rank, down and up again, in the memory of 1F1B
-  kPipeDream,       ///< 1F1B that never drains; weights are updated after each micro-batch
-  kPipeDreamSync,   ///< the same with vertical sync
-  kPipeDream2Bw,    ///< 1F1B that never drains; an update after several micro-batches, two versions of the weights
-  kPipeDreamFlush,  ///< 1F1B that drains before each update: the order of k1F1B
+  k1F1B,            ///< one forward, one backward: holds no more activations than there are stages to come
+  kInterleaved,     ///< 1F1B with several stages per rank
+  kZbH1,            ///< zero bubble in 1F1B's memory: weight gradients fill the idle time at the end
+  kZbH2,            ///< zero bubble in twice that memory: more forward passes also fill the start
+  kZbV,             ///< two stages per rank, placed down the ranks and up again, in 1F1B's memory
+  kPipeDream,       ///< 1F1B without flushes; weights are updated after each micro-batch
+  kPipeDreamSync,   ///< PipeDream with vertical sync
+  kPipeDream2Bw,    ///< 1F1B without flushes; an update after several micro-batches, two weight versions
+  kPipeDreamFlush,  ///< 1F1B with a flush before each update: the order of k1F1B
 };
 
 /// All kinds, in the order above.
 const std::vector<ScheduleKind>& schedule_kinds();
 /// "1f1b", "zb-h1", …
 std::string_view name_of(ScheduleKind kind);
-/// What schedule_kind() knows: the names of all kinds, and the short one of "interleaved-1f1b", "interleaved".
+/// The names that schedule_kind() accepts: one per kind, and "interleaved", short for "interleaved-1f1b".
 std::vector<std::string_view> schedule_names();
-/// Throws UsageError with the nearest name.
+/// The kind of a name. Throws UsageError that proposes the nearest name.
 ScheduleKind schedule_kind(std::string_view name);
-/// Has one update, at the end: the same bits as without a pipeline.
+/// Whether there is one update, at the end: results are bit-equal to training without a pipeline.
 bool is_synchronous(ScheduleKind kind);
-/// Weight gradients are made apart from the gradients of inputs.
+/// Whether weight gradients are computed separately from gradients of inputs.
 bool splits_backward(ScheduleKind kind);
-/// Unless somebody asks for another number, which kInterleaved alone takes.
+/// Default number of stages per rank; only kInterleaved accepts another.
 int stages_a_rank(ScheduleKind kind);
-/// 1F1B with several stages a rank is kInterleaved; other kinds stay as they are.
+/// Turns k1F1B with interleave > 1 into kInterleaved; returns other kinds unchanged.
 ScheduleKind with_interleave(ScheduleKind kind, int64_t interleave);
 
 struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::k1F1B;
   int num_ranks = 1;
-  int num_micro_batches = 1;  ///< of one replica
-  int interleave = 0;         ///< stages a rank, for kInterleaved (2 where 0); kZbV has 2, the others 1
-  int update_every = 0;       ///< PipeDream: 1 where 0. PipeDream-2BW: at least as many as ranks where 0
-  /// kZbV fits its order to these where they are given: for all, one a rank or one a stage.
+  int num_micro_batches = 1;  ///< micro-batches of one replica
+  int interleave = 0;  ///< stages per rank, for kInterleaved; 0: the kind's default (kInterleaved and kZbV 2, others 1)
+  int update_every =
+      0;  ///< micro-batches per update; 0: 1 for PipeDream, enough to fill the pipeline for 2BW, else all
+  /// Times that kZbV optimizes its order for: one for all, one per rank or one per stage; empty: all equal.
   StageTimes times = {};
 };
 
-/// Throws UsageError for a shape that cannot be.
+/// Throws UsageError for a shape out of range.
 Schedule make_schedule(const ScheduleShape& shape);
 
-/// Stages 0 … n-1 on ranks 0 … k-1, again and again.
+/// Rank of each stage, round-robin: stage s is on rank s mod num_ranks.
 std::vector<int> place_in_rounds(int num_ranks, int interleave);
-/// Stages down the ranks and up again, two a rank: the first and the last on rank 0.
+/// Rank of each of 2 · num_ranks stages, down the ranks and up again: the first and the last are on rank 0.
 std::vector<int> place_in_v(int num_ranks);
 
-/// The orders themselves. Those without `interleave` have one stage a rank, with the rank's number.
+/// The orders of one rank. Without `interleave`, a rank holds one stage, numbered like the rank.
 std::vector<Instruction> order_naive(int rank, int num_micro_batches);
 std::vector<Instruction> order_gpipe(int rank, int num_micro_batches);
-/// `most_in_flight`: the most micro-batches between forward and backward pass, so also the length of the warm-up; 1F1B
-/// has num_ranks - rank. Values above `num_micro_batches` are cut to it.
+/// `most_in_flight`: the largest number of micro-batches between their forward and backward passes, which is also the
+/// length of the warm-up; num_ranks - rank in 1F1B. Clamped to `num_micro_batches`.
 std::vector<Instruction> order_1f1b(int rank, int num_micro_batches, int most_in_flight);
 std::vector<Instruction> order_interleaved(int rank, int num_ranks, int num_micro_batches, int interleave);
-/// As 1F1B, with weight gradients apart: the first comes after `delay` + 1 backward passes.
+/// 1F1B with weight gradients split off: the first one follows `delay` + 1 backward passes for inputs.
 std::vector<Instruction> order_zero_bubble(int rank, int num_micro_batches, int most_in_flight, int delay);
-/// Of all ranks. `times`: one value a stage; see [Note: ZB-V].
+/// The orders of all ranks. `times`: one value per stage; see [Note: ZB-V].
 std::vector<std::vector<Instruction>> orders_zero_bubble_v(int num_ranks, int num_micro_batches,
                                                            const StageTimes& times);
 
