@@ -17,14 +17,14 @@ std::string repeat(std::string_view text, int count) {
   return all;
 }
 
-/// A stretch of one rank's line, in columns of the whole timeline.
+/// A piece of one rank's line: columns first … last-1 of the whole timeline.
 struct Piece {
   int first = 0, last = 0;
   std::string label;
   const OpCode* op = nullptr;
 };
 
-/// What a piece looks like between two columns. A computation ends with a gap where there is room.
+/// The text of a piece between two columns. A computation wider than one column ends with a blank.
 std::string show(const Piece& piece, int from, int to) {
   const int first = std::max(piece.first, from), last = std::min(piece.last, to);
   if (first >= last) return "";
@@ -84,7 +84,7 @@ std::string draw_text(const Timeline& timeline, const std::vector<Program>& prog
     }
     if (at < column(end)) line.push_back({at, column(end), "", nullptr});
   }
-  // Pictures of about the same width, cut where short computations end.
+  // Pictures of about the same width, a multiple of the shortest computation's.
   const int cell = static_cast<int>(label_width) + 1, num_pictures = (column(end) + width - 1) / width;
   const int even = ((column(end) + num_pictures - 1) / num_pictures + cell - 1) / cell * cell;
   const int shown = num_pictures == 1 ? width : std::min(even, width);

@@ -29,14 +29,14 @@ constexpr Look kLooks[] = {
     {OpCode::kAllReduce, "all-reduce", "#c8553d"},
 };
 
-/// The rank's other stages are paler.
+/// Later stages of the same rank are paler.
 double opacity_of(const Instruction& instruction, const Program& program) {
   const std::vector<int> own = program.own_stages();
   const auto number = std::find(own.begin(), own.end(), instruction.stage) - own.begin();
   return own.size() < 2 ? 1 : 1 - 0.55 * static_cast<double>(number) / static_cast<double>(own.size() - 1);
 }
 
-/// As long as they are held: until the next computation begins.
+/// Each entry lasts until the next computation begins.
 std::vector<Held> held_activations(const RankTimeline& rank) {
   std::vector<Held> held;
   for (const Span& span : rank.spans) held.push_back({span.start_ms, span.activations});
@@ -60,7 +60,7 @@ class Picture {
               std::to_string(span.instruction.micro_batch));
   }
 
-  /// Collectives below computations, updates among them.
+  /// Collectives go below the computations, updates among them.
   void beside(const std::vector<Span>& spans, double y) {
     for (const Span& span : spans) {
       const bool is_update = span.instruction.op == OpCode::kOptimizerStep;
@@ -68,7 +68,7 @@ class Picture {
     }
   }
 
-  /// Steps, as high as the lane at `most`.
+  /// A step function, scaled so that `most` fills the lane.
   void memory(const std::vector<Held>& held, double y, double most) {
     if (held.empty()) return;
     const double bottom = y + kMemory;
@@ -81,7 +81,7 @@ class Picture {
     svg_.path(path + fmt::format("V{:.1f}Z", bottom), "tr-area");
   }
 
-  /// A line with its ends marked, as long as the step.
+  /// A line from start to end of the step, with end marks.
   void step_mark(double from_ms, double to_ms, double y) {
     const double from = x(from_ms), to = x(to_ms), middle = (from + to) / 2, half = 60;
     svg_.line(from, y - 4, middle - half, y - 4, "tr-axis");
@@ -135,7 +135,7 @@ std::string draw_svg(const Timeline& timeline, const std::vector<Program>& progr
     for (const Held& point : held.back()) peaks.back() = std::max(peaks.back(), point.amount);
     most = std::max(most, peaks.back());
   }
-  // A timeline that was measured may not know what was held.
+  // A measured timeline has no activations.
   const bool has_memory = std::ranges::any_of(peaks, [](double peak) { return peak > 0; });
   const double lanes = kLane + (has_extras ? kThin : 0), row = lanes + (has_memory ? kMemory : 0) + kGap;
   const double bottom = kTop + row * static_cast<double>(programs.size());

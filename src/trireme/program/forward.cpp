@@ -13,8 +13,8 @@ namespace {
 
 constexpr int kReceiveAhead = 2;
 
-/// Passes go on like a wave front: what the stage before makes is always made a turn earlier, whatever stages a rank
-/// has.
+/// Orders passes as a wavefront (by stage + micro-batch), so that the previous stage's output is always made one turn
+/// earlier, whichever stages a rank holds.
 Schedule forward_schedule(const Schedule& of_step, int num_passes) {
   Schedule schedule{.num_ranks = of_step.num_ranks, .num_micro_batches = num_passes};
   schedule.rank_of_stage = of_step.rank_of_stage;
@@ -30,7 +30,7 @@ Schedule forward_schedule(const Schedule& of_step, int num_passes) {
   return schedule;
 }
 
-/// Of a rank without a pipeline, or with `messages` between the stages of one.
+/// The program of a rank. `messages`: of the pipeline; null without one.
 Program lower(const StepShape& shape, int num_passes, const Messages* messages, int pipeline_rank, int replica) {
   const PipelineShape& pipeline = shape.pipeline;
   Program program;
@@ -50,7 +50,7 @@ Program lower(const StepShape& shape, int num_passes, const Messages* messages, 
   } else {
     for (int pass = 0; pass < num_passes; ++pass) list.push_back({.op = OpCode::kForward, .micro_batch = pass});
   }
-  // A rank of several lanes does what each would do, one after the other, at every turn ([Note: Lanes]).
+  // A rank with several lanes does the work of each in turn ([Note: Lanes]).
   const int lanes = pipeline.num_replicas / program.num_ranks, first_lane = replica * lanes;
   for (auto turn = list.begin(); turn != list.end();) {
     const auto end = std::find_if(turn + 1, list.end(), [](const Instruction& i) { return !is_send(i.op); });

@@ -91,12 +91,12 @@ bool Interpreter::waits_for_tied(size_t rank, const Instruction& receive) const 
   const OpCode send = receive.op == OpCode::kAddTiedGradient ? OpCode::kSendTiedGradient : OpCode::kSendTiedWeight;
   const auto sent = tied_sent_.find({send, receive.tied});
   const int other = programs_[rank].pipeline_rank + receive.peer;
-  if (other < 0 || at(other) >= replicas_of_.size()) return false;  // the checker says what is wrong with it
+  if (other < 0 || at(other) >= replicas_of_.size()) return false;  // for the checker to report
   const size_t replicas = replicas_of_[at(other)].count;
   return (sent == tied_sent_.end() ? 0 : sent->second) < replicas;
 }
 
-/// Where stages have different numbers of replicas, all ranks are one model.
+/// If stages differ in their replicas, all ranks form one model.
 bool Interpreter::waits_for_norm(size_t rank) {
   const Program& program = programs_[rank];
   const bool alike = program.replicas_of_rank.empty();

@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// In stages; -1 from what ends it.
+/// Change in the number of stage activations held.
 int change_of_activations(const Instruction& instruction) {
   switch (instruction.op) {
     case OpCode::kForward:

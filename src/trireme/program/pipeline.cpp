@@ -73,7 +73,7 @@ void check(const PipelineShape& shape, int pipeline_rank, int replica) {
   }
 }
 
-/// Writes one rank's list.
+/// Writes the program of one rank.
 class Lowering {
  public:
   Lowering(const PipelineShape& shape, const Messages& messages, int rank, int replica)
@@ -85,7 +85,7 @@ class Lowering {
         first_lane_(replica * lanes_),
         per_update_(schedule_.micro_batches_in_update()),
         leaf_size_(std::max(1, per_update_ * shape.num_replicas / shape.leaves())),
-        // The sums of an update are those of plain data parallelism over its micro-batches.
+        // An update's sums are those of plain data parallelism over its micro-batches.
         sums_(sums_of({.num_micro_batches = per_update_ * shape.num_replicas,
                        .num_leaves = shape.leaves(),
                        .num_ranks = shape.replicas_of(rank),
@@ -159,7 +159,7 @@ class Lowering {
     };
     if (scheduled.op == OpCode::kForward) {
       uses_weights(instruction);
-      // Where the backward pass comes at once, there is nothing to save.
+      // If the backward pass follows at once, freeing the activations would save nothing.
       const bool at_once = after != nullptr && makes_input_gradient(after->op) && after->stage == stage &&
                            after->micro_batch == micro_batch && lanes_ == 1;
       if (recomputes(stage) && !at_once) {
@@ -187,13 +187,13 @@ class Lowering {
     if (makes_weight_gradient(scheduled.op) && (micro_batch + 1) % per_update_ == 0) update(stage);
   }
 
-  /// Others wait for the messages of a computation; what it leaves to do on this rank comes after them.
+  /// Puts the instructions that were deferred until after a computation's sends, for which other ranks wait.
   void finish_compute() {
     for (const Instruction& instruction : after_sends_) put(instruction);
     after_sends_.clear();
   }
 
-  /// Of this lane.
+  /// The leaf of a micro-batch in the current lane.
   const LeafStep& leaf_step(int micro_batch) const {
     return sums_.leaves.steps[static_cast<size_t>(micro_batch % per_update_ / leaf_size_ * lanes_ + lane_)];
   }
@@ -211,7 +211,7 @@ class Lowering {
     instruction.add = micro_batch % leaf_size_ > 0;
   }
 
-  /// After the last micro-batch of a leaf: what can be added; after the last of an update: the other replicas' sums.
+  /// After the last micro-batch of a leaf, adds the slots that are complete; after the last of an update, all-reduces.
   void sum(int stage, int micro_batch) {
     if ((micro_batch + 1) % leaf_size_ != 0) return;
     const bool last = (micro_batch + 1) % per_update_ == 0 && is_last_lane();
@@ -242,9 +242,9 @@ class Lowering {
   const int rank_, lanes_, first_lane_, per_update_, leaf_size_;
   const DataParallelSums sums_;
   WeightVersions versions_;
-  int lane_ = 0;                            ///< of this rank's
-  std::vector<int> next_gradient_;          ///< of each stage
-  std::vector<std::pair<int, int>> freed_;  ///< stage and micro-batch
+  int lane_ = 0;                            ///< current lane, counted from this rank's first
+  std::vector<int> next_gradient_;          ///< per stage: next micro-batch
+  std::vector<std::pair<int, int>> freed_;  ///< (stage, micro-batch) to recompute
   std::vector<Instruction> after_sends_;
   Program program_;
 };

@@ -74,7 +74,7 @@ std::vector<Instruction> Messages::of(int rank, int receive_ahead) const {
                          "each stage needs a forward and a backward pass of each micro-batch");
       }
     }
-    // No later than the first use of it or of one that is sent after it.
+    // Latest post: before the first use of the message, or of a later one of the channel.
     std::vector<size_t> latest = use;
     for (size_t i = latest.size(); i-- > 1;) latest[i - 1] = std::min(latest[i - 1], latest[i]);
     size_t before = 0;

@@ -17,9 +17,9 @@ class Messages {
  public:
   explicit Messages(const Schedule& schedule);
 
-  /// The list of a rank, with at most `receive_ahead` receives per channel posted ahead of their use, unless a deadlock
-  /// needs more. If the schedule has messages already, only fills in their peers. Throws UsageError if another rank
-  /// sends what this one never uses, or a message has no other end.
+  /// The list of a rank. On each channel, a receive is posted `receive_ahead` uses early, or earlier: see the note. If
+  /// the schedule has messages already, only fills in their peers. Throws UsageError if another rank sends what this
+  /// one never uses, or a message has no other end.
   std::vector<Instruction> of(int rank, int receive_ahead) const;
 
  private:

@@ -5,7 +5,7 @@
 namespace trireme {
 namespace {
 
-/// The newest version at each forward pass of `stage`, in the order of its rank.
+/// By micro-batch: the newest version at the forward pass of `stage`, following its rank's order.
 std::vector<int> newest_at_forward(const Schedule& schedule, int stage) {
   std::vector<int> newest(static_cast<size_t>(schedule.num_micro_batches));
   int version = 0;
@@ -42,7 +42,7 @@ WeightVersions::WeightVersions(const Schedule& schedule, int rank) : newest_(at(
         break;
     }
     to_use_[at(stage)].resize(at(schedule.num_micro_batches / every) + 1);
-    for (const int version : versions) to_use_[at(stage)][at(version)] += 2;  // a forward and a backward pass
+    for (const int version : versions) to_use_[at(stage)][at(version)] += 2;  // forward and backward pass
   }
 }
 

@@ -24,7 +24,7 @@ bool are_siblings(int num_leaves, LeafRange left, LeafRange right) {
   while (branch.last - branch.first > 1) {
     const int split = split_of(branch);
     if (branch.first == left.first && split == left.last && branch.last == right.last) return true;
-    if (left.first < split && right.last > split) return false;  // not one of its halves, but across its split
+    if (left.first < split && right.last > split) return false;  // straddles the split
     (right.last <= split ? branch.last : branch.first) = split;
   }
   return false;
@@ -38,9 +38,9 @@ LeafSchedule schedule_leaves(int num_leaves, LeafRange own, int lanes) {
     bool done = false;
   };
   LeafSchedule schedule;
-  std::vector<Branch> branches;           // by range
-  std::vector<bool> taken;                // slots
-  const auto branch_at = [&](int leaf) {  // that has it, or the first behind it
+  std::vector<Branch> branches;           // in order of leaves
+  std::vector<bool> taken;                // by slot
+  const auto branch_at = [&](int leaf) {  // the branch with this leaf, or else the next one
     return std::find_if(branches.begin(), branches.end(), [&](const Branch& each) { return each.range.last > leaf; });
   };
   const auto begin = [&](int leaf) {
@@ -53,7 +53,7 @@ LeafSchedule schedule_leaves(int num_leaves, LeafRange own, int lanes) {
   const auto end = [&](int leaf) {
     branch_at(leaf)->done = true;
     LeafStep step{leaf, branch_at(leaf)->slot, {}};
-    const auto add_next = [&](std::vector<Branch>::iterator into) {  // the branch behind it, where the tree does
+    const auto add_next = [&](std::vector<Branch>::iterator into) {  // adds the next branch to `into` if the tree does
       const auto from = into + 1;
       if (from == branches.end() || !into->done || !from->done) return false;
       if (into->range.last != from->range.first || !are_siblings(num_leaves, into->range, from->range)) return false;
@@ -68,13 +68,13 @@ LeafSchedule schedule_leaves(int num_leaves, LeafRange own, int lanes) {
     schedule.steps.push_back(std::move(step));
   };
   const int of_lane = (own.last - own.first) / lanes;
-  for (int n = 0; n < of_lane; ++n) {  // the leaves of a turn are all begun before the first of them ends
+  for (int n = 0; n < of_lane; ++n) {  // a leaf of each lane: all begin before any ends
     for (int lane = 0; lane < lanes; ++lane) begin(own.first + lane * of_lane + n);
     for (int lane = 0; lane < lanes; ++lane) end(own.first + lane * of_lane + n);
   }
   schedule.num_slots = static_cast<int>(taken.size());
 
-  // Slots are as good as each other: those of the partial sums become the first.
+  // Renumber slots so that the partial sums come first, in order.
   std::vector<int> name(taken.size(), -1);
   int next = 0;
   for (const Branch& branch : branches) {

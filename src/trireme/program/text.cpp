@@ -28,7 +28,7 @@ OpCode known_op(std::string_view name) {
                    meant ? fmt::format("did you mean {}?", *meant) : fmt::format("there are {}", join(kNames, ", ")));
 }
 
-/// The numbers of a program that are not lists, by name.
+/// Integer fields of a program, by name.
 template <typename ProgramType>
 auto numbers_of(ProgramType& program) {
   return std::array{std::pair{"micro-batches", &program.num_micro_batches},
@@ -122,7 +122,7 @@ Program program_from_json(std::string_view text) {
   try {
     const Json json = Json::parse(text);
     Program program;
-    const auto is_missing = [&](std::string_view name) {  // in those of older versions
+    const auto is_missing = [&](std::string_view name) {  // in files of older versions
       constexpr std::array kLater = {"replicas-of-rank", "shared-groups", "zero", "keeps-weights",
                                      "scatters-each-micro-batch"};
       return std::find(kLater.begin(), kLater.end(), name) != kLater.end() && !json.contains(name);

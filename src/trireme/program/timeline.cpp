@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// Adds times to what the interpreter lets run.
+/// Assigns times to instructions as the interpreter runs them.
 class Clock {
  public:
   Clock(const std::vector<Program>& programs, const StageTimes& times)
@@ -77,7 +77,7 @@ class Clock {
   const std::vector<Program>& programs_;
   const StageTimes& times_;
   Interpreter interpreter_;
-  std::vector<double> sent_, posted_;  ///< when, of messages
+  std::vector<double> sent_, posted_;  ///< time by message
   std::vector<double> now_;
   std::vector<std::vector<double>> held_;
   Timeline timeline_;

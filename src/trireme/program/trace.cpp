@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-/// The mean of what was measured, by stage.
+/// Mean of measurements, by stage; 0 where there are none.
 class Means {
  public:
   explicit Means(size_t num_stages) : sums_(num_stages, 0.0), counts_(num_stages, 0) {}
@@ -34,7 +34,7 @@ class Means {
   std::vector<int> counts_;
 };
 
-/// A whole backward pass is one measurement: half of it counts as that of the inputs, which changes no sum.
+/// A whole backward pass is one measurement; half of it counts as the inputs' part, which leaves the sum unchanged.
 StageTimes mean_times(const std::vector<const StepTrace*>& ranks) {
   const auto num_stages = static_cast<size_t>(ranks[0]->program.num_stages());
   Means forward(num_stages), backward(num_stages), weight(num_stages);
@@ -100,7 +100,7 @@ Json name_of_thread(int process, int thread, const std::string& name) {
   return {{"name", "thread_name"}, {"ph", "M"}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
-/// Times in which something happens, in order and apart.
+/// Sorted, disjoint time intervals.
 using Stretches = std::vector<std::pair<double, double>>;
 
 Stretches joined(Stretches stretches) {
@@ -122,7 +122,7 @@ double length(const Stretches& stretches) {
   return sum;
 }
 
-/// All of both, less what is in either.
+/// Length of the intersection: |a| + |b| - |a ∪ b|.
 double length_of_both(const Stretches& a, const Stretches& b) {
   Stretches either = a;
   either.insert(either.end(), b.begin(), b.end());
@@ -189,7 +189,7 @@ StepTrace trace_from_json(std::string_view text) {
 std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
   std::map<std::pair<int64_t, int>, std::vector<const StepTrace*>> steps;
   for (const StepTrace& trace : traces) {
-    const bool in_lanes = !trace.program.replicas_of_rank.empty();  // replicas of a stage belong to no pipeline alone
+    const bool in_lanes = !trace.program.replicas_of_rank.empty();  // then replicas do not form separate pipelines
     if (trace.place == 0) steps[{trace.step, in_lanes ? 0 : trace.replica}].push_back(&trace);
   }
   std::vector<TraceReport> reports;
@@ -218,7 +218,7 @@ std::vector<TraceReport> report_traces(const std::vector<StepTrace>& traces) {
     if (ranks[0]->program.is_pipeline()) {
       report.predicted = make_timeline(report.programs, report.times);
     } else {
-      report.predicted = report.measured;  // one rank computes without a break
+      report.predicted = report.measured;  // without a pipeline, a rank computes without waiting
       report.predicted.makespan_ms = report.predicted.cost_ms = report.measured.ideal_ms;
       report.predicted.bubble_rate = 0;
     }
@@ -265,8 +265,8 @@ std::string traces_to_chrome(const std::vector<StepTrace>& traces, const std::ve
   enum Thread { kMeasured = 1, kWaits = 2, kPredicted = 3, kFirstStream = 10 };
   Json events = Json::array();
   std::map<int, bool> named;
-  std::set<std::pair<int, int>> streams;             // that have a name
-  std::map<std::pair<int64_t, int>, double> starts;  // by step and rank: when it began to compute
+  std::set<std::pair<int, int>> streams;             // already named
+  std::map<std::pair<int64_t, int>, double> starts;  // by step and rank: first computation
   for (const StepTrace& trace : traces) {
     const double offset = trace.clock_offset - first;
     if (!std::exchange(named[trace.rank], true)) {

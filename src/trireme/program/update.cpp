@@ -39,7 +39,7 @@ class StepEnding {
     return !sums() && i.op == OpCode::kAllReduce && i.group < num_gradient_groups(i.stage);
   }
 
-  /// Each stage's last pass that makes weight gradients ends where its groups have been summed.
+  /// Maps the index of the last group instruction after each stage's last weight gradients to the stage.
   std::map<size_t, int> ends_of_last_passes() const {
     std::map<int, size_t> last;
     for (size_t n = 0; n < program_.instructions.size(); ++n) {
@@ -59,7 +59,7 @@ class StepEnding {
       for (int slot = 1; slot < num_slots; ++slot) {
         put({.op = OpCode::kAddSlot, .stage = stage, .slot = 0, .from_slot = slot, .group = group});
       }
-      // Asynchronous servers scale what they get by a factor that only the norm decides.
+      // Asynchronous servers get gradients only after the norm, which decides their clipping factor.
       if (shape_.exchange == GradientExchange::kServers) push(stage, group);
     }
   }
@@ -68,7 +68,7 @@ class StepEnding {
 
   void finish() {
     const GradientExchange exchange = shape_.exchange;
-    if (exchange != GradientExchange::kServers) add_tied_gradients();  // those servers have a place for each use
+    if (exchange != GradientExchange::kServers) add_tied_gradients();  // these servers store each use separately
     if (exchange == GradientExchange::kAdasum || exchange == GradientExchange::kMomenta) put({.op = OpCode::kCombine});
     if (shape_.norm) put({.op = OpCode::kNorm});
     if (exchange == GradientExchange::kAsyncServers) {
@@ -98,7 +98,7 @@ class StepEnding {
   void refresh_copies() {
     for (size_t i = 0; i < shape_.tied.size(); ++i) {
       const auto& [owner, use, trained] = shape_.tied[i];
-      if (rank_of(owner) == rank_of(use)) continue;  // they have it in the same memory
+      if (rank_of(owner) == rank_of(use)) continue;  // both ends use the same memory
       tie(i, {.op = OpCode::kSendTiedWeight, .stage = owner}, use);
       tie(i, {.op = OpCode::kTakeTiedWeight, .stage = use}, owner);
     }

@@ -9,13 +9,13 @@ class ShardedProgram {
  public:
   ShardedProgram(Program program, const ZeroShape& shape) : program_(std::move(program)) {
     program_.zero = shape;
-    if (program_.is_pipeline()) program_.zero.keep = false;  // other micro-batches pass in between
+    if (program_.is_pipeline()) program_.zero.keep = false;  // other micro-batches run between the two passes
   }
 
   Program run() {
     std::vector<Instruction> list;
     list.swap(program_.instructions);
-    std::set<int> gathered;  // stages whose weights are new
+    std::set<int> gathered;  // stages gathered since the start of the step
     for (const Instruction& i : list) {
       const bool is_sharded = i.group >= 0 && i.group < program_.sharded_groups_of(i.stage);
       if (is_sharded && i.op == OpCode::kAllReduce) {
@@ -39,7 +39,7 @@ class ShardedProgram {
   void put(OpCode op, int stage, int group, bool add = false) {
     program_.instructions.push_back({.op = op, .stage = stage, .add = add, .group = group});
   }
-  /// Groups count from the last layers.
+  /// Group 0 holds the last layers, so a forward pass gathers groups in descending order.
   void gather(const Instruction& use) {
     const int groups = program_.sharded_groups_of(use.stage);
     for (int n = 0; n < groups; ++n) {

@@ -1,4 +1,4 @@
-// The part of a rank's check that concerns the end of a step: what replaces sums over replicas, tied weights, the norm.
+// The rank's check, continued: the end of a step (gradient exchange, tied weights, the norm).
 #include <algorithm>
 
 #include "trireme/base/index.h"
@@ -6,7 +6,7 @@
 
 namespace trireme {
 
-/// Gradients whose replicas add up what they have themselves; the last group holds the step's values.
+/// Whether replicas add up only their own gradients of the group; the last group holds the step's values.
 bool RankCheck::sums_own(const Stage& stage, size_t group) const {
   return program_.update.sums_own() && group + 1 < stage.reduced.size();
 }
@@ -63,7 +63,7 @@ void RankCheck::tie(const Instruction& instruction) {
   require_sums(stage);
 }
 
-/// All gradients of the stage, as the end of the step uses them.
+/// Requires that all gradients of the stage have been summed, as the end of the step needs them.
 void RankCheck::require_sums(const Stage& stage) const {
   for (size_t group = 0; group < stage.reduced.size(); ++group) {
     const bool reduced = replicas_.count() == 1 || sums_own(stage, group) || stage.reduced[group];

@@ -15,7 +15,7 @@ bool has_no_gradients(OpCode op) {
          op == OpCode::kAllGather;
 }
 
-/// Says already which rank and instruction it is about.
+/// An error whose message already names the rank and the instruction.
 class RankError : public Error {
  public:
   using Error::Error;
@@ -72,7 +72,7 @@ RankCheck::Work& RankCheck::work_of(const Instruction& instruction) {
   return stage.work[instruction.micro_batch];
 }
 
-/// The input of a forward or a backward pass comes by a message, or from a stage of this rank.
+/// The input of a forward or a backward pass comes in a message, or from a stage on the same rank.
 void RankCheck::expect_pass(const Instruction& instruction) {
   Work& work = work_of(instruction);
   const bool gradient = instruction.op != OpCode::kForward;
@@ -84,7 +84,7 @@ void RankCheck::expect_pass(const Instruction& instruction) {
     require(!work.forwarded, "it is done twice");
   }
   const PassResult input = interpreter_.dataflow_of(instruction).input;
-  if (!input) return;  // the ends of the pipeline need nothing
+  if (!input) return;  // first stage, or backward pass of the last stage
   if (input.travels) {
     require(gradient ? work.posted_gradient : work.posted_activation,
             gradient ? "its RecvGradient is missing" : "its RecvActivation is missing");
@@ -131,7 +131,7 @@ void RankCheck::run(const Instruction& instruction) {
   } catch (const RankError&) {
     throw;
   } catch (const Error& error) {
-    fail(error.what());  // found where ranks meet: it becomes this rank's
+    fail(error.what());  // found while comparing ranks: add this rank and instruction
   }
   if (makes_weight_gradient(instruction.op)) filled_ = instruction.stage;
   ++at_;

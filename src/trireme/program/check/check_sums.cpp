@@ -21,7 +21,7 @@ std::optional<PartialSum> SumTree::add(PartialSum a, PartialSum b) const {
   const int first = a.first - base, split = a.last - base, last = b.last - base;
   const auto is_edge = [this](int n) { return n % leaf_size_ == 0; };
   const PartialSum sum{a.first, b.last};
-  // Inside of a leaf: one more micro-batch to those from its start.
+  // Within a leaf: one more micro-batch, added to the sum from the leaf's start.
   if (is_edge(first) && last - split == 1 && (last - 1) / leaf_size_ == first / leaf_size_) return sum;
   if (!is_edge(first) || !is_edge(split) || !is_edge(last)) return std::nullopt;
   const bool siblings = are_siblings(per_update_ / leaf_size_, {first / leaf_size_, split / leaf_size_},
@@ -45,7 +45,7 @@ PartialSum SumTree::across(const CrossRankSum& how, std::vector<PartialSum> sums
     }
     return sums[0];
   }
-  // Along the tree over replicas that an ordered all-reduce follows.
+  // The tree over replicas that an ordered all-reduce uses.
   const auto reduce = [&](const auto& self, size_t first, size_t last) -> void {
     if (last - first < 2) return;
     const size_t split = first + std::bit_floor(last - first - 1);

@@ -1,4 +1,4 @@
-// The part of a rank's check that concerns sums, versions of the weights and updates.
+// The rank's check, continued: sums, weight versions and updates.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-/// Group instructions run while the pass before them is under way; nobody would come to one that stands elsewhere.
+/// Group instructions run during the pass before them; the executor would never reach one that follows no pass.
 void RankCheck::check_group(const Instruction& instruction, const Stage& stage) const {
   require(instruction.group >= 0 && at(instruction.group) < stage.reduced.size(), "there is no such group");
   if (instruction.op == OpCode::kAllGather) return;
@@ -58,7 +58,7 @@ void RankCheck::collective(const Instruction& instruction) {
   replicas_.start(interpreter_.num_collectives(rank_), instruction);
 }
 
-/// What the pass before it left in a slot goes into the shard, whatever the slot.
+/// Moves the gradient of the last pass to the shard, whichever slot it is in.
 void RankCheck::scatter_micro_batch(const Instruction& instruction, Stage& stage) const {
   const size_t group = at(instruction.group);
   std::vector<int>& shard = stage.scattered[group];
@@ -136,7 +136,7 @@ void RankCheck::update(Stage& stage) {
     replicas_.bring(replica_, {stage.number, static_cast<int>(group), stage.newest}, sums);
     stage.reduced[group] = false;
   }
-  stage.gathered.assign(stage.gathered.size(), false);  // each replica has its shard of the new weights
+  stage.gathered.assign(stage.gathered.size(), false);  // each replica has only its shard of the new weights
   const auto own = static_cast<size_t>(&stage - stages_.data());
   staleness_[own] = std::max(staleness_[own], stage.newest - stage.oldest_used);
   stage.oldest_used = -1;

@@ -46,7 +46,7 @@ std::vector<T> sums_before(const std::vector<T>& values, size_t count) {
   return sums;
 }
 
-/// Costs and memory of any stage, from sums.
+/// Cost and memory of any stage in O(1), from prefix sums.
 class Stages {
  public:
   explicit Stages(const PartitionProblem& problem)
@@ -71,11 +71,11 @@ class Stages {
   const std::vector<uint64_t> bytes_, activations_;
 };
 
-/// The best way to cut, for a price of each stage and a way to put prices together; nothing where all are infinite.
-/// Cuts are found from the end, so that among equals the first ones are earliest.
+/// The partition with the least price: `price` of each stage, combined by `join`; nullopt if every one is infinite.
+/// Goes from the last stage to the first, so that among equals the first cuts are earliest.
 template <typename Price, typename Join>
 std::optional<Partition> cut(int num_layers, int num_stages, const Price& price, const Join& join) {
-  // best[k][i]: of layers i … in stages k …
+  // best[k][i]: least price of layers i … in stages k …
   std::vector best(at(num_stages) + 1, std::vector<double>(at(num_layers) + 1, kNever));
   std::vector next(at(num_stages) + 1, std::vector<int>(at(num_layers) + 1, -1));
   best[at(num_stages)][at(num_layers)] = 0;
@@ -186,8 +186,8 @@ Partition partition_from_text(std::string_view text, int num_layers) {
 
 Partition partition_over_ranks(const PartitionProblem& problem, const std::vector<int>& rank_of_stage) {
   Partition best = partition(problem);
-  if (problem.limit_bytes > 0 || !problem.speeds.empty()) return best;  // cuts that keep a limit are few
-  // The slowest stage, then the squares of what ranks have: less of either is better.
+  if (problem.limit_bytes > 0 || !problem.speeds.empty()) return best;  // the moves below ignore both
+  // (cost of the slowest stage, sum of the ranks' squared costs), compared in this order.
   const auto score = [&](const Partition& stages) {
     std::map<int, double> of_rank;
     double slowest = 0, squares = 0;

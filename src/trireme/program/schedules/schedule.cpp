@@ -20,7 +20,7 @@ struct KindInfo {
   bool synchronous = true;
 };
 
-/// The one list of schedules: names and kinds are decided here.
+/// The one table of schedules, in the order of ScheduleKind.
 constexpr KindInfo kKinds[] = {
     {.kind = ScheduleKind::kNaive, .name = "naive"},
     {.kind = ScheduleKind::kGPipe, .name = "gpipe"},
@@ -74,7 +74,8 @@ void check(const ScheduleShape& shape) {
   }
 }
 
-/// Of 2BW: the fewest micro-batches that keep the pipeline full, and divide the whole.
+/// Default of PipeDream-2BW: the smallest divisor of num_micro_batches that is at least num_ranks, to keep the pipeline
+/// full; all of them if there is none.
 int double_buffer_update(int num_ranks, int num_micro_batches) {
   for (int every = std::min(num_ranks, num_micro_batches); every < num_micro_batches; ++every) {
     if (num_micro_batches % every == 0) return every;
@@ -176,7 +177,7 @@ Schedule make_schedule(const ScheduleShape& shape) {
     schedule.weights = WeightRule::kDoubleBuffer;
   }
   for (int rank = 0; rank < num_ranks; ++rank) {
-    const int to_come = num_ranks - rank;  // stages, this one included
+    const int to_come = num_ranks - rank;  // stages from this one on
     switch (shape.kind) {
       case ScheduleKind::kNaive:
         schedule.ranks.push_back(order_naive(rank, count));
@@ -193,7 +194,7 @@ Schedule make_schedule(const ScheduleShape& shape) {
       case ScheduleKind::kZbH2:
         schedule.ranks.push_back(order_zero_bubble(rank, count, 2 * to_come - 1, 2 * rank));
         break;
-      case ScheduleKind::kPipeDream2Bw:  // a version is complete before the first forward pass that needs it
+      case ScheduleKind::kPipeDream2Bw:  // so a version is complete before the first forward pass that needs it
         schedule.ranks.push_back(order_1f1b(rank, count, std::min(to_come, schedule.update_every)));
         break;
       case ScheduleKind::k1F1B:
@@ -202,7 +203,7 @@ Schedule make_schedule(const ScheduleShape& shape) {
       case ScheduleKind::kPipeDreamFlush:
         schedule.ranks.push_back(order_1f1b(rank, count, to_come));
         break;
-      case ScheduleKind::kZbV:  // above, for all ranks at once
+      case ScheduleKind::kZbV:  // handled above, for all ranks at once
         break;
     }
   }

@@ -30,7 +30,7 @@ constexpr Word kWords[] = {
     {OpCode::kRecvGradient, "RECV_B"},
 };
 
-/// PyTorch's words for what FSDP does to a stage's weights and gradients. Lowering decides that here.
+/// PyTorch's actions for FSDP's weights and gradients, which lowering decides here.
 constexpr std::string_view kIgnored[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
 
 constexpr int kMostCsvStages = 65536, kMostCsvMicroBatches = 1 << 20;
@@ -43,7 +43,7 @@ std::string_view word_of(OpCode op) {
   return {};
 }
 
-/// Takes the digits at the front.
+/// Removes the leading digits and returns their value; nullopt if there are none.
 std::optional<int> take_number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -52,7 +52,7 @@ std::optional<int> take_number(std::string_view& text) {
   return value;
 }
 
-/// Nothing for a cell that is ignored.
+/// Returns nullopt for a cell that is ignored.
 std::optional<Instruction> parse_cell(std::string_view cell, size_t row, size_t column) {
   const auto fail = [&](const std::string& cause) {
     throw UsageError(
@@ -77,7 +77,7 @@ std::optional<Instruction> parse_cell(std::string_view cell, size_t row, size_t 
   return Instruction{.op = word->op, .stage = *stage, .micro_batch = *micro_batch};
 }
 
-/// Which row holds each stage. The messages' peers follow from it.
+/// Sets rank_of_stage: the row in which each stage appears. Peers of messages follow from it.
 void place_stages(Schedule& schedule) {
   int num_stages = 0;
   for (const auto& list : schedule.ranks) {
@@ -118,7 +118,7 @@ std::string schedule_to_csv(const Schedule& schedule) {
 
 Schedule schedule_from_csv(std::string_view csv) {
   Schedule schedule{.num_ranks = 0, .num_micro_batches = 0};
-  if (csv.starts_with("\xef\xbb\xbf")) csv.remove_prefix(3);  // what spreadsheets put first
+  if (csv.starts_with("\xef\xbb\xbf")) csv.remove_prefix(3);  // byte-order mark, as spreadsheets write
   size_t row = 0, num_cells = 0;
   for (const std::string_view line : split(csv, '\n')) {
     ++row;

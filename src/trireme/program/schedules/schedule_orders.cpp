@@ -44,10 +44,10 @@ std::vector<Instruction> order_zero_bubble(int rank, int num_micro_batches, int 
   return order;
 }
 
-/// Micro-batches go in rounds: each round through the rank's first stage, then through its second, and so on; backward
-/// passes in the same rounds, the last stage first. A round has at least as many micro-batches as there are ranks, or
-/// its first one would be due in the second stage before it has come through the first: what does not fill a round of
-/// its own makes the first rounds longer.
+/// Micro-batches go in rounds: each round passes through the rank's first stage, then its second, and so on; backward
+/// passes use the same rounds, last stage first. A round has at least as many micro-batches as there are ranks, because
+/// otherwise its first one would be due in the second stage before it has left the first; if ranks do not divide
+/// micro-batches, the first rounds are longer.
 std::vector<Instruction> order_interleaved(int rank, int num_ranks, int num_micro_batches, int interleave) {
   if (interleave == 1) return order_1f1b(rank, num_micro_batches, num_ranks - rank);
   const int num_rounds = std::max(num_micro_batches / num_ranks, 1);
@@ -64,7 +64,7 @@ std::vector<Instruction> order_interleaved(int rank, int num_ranks, int num_micr
     }
     first = last;
   }
-  // Until the first backward pass is back from the last stage.
+  // Forward passes until the first backward pass returns from the last stage.
   const size_t ahead = static_cast<size_t>((interleave - 1) * longest + 2 * (num_ranks - 1 - rank));
   std::vector<Instruction> order;
   size_t next = 0;

@@ -1,12 +1,12 @@
 // [Note: ZB-V]
-// Rank r of k holds stages r and 2k-1-r, so that the loss is where the input is, and a micro-batch's first backward
-// pass can start on the rank that did its last forward pass. A rank holds at most 2k activations, each half of its
-// part of a micro-batch: the k whole ones of 1F1B. Several orders are tried, and the one that costs least is kept.
+// Rank r of k holds stages r and 2k-1-r. Rank 0 has both the input and the loss: it starts a micro-batch's backward
+// pass right after the last forward pass. A rank holds at most 2k stage activations, each half of its part of a
+// micro-batch: as much memory as 1F1B's k. Several orders are tried, and the cheapest one is kept.
 //
-// The authors' order fits where forward, backward and weight gradients take equally long, and leaves no bubble then.
-// For other times, the pipeline is played: a rank that is free takes what comes first in a list of preferences and is
-// ready; weight gradients, which can always wait, fill the gaps. One place is kept free for the second stage, so that
-// the oldest micro-batch can always go on.
+// The authors' order is for equally long forward, backward and weight gradients, and has no bubble then. For other
+// times, the pipeline is simulated greedily: a free rank takes the first ready computation in a list of preferences;
+// weight gradients, which can always be delayed, fill the gaps. One place is reserved for the second stage, so that the
+// oldest micro-batch never gets stuck.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -91,7 +91,7 @@ class Greedy {
     return stage == num_stages_ - 1 || backward_end_[size_t(stage + 1)][size_t(m)] + message(stage + 1, stage) <= now_;
   }
 
-  /// Starts what the rank does next; false where nothing is ready.
+  /// Starts the next computation of a free rank; returns false if none is ready.
   bool take(int rank) {
     for (const Choice choice : preferences_) {
       const bool down = choice == kForwardDown || choice == kBackwardDown || choice == kWeightDown;
@@ -119,7 +119,7 @@ class Greedy {
 
   void start(OpCode op, int rank, int stage, int& number, const std::vector<double>& times,
              std::vector<std::vector<double>>* ends) {
-    const double time = std::max(times[size_t(stage)], 1e-9);  // what takes no time still takes its turn
+    const double time = std::max(times[size_t(stage)], 1e-9);  // keeps time advancing if a time is 0
     free_at_[size_t(rank)] = now_ + time;
     message_ = times_.comm[size_t(stage)];
     if (ends != nullptr) (*ends)[size_t(stage)][size_t(number)] = now_ + time;
@@ -129,9 +129,9 @@ class Greedy {
   const int num_ranks_, num_stages_, count_;
   const StageTimes& times_;
   const Preferences& preferences_;
-  const bool reserve_;  ///< a place for both stages is kept from the first forward pass on: slower, and never stuck
+  const bool reserve_;  ///< reserve a place for the second stage at each first forward pass: slower, but never stuck
   const std::vector<int> rank_of_stage_;
-  std::vector<Next> next_;  ///< of each stage
+  std::vector<Next> next_;  ///< per stage: next micro-batch
   std::vector<std::vector<double>> forward_end_, backward_end_;
   std::vector<double> free_at_;
   std::vector<int> live_, promised_;
@@ -139,7 +139,7 @@ class Greedy {
   double now_ = 0, message_ = 0;
 };
 
-/// The authors' order. It is made for at least 2k-1 micro-batches; where there are fewer, those beyond are left out.
+/// The authors' order. It needs at least 2k-1 micro-batches; with fewer, the missing ones are left out.
 class PublishedOrder {
  public:
   PublishedOrder(int rank, int num_ranks, int count)
