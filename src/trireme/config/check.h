@@ -1,4 +1,4 @@
-// Whether a configuration can be run on a number of workers, and the layout that it has there.
+// Checks whether a configuration can run on a number of workers, and computes its layout.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,27 @@
 
 namespace trireme {
 
-/// That hold one replica of the model: tp x pp x cp. Experts are spread over replicas, so ep adds none. Throws
-/// UsageError for a degree that is not a number of workers. Not where parallel.stages says the degrees of each stage.
+/// Number of workers that hold one replica of the model: tp x pp x cp. Experts are spread over replicas, so ep does not
+/// count. Throws UsageError for a degree below 1. Meaningless if parallel.stages gives the degrees of each stage.
 int64_t workers_of_replica(const Config& config);
 
-/// The layout, with its leaves. All that check() does but whether this version can do it: for planner and simulator.
+/// The layout, with its leaves. Does what check() does, except for the limits of this version: for planner and
+/// simulator, which may go beyond them.
 Layout check_sizes(const Config& config, int64_t world_size);
 
-/// Keys that contradict each other, degrees that do not fit the workers, a batch that cannot be split, what this
-/// version cannot do: each throws UsageError that names keys, values, origins and a cure.
+/// The layout, with its leaves. Throws UsageError that names keys, values, origins and a cure: for keys that contradict
+/// each other, degrees that do not fit the workers, a batch that cannot be split, features that this version lacks.
 Layout check(const Config& config, int64_t world_size);
 
-/// Keys of the model that contradict each other: part of check_sizes(). Throws UsageError.
+/// The part of check_sizes() about keys of the model. Throws UsageError for keys that contradict each other.
 void check_model(const Config& config);
 
-/// Whether a model can be cut over `ranks` by tensor parallelism. Throws UsageError that names the model's key, and the
-/// one that the ranks come from.
+/// Throws UsageError unless tensor parallelism can shard the model over `ranks`; it names the model's key and `key`,
+/// which gave the ranks.
 void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key = "parallel.tp");
 
-/// With parallel.dp and train.leaves as the layout has them, "derived" where nobody had set them. For --show-config; a
-/// file that a run keeps leaves parallel.dp open, so that it runs on any number of workers.
+/// Fills in parallel.dp and train.leaves from the layout, with origin "derived", if they are open. For --show-config; a
+/// run's saved config leaves parallel.dp open, so that it runs on any number of workers.
 Config with_layout(Config config, const Layout& layout);
 
 }  // namespace trireme

@@ -1,7 +1,9 @@
-// The configuration of `trireme train`, one plain struct a section; bench, verify, plan and simulate take the same one.
+// The configuration of `trireme train`, one plain struct per section; bench, verify, plan and simulate take the same
+// one.
 //
-// Members bear the names of their keys: `train.global_batch` is config.train.global_batch. keys.cpp says what each key
-// means and may be, and docs/config.md is made from it. resolve() fills a Config, check() says whether it can be run.
+// Members have the names of their keys: `train.global_batch` is config.train.global_batch. keys.cpp lists meaning and
+// allowed values of each key, and docs/config.md is generated from it. resolve() fills in a Config; check() decides
+// whether it can run.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +21,40 @@
 namespace trireme {
 
 struct ModelSection : ModelConfig {
-  std::string preset;  ///< empty: none
+  std::string preset;  ///< name of a preset; empty: none
   bool operator==(const ModelSection&) const = default;
 };
 
 struct DataConfig {
-  std::string path;  ///< empty: generated
+  std::string path;  ///< empty: generated data
   DataKind kind = DataKind::kAuto;
-  std::string tokenizer;  ///< empty: bytes
+  std::string tokenizer;  ///< file or folder; empty: bytes
   FileCache cache = FileCache::kMap;
-  double held_out = 0.05;  ///< fraction
+  double held_out = 0.05;  ///< fraction of the samples
   HoldOut split = HoldOut::kRandom;
-  int64_t generated_samples = 4096;  ///< generated images
+  int64_t generated_samples = 4096;  ///< number of generated images
   int64_t generated_size = 2 << 20;  ///< bytes of generated text
-  int64_t read_ahead = 2;            ///< steps
+  int64_t read_ahead = 2;            ///< steps to prefetch
   bool operator==(const DataConfig&) const = default;
 };
 
 struct TrainConfig {
   int64_t steps = 1000;
-  int64_t global_batch = 16;
-  int64_t micro_batch = 8;
-  int64_t leaves = 0;              ///< 0: derived
-  std::string recompute = "none";  ///< none, full, selective, or numbers of layers
-  int64_t threads = 1;             ///< of a worker
+  int64_t global_batch = 16;       ///< samples per step, over all workers
+  int64_t micro_batch = 8;         ///< samples
+  int64_t leaves = 0;              ///< 0: derived_leaves()
+  std::string recompute = "none";  ///< none, full, selective, or layer numbers such as 0-3,7
+  int64_t threads = 1;             ///< per worker
   int64_t seed = 1;
   DeviceKind device = DeviceKind::kCpu;
-  bool deterministic = true;  ///< on a GPU: sums keep their order
-  bool graph = true;          ///< on a GPU: a step is captured once and run again, where that can be
+  bool deterministic = true;  ///< on a GPU: fixed order of sums, so bits repeat
+  bool graph = true;          ///< on a GPU: capture a step once and replay it, where possible
   int64_t eval_every = 100;   ///< steps; 0: only at the end
   int64_t eval_batches = 8;
-  double clip = 0;  ///< largest norm of all gradients together; 0: off
+  double clip = 0;  ///< largest norm of all gradients; 0: off
   OnNan on_nan = OnNan::kStop;
   int64_t log_every = 10;  ///< steps
-  double target_loss = 0;  ///< on held-out data; 0: none
+  double target_loss = 0;  ///< held-out loss to reach; 0: none
   bool operator==(const TrainConfig&) const = default;
 };
 
@@ -64,49 +66,49 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double weight_decay = 0.01;
   Decay decay = Decay::kMatrices;
-  double momentum = 0.9;  ///< sgd
+  double momentum = 0.9;  ///< only sgd
   bool nesterov = false;
   LrSchedule schedule = LrSchedule::kConstant;
   int64_t warmup_steps = 0;
-  double min_lr = 0;  ///< fraction of lr
-  int64_t step_every = 0;
-  double step_factor = 0.1;
+  double min_lr = 0;         ///< final rate, as a fraction of lr
+  int64_t step_every = 0;    ///< steps; schedule step only
+  double step_factor = 0.1;  ///< schedule step only
   LrScaling scale_lr = LrScaling::kNone;
   bool operator==(const OptimizerConfig&) const = default;
 };
 
-/// Where a name or a file may be given: names have neither dot nor slash.
+/// Whether a value that may be a name or a path is a path: it has a dot or a slash.
 inline bool names_file(std::string_view text) { return text.find_first_of("./") != std::string_view::npos; }
 
 struct ParallelConfig {
-  int64_t dp = -1;  ///< -1: the rest of the workers
+  int64_t dp = -1;  ///< replicas; -1: as many as the workers allow
   int64_t tp = 1;
   int64_t pp = 1;
   int64_t cp = 1;
   int64_t ep = 1;
   int64_t zero = 0;
-  int64_t zero_shards = 0;  ///< replicas in a shard group; 0: all
+  int64_t zero_shards = 0;  ///< replicas per shard group; 0: all
   bool zero_keep = false;
   ZeroAccumulation zero_accumulation = ZeroAccumulation::kWhole;
-  std::string offload;           ///< a folder, or "memory": the host's; empty: the device's
-  bool offload_weights = false;  ///< there lie, too, those that the model computes with
+  std::string offload;  ///< master weights and optimizer state: a folder, "memory" (the host's); empty: on device
+  bool offload_weights = false;  ///< ZeRO-3: also offload the weights that the model computes with
   bool sequence = false;
-  std::string schedule = "1f1b";  ///< a name, or a CSV file
+  std::string schedule = "1f1b";  ///< name, or path of a CSV file
   int64_t interleave = 1;
-  int64_t update_every = 0;  ///< 0: the schedule's own
-  std::string split;         ///< empty: by the layers' costs
-  std::string stages;        ///< "2x1,1x2": dp x tp of each; empty: all alike
-  std::string shares;        ///< "3,1": of the batch, of each replica; empty: equal
-  std::string plan;          ///< a file, "auto" or "try"; empty: none
+  int64_t update_every = 0;  ///< micro-batches per replica in an update; 0: the schedule's default
+  std::string split;         ///< layers of each stage; empty: balanced by cost
+  std::string stages;        ///< dp x tp of each stage: "2x1,1x2"; empty: all alike
+  std::string shares;        ///< batch part of each replica: "3,1"; empty: equal
+  std::string plan;          ///< path, "auto" or "try"; empty: none
   Aggregation aggregation = Aggregation::kAverage;
   double bucket_mb = 0;  ///< MiB; 0: derived (program/zero.h)
   bool overlap = true;
   bool has_own_schedule() const { return names_file(schedule); }
   bool offloads_to_memory() const { return offload == "memory"; }
   bool tries_plans() const { return plan == "try"; }
-  /// Instead of naming the file of a plan.
+  /// Whether the planner chooses the layout, rather than a plan file or the keys.
   bool asks_planner() const { return plan == "auto" || tries_plans(); }
-  /// Weights change while micro-batches are under way.
+  /// Whether weights are updated while micro-batches are in flight.
   bool is_asynchronous() const;
   bool operator==(const ParallelConfig&) const = default;
 };
@@ -124,19 +126,19 @@ struct CompressionConfig {
   Method method = Method::kNone;
   GatherFormat gather = GatherFormat::kNone;
   double density = 0.01;  ///< fraction of elements sent
-  int64_t bits = 8;
-  int64_t rank = 4;
+  int64_t bits = 8;       ///< qsgd: 1, 2, 4 or 8
+  int64_t rank = 4;       ///< powersgd
   ErrorFeedback error_feedback = ErrorFeedback::kAuto;
   int64_t warmup_steps = 0;
-  double momentum = 0.9;
-  double clip_deviations = 0;  ///< 0: off
+  double momentum = 0.9;       ///< dgc
+  double clip_deviations = 0;  ///< terngrad: standard deviations; 0: off
   bool operator==(const CompressionConfig&) const = default;
 };
 
 struct ServerConfig {
   int64_t count = 1;
   server::Mode mode = server::Mode::kSynchronous;
-  int64_t staleness = 4;
+  int64_t staleness = 4;  ///< steps
   bool rows = false;
   bool replicate = false;
   bool operator==(const ServerConfig&) const = default;
@@ -144,8 +146,8 @@ struct ServerConfig {
 
 struct LocalConfig {
   LocalMethod method = LocalMethod::kNone;
-  int64_t every = 16;  ///< steps
-  int64_t after = 0;   ///< steps
+  int64_t every = 16;  ///< steps between averagings
+  int64_t after = 0;   ///< steps that average every time, at the start
   double outer_lr = 0.7;
   double outer_momentum = 0.9;
   OuterFormat format = OuterFormat::kFloat32;
@@ -156,9 +158,9 @@ struct CheckpointConfig {
   int64_t every = 0;  ///< steps; 0: only at the end
   int64_t keep = 3;
   bool async = true;
-  bool spread = true;           ///< over workers; else worker 0 writes all
-  std::string resume = "auto";  ///< auto, never, or a path
-  std::string start_from;       ///< safetensors; empty: initial weights
+  bool spread = true;           ///< all workers write; false: worker 0 writes all
+  std::string resume = "auto";  ///< "auto", "never", or a path
+  std::string start_from;       ///< safetensors file or folder; empty: initial weights
   bool resumes_newest() const { return resume == "auto"; }
   bool resumes_never() const { return resume == "never"; }
   bool operator==(const CheckpointConfig&) const = default;
@@ -174,21 +176,21 @@ struct ObserveConfig {
   std::string name;     ///< empty: derived from preset or file
   bool tensorboard = true;
   bool report = true;
-  int64_t trace_steps = 0;
+  int64_t trace_steps = 0;  ///< steps; 0: off
   bool operator==(const ObserveConfig&) const = default;
 };
 
 /// Where each value came from: "default", "preset gpt2-124m", "FILE.toml:12", "command line" or "derived".
 class Origins {
  public:
-  /// `key` reads like "train.steps". What was never set is "default".
+  /// `key` reads like "train.steps". "default" for a key that was never set.
   const std::string& of(std::string_view key) const;
   void set(std::string_view key, std::string origin);
-  /// For a sentence: "the default", "from the command line", "from FILE.toml:12", …
+  /// The origin as part of a sentence: "the default", "from the command line", "from FILE.toml:12", …
   std::string phrase(std::string_view key) const;
   bool is_default(std::string_view key) const;
 
-  /// The same values are the same configuration, wherever they came from.
+  /// Always equal: configurations with the same values are equal, whatever the origins.
   bool operator==(const Origins&) const { return true; }
 
  private:

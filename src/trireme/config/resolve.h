@@ -1,4 +1,4 @@
-// From defaults, a preset, a file and the command line to one Config, each layer over the one before.
+// Resolves defaults, a preset, a file and the command line into one Config; each layer overrides the ones before.
 #pragma once
 
 #include <string>
@@ -11,22 +11,24 @@ namespace trireme {
 
 struct ConfigSources {
   std::string file = {};  ///< a TOML file; empty: none
-  /// "--section.key=value", or two words "--section.key" "value"; "--section.key" alone is true for a switch.
-  /// "--model NAME" is short for "--model.preset NAME", and with a name that ends in .toml for `file`.
+  /// "--section.key=value", or two words "--section.key" "value"; "--section.key" alone sets a switch to true.
+  /// "--model NAME" is short for "--model.preset NAME"; a NAME that ends in .toml is taken as `file`.
   std::vector<std::string> arguments = {};
-  /// The preset where neither the file nor an argument names one, and there is no file. Empty: none.
+  /// Preset to use if there is no file, no model library, and no argument names a preset; empty: none.
   std::string default_preset = "default";
 };
 
-/// Values that follow from others (model.kv_heads, model.ffn, model.tied where nobody set them) are filled in.
-/// Throws UsageError that names key, value, origin and what would be right; SystemError if the file cannot be read.
+/// Fills in values that are derived from others if not set: model.kv_heads, model.ffn, model.tied, observe.name,
+/// parallel.pp with parallel.stages; and drops a preset's train.target_loss if the task differs from the preset's. May
+/// block: see read_config_file(), read_model_library(). Throws UsageError that names key, value, origin and what is
+/// allowed; SystemError if the file cannot be read.
 Config resolve(const ConfigSources& sources);
 
-/// As resolve() with a file of this text; `name` stands for it in origins and messages.
+/// The same with the text of a file; `name` stands for it in origins and messages. No default preset.
 Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments = {});
 
-/// All keys and values with their origins as comments: what --show-config prints, and the file that a run keeps.
-/// Read back it gives an equal Config.
+/// All keys and values, with origins as comments: what --show-config prints, and a run saves. Read back, it gives an
+/// equal Config.
 std::string to_toml(const Config& config);
 
 }  // namespace trireme

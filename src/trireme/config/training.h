@@ -1,4 +1,4 @@
-// A training as the program that the user started hands it to its workers: the resolved config, and what is predicted.
+// What the program that the user started passes to its workers: the resolved config and the predicted step.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace trireme {
 
-/// What a planner has said of a step; zeros where none was asked.
+/// The planner's prediction for a step; zeros if it was not asked.
 struct PredictedStep {
   double ms = 0;
-  double memory_bytes = 0;  ///< of the fullest worker, or of its GPU
+  double memory_bytes = 0;  ///< on the worker, or GPU, that needs most
   bool operator==(const PredictedStep&) const = default;
 };
 
@@ -22,8 +22,8 @@ struct Training {
 
 /// A JSON object with every value and its origin.
 std::string training_to_json(const Training& training);
-/// The same values from the same origins. Only for what training_to_json() of the same build has written: throws
-/// UsageError, or nlohmann's errors, for another text.
+/// Restores values and origins. Only for output of training_to_json() of the same build: throws UsageError or
+/// nlohmann's exceptions for any other text.
 Training training_from_json(std::string_view text);
 
 }  // namespace trireme

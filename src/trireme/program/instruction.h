@@ -48,18 +48,17 @@ enum class OpCode {
   kReduceScatter,   ///< stage, group, add: the same, but each replica gets only its shard of the sum
   kAllGather,       ///< stage, group: all-gathers the weights' shards for the stage's next pass
   kCombine,         ///< all stages of the rank: combines the replicas' sums by Adasum, or signs of their momenta
-  kMeet,            ///< all stages of the rank: local SGD's averaging of weights over replicas, in steps when it is due
+  kMeet,            ///< all stages of the rank: averages weights over replicas (local SGD, DiLoCo), if due in this step
   kFree,            ///< stage, micro_batch: frees activations, except the input; or stage, version: stashed weights
   kStashWeights,    ///< stage, version: stashes a copy of the current weights
   kRestoreWeights,  ///< stage, version: the stage's next computation, and only that one, uses the stashed copy
   kSendTiedGradient,  ///< stage (the use), tied, peer: sends the sum of the use's gradients to the owner
   kAddTiedGradient,   ///< stage (the owner), tied, peer: adds the use's sum to the owner's
-  kNorm,  ///< norm of all gradients (slot 0 of all stages) over the model's ranks; decides on skipping, clipping
-  kOptimizerStep,   ///< updates weights from slot 0, all groups: of one stage (to `version`), or of all the rank's
-                    ///< stages
-  kPull,            ///< all stages of the rank: fetches new weights from parameter servers
-  kSendTiedWeight,  ///< stage (the owner), tied, peer: sends the weight to the use
-  kTakeTiedWeight,  ///< stage (the use), tied, peer: refreshes the copy from the owner
+  kNorm,              ///< slot 0 of all stages: norm over the model's ranks, which decides on skipping and clipping
+  kOptimizerStep,     ///< updates weights from slot 0: of one stage (to `version`), or of all stages of the rank
+  kPull,              ///< all stages of the rank: fetches new weights from parameter servers
+  kSendTiedWeight,    ///< stage (the owner), tied, peer: sends the weight to the use
+  kTakeTiedWeight,    ///< stage (the use), tied, peer: refreshes the copy from the owner
 };
 
 struct Instruction {
@@ -76,7 +75,7 @@ struct Instruction {
 
   bool operator==(const Instruction&) const = default;
   std::string to_string() const;
-  /// Index of its stage in a list of all stages: 0 where the rank holds the whole model.
+  /// Index into a list of all stages; 0 if the rank holds the whole model.
   size_t stage_index() const { return stage < 0 ? 0 : static_cast<size_t>(stage); }
 };
 
