@@ -1,5 +1,5 @@
-// Values of keys that are one of a few: an enum for each, and with it the one list of its names. Those of layers below
-// (optimizers, methods of compression, modes of servers, types of numbers) are there.
+// Enums of keys with a few values, each with the one list of its names. Enums of lower layers (optimizers, compression
+// methods, server modes, number types) are defined there.
 #pragma once
 
 #include <cstdint>
@@ -16,43 +16,43 @@ constexpr auto names_of(DataKind) {
 }
 
 enum class FileCache : uint8_t {
-  kMap,     ///< pages come from the disk when they are read; the file must not shrink meanwhile (SIGBUS)
-  kMemory,  ///< all bytes are read at the start
+  kMap,     ///< mapped: pages are loaded on access; the file must not shrink meanwhile (SIGBUS)
+  kMemory,  ///< the whole file is read at the start
 };
 constexpr auto names_of(FileCache) { return std::to_array<std::string_view>({"mmap", "memory"}); }
 
-/// Where the held-out samples come from.
+/// How held-out samples are chosen.
 enum class HoldOut : uint8_t {
-  kRandom,  ///< drawn from the whole by a seed
-  kEnd,     ///< the last ones: for data in the order of time, and what runs of before did
+  kRandom,  ///< drawn from all samples by train.seed
+  kEnd,     ///< the last ones: for data ordered by time; the rule of older versions
 };
 constexpr auto names_of(HoldOut) { return std::to_array<std::string_view>({"random", "end"}); }
 
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 constexpr auto names_of(DeviceKind) { return std::to_array<std::string_view>({"cpu", "cuda"}); }
 
-/// What a gradient that is not finite does to the run.
+/// What to do about a gradient that is not finite.
 enum class OnNan : uint8_t { kStop, kSkip, kRollback };
 constexpr auto names_of(OnNan) { return std::to_array<std::string_view>({"stop", "skip", "rollback"}); }
 
-/// Which weights decay.
+/// Which weights decay: those of two or more dims, or all.
 enum class Decay : uint8_t { kMatrices, kAll };
 constexpr auto names_of(Decay) { return std::to_array<std::string_view>({"matrices", "all"}); }
 
-/// The learning rate after its warm-up.
+/// The learning rate after warm-up.
 enum class LrSchedule : uint8_t { kConstant, kCosine, kLinear, kStep };
 constexpr auto names_of(LrSchedule) {
   return std::to_array<std::string_view>({"constant", "cosine", "linear", "step"});
 }
 
-/// How the learning rate grows with the number of replicas.
+/// How the learning rate scales with the number of replicas.
 enum class LrScaling : uint8_t { kNone, kLinear, kSqrt };
 constexpr auto names_of(LrScaling) { return std::to_array<std::string_view>({"none", "linear", "sqrt"}); }
 
-/// Where ZeRO sums micro-batches.
+/// How ZeRO-2 and ZeRO-3 accumulate gradients over micro-batches.
 enum class ZeroAccumulation : uint8_t {
-  kWhole,      ///< as without it, to the bit
-  kFractions,  ///< in little memory
+  kWhole,      ///< in full gradients, reduce-scattered once: bit-equal to training without ZeRO
+  kFractions,  ///< in shards, reduce-scattered after each micro-batch: less memory, not bit-equal
 };
 constexpr auto names_of(ZeroAccumulation) { return std::to_array<std::string_view>({"whole", "shares"}); }
 
@@ -65,26 +65,26 @@ constexpr auto names_of(MatmulType) { return std::to_array<std::string_view>({"c
 enum class GradientType : uint8_t { kCompute, kFloat32 };
 constexpr auto names_of(GradientType) { return std::to_array<std::string_view>({"compute", "float32"}); }
 
-/// How the weights of ZeRO's third stage travel.
+/// Format in which ZeRO-3 sends weights; kNone: as they are.
 enum class GatherFormat : uint8_t { kNone, kInt8 };
 constexpr auto names_of(GatherFormat) { return std::to_array<std::string_view>({"none", "int8"}); }
 
 enum class ErrorFeedback : uint8_t {
-  kAuto,  ///< as the method wants it
+  kAuto,  ///< the method's default
   kOn,
   kOff,
 };
 constexpr auto names_of(ErrorFeedback) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 
-/// What replicas that step alone do when they meet.
+/// What replicas that update locally do when they synchronize; kNone: no local updates.
 enum class LocalMethod : uint8_t { kNone, kAverage, kDiloco };
 constexpr auto names_of(LocalMethod) { return std::to_array<std::string_view>({"none", "average", "diloco"}); }
 
-/// How DiLoCo's outer step travels.
+/// Format in which DiLoCo sends its outer step.
 enum class OuterFormat : uint8_t { kFloat32, kInt8 };
 constexpr auto names_of(OuterFormat) { return std::to_array<std::string_view>({"float32", "int8"}); }
 
-/// Unset: as they are.
+/// The packed format of a choice; nullopt: not packed.
 inline std::optional<BlockFormat> block_format(GatherFormat format) {
   return format == GatherFormat::kInt8 ? std::optional(BlockFormat::kInt8) : std::nullopt;
 }

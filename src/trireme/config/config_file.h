@@ -1,12 +1,12 @@
-// Reads a configuration file, as far as one may be long.
+// Reads a configuration file, up to the largest allowed size.
 #pragma once
 
 #include <string>
 
 namespace trireme {
 
-/// The file's bytes, at most one more than kMaxConfigBytes (which read_toml() then refuses). May wait for the disk or a
-/// pipe. Throws SystemError.
+/// The file's content, at most kMaxConfigBytes + 1 bytes (which read_toml() then rejects). May block on the disk or on
+/// a pipe. Throws SystemError.
 std::string read_config_file(const std::string& path);
 
 }  // namespace trireme

@@ -1,7 +1,7 @@
-// Configs that runs and checkpoints keep, read as the version that wrote them meant them.
+// Reads configs that runs and checkpoints have saved, with the meaning that they had in the version that wrote them.
 //
-// A kept config names every key of its version. A key that is missing is younger than the run, and its default may be
-// something else than what the run did.
+// A saved config names every key of its version. So a missing key is newer than the run, and its default may differ
+// from what the run did.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace trireme {
 
-/// Sets the keys that `toml` lacks, and that nobody gave, to what runs did before there was the key. Throws as
+/// Sets keys that `toml` lacks, and that were not given otherwise, to what runs did before the key existed. Throws as
 /// read_toml().
 void add_younger_keys(Config& config, std::string_view toml, const std::string& name);
 
-/// As resolve_text(), with these keys.
+/// resolve_text(), then add_younger_keys().
 Config resolve_kept(std::string_view toml, const std::string& name);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// Between keys and layouts: the layout that a configuration asks for, and the keys that ask for a layout.
+// Conversion between keys and layouts.
 #pragma once
 
 #include <string_view>
@@ -10,12 +10,13 @@
 
 namespace trireme {
 
-/// As the keys are, whether it can be or not: check() and check_sizes() (config/check.h) give one that can be on so
-/// many workers. parallel.dp = -1 counts as 1; a library's model is split where it is built. Reads a schedule of the
-/// user's own from its file. Throws UsageError for texts that say nothing, and SystemError.
+/// The layout that the keys ask for, valid or not: check() and check_sizes() (config/check.h) return a valid one for a
+/// number of workers. parallel.dp = -1 counts as 1 (as the number of lanes with parallel.stages); the split of a
+/// library's model stays empty, as it is made where the model is built. Reads the file of the user's own schedule.
+/// Throws UsageError for text that cannot be parsed; SystemError for a file that cannot be read.
 Layout layout_of(const Config& config);
 
-/// The keys that a planner decides, by name, with the values that ask for this layout.
+/// The keys that a planner decides, with the values that give this layout.
 std::vector<std::pair<const char*, Value>> keys_of(const Layout& layout);
 
 }  // namespace trireme

@@ -1,16 +1,16 @@
-// How much a training step has to compute, as others count it, so that speeds of different models can be compared.
+// Model FLOPs of a training step, by the usual convention, so that speeds of different models can be compared.
 #pragma once
 
 #include "trireme/config/model_config.h"
 
 namespace trireme {
 
-/// Floating-point operations of the matrix products of one step: forward, and twice as much backward.
+/// Floating-point operations of the matmuls of one step: the forward pass, and twice as many in the backward pass.
 ///
-/// A weight of a matrix costs 6 per token; the products of attention cost 12 · layers · seq · hidden per token, in full
-/// although half of them is masked. For a GPT that is 72·B·s·l·h²·(1 + s/6h + V/12lh), as Megatron-Core counts it.
-/// Recomputation does not count, nor do norms, activations, the embedding's look-up and the optimizer. 0 for models of
-/// images, which nobody counts like this.
+/// Each matrix element costs 6 per token; attention's matmuls cost 12 · layers · seq · hidden per token, in full
+/// although half of the scores are masked. For a GPT this is 72·B·s·l·h²·(1 + s/6h + V/12lh), as Megatron-Core counts
+/// it. Not counted: recomputation, norms, activation functions, embedding look-ups and the optimizer. Returns 0 for
+/// models without tokens, for which there is no such convention, and for a library's model.
 double model_flops(const ModelConfig& model, int64_t num_samples);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The pipeline that a configuration asks for: whether its schedule can run, and where the model is cut.
+// The pipeline of a configuration: whether its schedule can run, and how the model is split into stages.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,21 @@
 
 namespace trireme {
 
-/// Unset for one of the user's own.
+/// The built-in schedule; nullopt if the user gives a file.
 std::optional<ScheduleKind> named_schedule(const ParallelConfig& parallel);
 
-/// The backward pass comes in two halves.
+/// Whether backward passes are split into two halves (I and W).
 bool splits_backward(const Schedule& schedule);
 
-/// As parallel.split says, of a model of so many layers. Throws UsageError for layers that are not there.
+/// The partition of parallel.split for a model of `num_layers` layers; empty if it is not set. Throws UsageError for
+/// layers that do not exist.
 Partition split_of(const Config& config, int num_layers);
-/// The same for so many stages: empty where it says nothing. Throws UsageError for layers or stages that are not there.
+/// The same, checked for `num_stages` stages. Throws UsageError for layers or stages that do not exist.
 Partition pipeline_split(const Config& config, int num_stages, int num_layers);
 
-/// What can be said without the batch: stages and layers. Throws UsageError.
+/// Checks stages against layers, which does not take the batch; only for a built-in schedule. Throws UsageError.
 void check_pipeline(const Config& config);
-/// Whether a schedule of the user's own can run, and fits the workers and the batch. Throws UsageError.
+/// Checks that the user's own schedule, if any, can run and fits the workers and the batch. Throws UsageError.
 void check_own_schedule(const Config& config, const Layout& layout);
 
 }  // namespace trireme

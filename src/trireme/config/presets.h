@@ -1,4 +1,4 @@
-// Configurations with a name: shapes of known models and the job that runs when nothing is asked for.
+// Named configurations: sizes of well-known models, and the job that runs by default.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace trireme {
 struct Preset {
   std::string_view name;
   std::string_view description;  ///< one line
-  std::string toml;              ///< may set any key but model.preset
+  std::string toml;              ///< may set any key except model.preset
 };
 
-/// In the order in which people read them. The same at every call.
+/// All presets, in the order for display. The list never changes.
 const std::vector<Preset>& list_presets();
 
-/// Throws UsageError that names the nearest one.
+/// Throws UsageError that proposes the nearest name.
 const Preset& find_preset(std::string_view name);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// What train.recompute asks for.
+// Parses train.recompute.
 #pragma once
 
 #include <string_view>

@@ -1,11 +1,11 @@
-// The page docs/config.md, made from the table of keys.
+// Generates docs/config.md from the table of keys.
 #pragma once
 
 #include <string>
 
 namespace trireme {
 
-/// Every key by section, with type, default, allowed values and meaning; then the presets. Markdown.
+/// Markdown: every key by section, with type, default, meaning and allowed values; then the presets.
 std::string config_reference_markdown();
 
 }  // namespace trireme

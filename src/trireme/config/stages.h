@@ -1,4 +1,4 @@
-// Stages of a pipeline that differ in shape: parallel.stages.
+// Pipeline stages of different shapes (dp x tp): parallel.stages.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace trireme {
 
-/// Those of parallel.stages, between commas or pluses; none where all stages are alike. Throws UsageError.
+/// Parses parallel.stages, separated by commas or pluses; empty if all stages are alike. Throws UsageError.
 std::vector<StageDegrees> stage_degrees(const Config& config);
 
-/// What does not go with stages of different shapes. Throws UsageError.
+/// Throws UsageError for keys that do not go with stages of different shapes.
 void check_stage_degrees(const Config& config);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// A look at TOML text before it is parsed: what is harmless to us but not to the parser.
+// Scans TOML text before it is parsed, for input that the parser cannot handle.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace trireme {
 
-/// Refuses, with name, line and column: more dotted names on a line than any key has (the parser nests a table in a
-/// table for each, and its destructors call one another as deep), and a section's head that does not begin with a name
-/// (which the parser takes for impossible). Throws UsageError. The rest is the parser's to judge.
+/// Throws UsageError with name, line and column for too many dots on a line (the parser creates a nested table for
+/// each, and destroying them recurses as deep), and for a section header that does not begin with a name (which the
+/// parser assumes impossible). All other errors are left to the parser.
 void scan_toml(std::string_view text, const std::string& name);
 
 }  // namespace trireme
