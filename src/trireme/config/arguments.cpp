@@ -28,7 +28,7 @@ void ConfigArguments::take(std::span<const std::string> remaining, std::span<con
       if (!has_value && i + 1 < remaining.size() && !remaining[i + 1].starts_with("--"))
         words.push_back(remaining[++i]);
     } else if (!word.ends_with(".toml")) {
-      // A pattern without quotes comes as many words.
+      // The shell expands an unquoted pattern to many words.
       const bool has_data = std::any_of(words.begin(), words.end(),
                                         [](const std::string& each) { return each.starts_with("--data.path"); });
       throw UsageError(fmt::format("{} is no config: its name does not end in .toml", word),
@@ -65,7 +65,7 @@ int ConfigArguments::num_workers(const Config& config) const {
   const int64_t others = workers_of_replica(config);
   if (!p.stages.empty()) return static_cast<int>(trireme::num_workers(stage_degrees(config)));
   if (p.dp > 0) return static_cast<int>(p.dp * others);
-  // A model over several workers is enough for one machine, unless more are asked for.
+  // One replica, if it has several workers, is enough for one machine by default.
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
   return static_cast<int>(others > 1 ? others : std::min<int64_t>(2, cores));
 }

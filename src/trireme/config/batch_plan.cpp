@@ -31,18 +31,18 @@ std::string origin(const Config& config, std::string_view key) {
   return fmt::format("({}, {})", key, config.origins.phrase(key));
 }
 
-/// Whether a step of so many micro-batches can be split, as far as train.leaves and dp say.
+/// Whether a step of `num_micro_batches` can be split into `leaves` (0: derived), and these over `dp` replicas.
 bool splits(int64_t num_micro_batches, int64_t leaves, int64_t dp) {
   if (leaves == 0) leaves = derived_leaves(num_micro_batches);
   return num_micro_batches % leaves == 0 && leaves % dp == 0;
 }
 
-/// "nearest train.global_batch: 96 or 104", values that would work with everything else as it is; empty if none does.
+/// "nearest train.global_batch: 96 or 104": values that work with everything else unchanged; empty if there are none.
 std::string nearest_batches(const Config& config, int64_t dp) {
   const TrainConfig& train = config.train;
   const int64_t leaves = train.leaves;
   if (leaves == 0 ? dp > kMostDerivedLeaves : leaves % dp != 0) return "";
-  // Every multiple of 840 = lcm(1 … 8) micro-batches, and every multiple of `leaves`, brings one.
+  // Which numbers work repeats every 840 = lcm(1 … 8) if leaves are derived, every `leaves` otherwise.
   const int64_t reach = std::max<int64_t>(leaves, 840);
   const int64_t here = train.global_batch / train.micro_batch;
   std::vector<int64_t> found;
@@ -57,7 +57,7 @@ std::string nearest_batches(const Config& config, int64_t dp) {
   return found.empty() ? "" : "nearest train.global_batch: " + alternatives(found);
 }
 
-/// "dp = 1, 2 or 4 works as it is": numbers of replicas for which nothing else has to change; empty if none does.
+/// "dp = 1, 2 or 4 works as it is": numbers of replicas that work with everything else unchanged; empty if none do.
 std::string working_replicas(const Config& config) {
   constexpr size_t kMostShown = 6;
   const TrainConfig& train = config.train;
@@ -76,7 +76,7 @@ std::string either(const std::string& one, const std::string& other) {
   return one.empty() || other.empty() ? one + other : one + "; or " + other;
 }
 
-/// Numbers of leaves that work for this number of micro-batches and dp: the smallest few.
+/// The smallest few numbers of leaves that work for this number of micro-batches and dp.
 std::vector<int64_t> working_leaves(int64_t num_micro_batches, int64_t dp) {
   constexpr size_t kMostShown = 6;
   std::vector<int64_t> found;
@@ -86,7 +86,7 @@ std::vector<int64_t> working_leaves(int64_t num_micro_batches, int64_t dp) {
   return found;
 }
 
-/// What to do where the leaves are at fault. dp divides the number of micro-batches.
+/// The cure if the leaves are at fault. dp divides the number of micro-batches.
 std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t dp) {
   const std::string fixed = "leaves are part of what fixes the numbers: another count changes their last bits";
   std::string cure = fmt::format("train.leaves = {} would work", alternatives(working_leaves(num_micro_batches, dp)));
@@ -96,7 +96,7 @@ std::string leaves_cure(const Config& config, int64_t num_micro_batches, int64_t
 
 constexpr int64_t kMostBatchPart = 1'000'000;
 
-/// Whether the leaves can be divided as parallel.shares says.
+/// Throws unless the leaves can be divided as parallel.shares says.
 void check_parts(const Config& config, const Layout& layout) {
   const std::string& text = config.parallel.shares;
   if (static_cast<int64_t>(layout.batch_parts.size()) != layout.dp) {
@@ -163,7 +163,7 @@ Layout plan_batch(const Config& config, int64_t dp) {
   }
   const int64_t micro_batches = layout.micro_batches();
   if (even && micro_batches % dp != 0) {
-    // The replica's part in one micro-batch, or the largest part of it that is not above what was asked for.
+    // The largest micro-batch, up to the requested size, that divides a replica's part of the batch.
     int64_t micro = std::min(train.micro_batch, train.global_batch / dp);
     while (train.global_batch / dp % micro != 0) --micro;
     throw wrong_key(

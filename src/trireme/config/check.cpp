@@ -24,7 +24,7 @@ struct Absent {
   std::string_view what;
 };
 
-// The whole list: a line goes when its capability comes.
+// Everything that has keys but is not implemented; remove a line when its feature is added.
 const std::vector<Absent>& absent_keys() {
   static const std::vector<Absent> all = {
       {"parallel.cp", 1, "context parallelism"},
@@ -35,7 +35,7 @@ const std::vector<Absent>& absent_keys() {
   return all;
 }
 
-/// What a configuration may ask for but this version cannot do.
+/// Throws for features that have keys but are not in this version.
 void refuse_absent(const Config& config) {
   for (const Absent& absent : absent_keys()) {
     const Key& key = find_key(absent.key, "the list of what is absent");
@@ -53,7 +53,7 @@ std::string nearest_multiples(int64_t value, int64_t step) {
   return below > 0 ? fmt::format("{} or {}", below, below + step) : fmt::format("{}", step);
 }
 
-/// "2 or 4": divisors of `whole` around `value`, which is none.
+/// "2 or 4": divisors of `whole` around `value`, which is not one.
 std::string nearest_divisors(int64_t whole, int64_t value) {
   int64_t below = std::min(value, whole), above = value;
   while (whole % below != 0) --below;
@@ -61,7 +61,7 @@ std::string nearest_divisors(int64_t whole, int64_t value) {
   return above > whole || whole % above != 0 ? fmt::format("{}", below) : fmt::format("{} or {}", below, above);
 }
 
-/// A ResNet counts its own layers, when it is built; so does a library's model.
+/// Not for ResNets and library models, whose layers are only known when they are built.
 void check_recompute(const Config& config) {
   const Recompute wanted = parse_recompute(config.train.recompute);
   const ModelConfig& model = config.model;
@@ -71,7 +71,7 @@ void check_recompute(const Config& config) {
   }
 }
 
-/// Shard groups must divide the replicas, and keep the order of sums.
+/// Shard groups must divide the replicas and keep the order of sums.
 void check_zero_shards(const Config& config, int64_t dp) {
   const int64_t shards = config.parallel.zero_shards;
   if (config.parallel.zero == 0 || shards == 0) return;
@@ -82,7 +82,7 @@ void check_zero_shards(const Config& config, int64_t dp) {
   }
 }
 
-/// Replicas that step alone have no state to save between their meetings.
+/// Replicas that update locally have no common state to save between two averagings.
 void check_meetings(const Config& config) {
   const LocalConfig& local = config.local;
   const int64_t every = config.checkpoint.every;
@@ -97,8 +97,8 @@ void check_meetings(const Config& config) {
 
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
-  // That of a preset, or of a file, may be longer than a run that was cut short on the command line; and a run folder's
-  // file says so of a run that went well.
+  // Warm-up from a preset or a file may exceed steps that were reduced on the command line; a run folder's file, too,
+  // may describe such a run.
   const bool chosen = config.origins.of("optimizer.warmup_steps") == "command line";
   if (chosen && optimizer.warmup_steps > config.train.steps) {
     contradict(config, "optimizer.warmup_steps", "is more than", "train.steps",
@@ -110,7 +110,7 @@ void check_run(const Config& config) {
   }
 }
 
-/// "parallel.tp = 2, parallel.pp = 4": those over 1 that workers_of_replica() multiplies.
+/// "parallel.tp = 2, parallel.pp = 4": the degrees over 1 that workers_of_replica() multiplies.
 std::string degrees_of_replica(const ParallelConfig& parallel) {
   std::string text;
   for (const auto& [key, degree] :
@@ -120,7 +120,7 @@ std::string degrees_of_replica(const ParallelConfig& parallel) {
   return text;
 }
 
-/// The replicas: as set, or what the other degrees leave of the workers.
+/// Number of replicas: as set, or derived from the number of workers.
 int64_t resolve_dp(const Config& config, int64_t world_size) {
   if (world_size < 1) throw UsageError(fmt::format("{} workers are not a number of workers", world_size));
   const ParallelConfig& parallel = config.parallel;
@@ -199,7 +199,7 @@ void check_model(const Config& config) {
 void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_view key) {
   const auto demand = [&](bool holds, std::string_view what, int64_t value, const std::string& cure) {
     if (holds) return;
-    const bool is_key = key.find(' ') == std::string_view::npos;  // or words about parallel.stages
+    const bool is_key = key.find(' ') == std::string_view::npos;  // or a phrase about parallel.stages
     throw wrong_key(is_key ? key : "parallel.stages",
                     fmt::format("{} = {} cannot be split over {} = {}", what, value, key, ranks), cure);
   };

@@ -21,7 +21,7 @@ std::string words_of(std::string_view sign, const Type& value) {
   }
 }
 
-// A condition is named after the member that it looks at, so neither can change alone.
+// The key of a condition is the name of a member, so the compiler rejects one without the other.
 #define KEY_OF(section, member) \
   (static_cast<void>(&std::remove_reference_t<decltype(Config::section)>::member), #section "." #member)
 #define WHEN(section, member, sign, value)                                                                       \
@@ -48,7 +48,7 @@ bool recomputes_parts(const Config& c) {
   return again.kind == RecomputeKind::kSelective || !again.ranges.empty();
 }
 
-/// Of a pipeline.
+/// Whether there is a pipeline whose schedule splits the backward pass.
 bool halves_backward(const Config& c) {
   if (c.parallel.pp == 1) return false;
   if (const auto kind = named_schedule(c.parallel)) return splits_backward(*kind);
@@ -65,7 +65,7 @@ bool has_stages_a_rank(const Config& c) {
   return kind && stages_a_rank(*kind) > 1;
 }
 
-// Conditions of more than one rule.
+// Conditions that several rules use.
 
 const Condition kModelTakesNoTokens = WHERE(model, kind, "without tokens", !c.model.takes_tokens());
 const Condition kModelTakesTokens = WHERE(model, kind, "with tokens", c.model.takes_tokens());
@@ -164,7 +164,7 @@ const std::vector<Rule> kEvery = {
     {kOwnSchedule, "orders the work of a pipeline, but", kNoPipeline, "set parallel.pp to the number of its rows"},
     {WHERE(parallel, interleave, "> 1, in a pipeline", c.parallel.interleave > 1 && c.parallel.pp != 1), "is not for",
      WHERE(parallel, schedule, "not interleaved", !takes_interleave(c)), "set the schedule to interleaved"},
-    // Some parts of the model differentiate inside their backward pass: no half of it can be left for later.
+    // Recomputing parts of a model runs autograd inside the backward pass, so no half of it can be delayed.
     {WHERE(train, recompute, "of parts", recomputes_parts(c)),
      "differentiates inside the backward pass, which is cut in two by", kHalves,
      "set train.recompute to full: stages are computed again as a whole"},
@@ -173,11 +173,11 @@ const std::vector<Rule> kEvery = {
 };
 
 const std::vector<Rule> kTrainer = {
-    // Pairs that could work, and do not yet.
+    // Pairs that could work but are not implemented yet.
     {kFp8, "does not go with", kTensorParallel, kNoFp8},
     {kFp8, "does not go with", kPipeline, kNoFp8},
 
-    // Replicas with more micro-batches than others do more steps alone: nothing may need all of them at each.
+    // Replicas with more micro-batches run extra passes alone, so no pass may need all replicas.
     {kFractions, "are of replicas without stages, not of", kPipeline,
      "give faster workers of a pipeline more layers: parallel.split"},
     {kFractions, "let replicas come to a layer at different times, which all share with", kZero3,
@@ -191,7 +191,7 @@ const std::vector<Rule> kTrainer = {
     {kFractions, "are not counted by", kNoAverage, "set it to \"average\""},
     {kFractions, "are not counted by", kLocal, "set it to \"none\""},
 
-    // Each stage is updated by itself, so nothing can depend on all gradients of a step.
+    // Each stage is updated separately, so nothing can depend on all gradients of a step.
     {WHEN(parallel, update_every, !=, 0), "is for pipedream and pipedream-2bw, not",
      WHERE(parallel, schedule, "synchronous", !c.parallel.is_asynchronous()), "leave it at 0"},
     {kClips, kAllStages, kAsynchronous, "set train.clip = 0"},
@@ -222,7 +222,7 @@ const std::vector<Rule> kTrainer = {
      "weights that all its ranks hold would differ: set parallel.tp = 1, or compression.gather = \"none\""},
     {kCompressed, "would store overflowed values in its residuals with", kFloat16, "use bfloat16"},
     {kCompressed, "says how gradients travel, and so does", kGradientsInCompute, kFloat32},
-    // Servers have one copy of what all ranks hold.
+    // Servers hold a single copy of parameters that are replicated over tp ranks, so these cannot drift apart.
     {WHERE(compression, method, "not bfloat16, without servers",
            c.compression.method != Method::kNone && c.compression.method != Method::kBFloat16 &&
                c.parallel.aggregation != Aggregation::kServer),
@@ -247,7 +247,7 @@ const std::vector<Rule> kTrainer = {
     {WHERE(compression, bits, "not 1, 2, 4 or 8", !packs_bits(c.compression.bits)),
      "is not a number of bits that packs", WHEN(compression, method, ==, Method::kQsgd), "1, 2, 4 or 8", false},
 
-    // What takes the place of a plain all-reduce: replicas that step alone, Adasum, parameter servers.
+    // Alternatives to a plain all-reduce: local updates, Adasum, parameter servers.
     {kLocal, "sends no gradients, so there is nothing to do for",
      WHEN(parallel, aggregation, !=, Aggregation::kAverage), kAverage},
     {kLocal, kWhole, kPipeline, "set parallel.pp = 1"},

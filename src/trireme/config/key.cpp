@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-/// 1e-06 reads worse than 0.000001 only where it is long.
+/// A limit as people write it: whole numbers with separators, others in the shortest form.
 std::string format_limit(double value) {
   if (value == static_cast<double>(static_cast<int64_t>(value)) && value < 1e16) {
     return format_count(static_cast<int64_t>(value));
@@ -58,7 +58,7 @@ std::optional<std::string> meant_key(const KeyTable& table, std::string_view ful
 std::string Key::full_name() const { return fmt::format("{}.{}", section, name); }
 
 std::string_view Key::type_name() const {
-  static thread_local Config ignored;  // only the pointer's type is of interest
+  static thread_local Config ignored;  // only the pointer's type is used
   static constexpr std::string_view kNames[] = {"whole number", "number", "switch", "text", "text", "text"};
   return kNames[pointer(ignored).index()];
 }
@@ -125,11 +125,11 @@ const Key& KeyTable::find(std::string_view full_name, std::string_view place) co
            full_name[key.section.size()] == '.' && full_name.ends_with(key.name);
   });
   if (found != keys_.end()) return *found;
-  // An endless name would take endless time to compare, and nobody could read it.
+  // A very long name would take very long to compare, and nobody could read it.
   const std::string shown(full_name.substr(0, 80));
   const auto meant = meant_key(*this, shown);
   std::string cure = meant ? fmt::format("did you mean {}?", *meant) : "all keys: trireme train --show-config";
-  // A section of the user's own invention: the name alone may not tell why this key is the one.
+  // The user made up a section: the proposed name alone may not explain why it is the right key.
   const size_t dot = shown.find('.');
   if (meant && dot != std::string::npos && shown.substr(dot) == meant->substr(meant->find('.')) &&
       !is_section(*this, shown.substr(0, dot)) && edit_distance(shown, *meant) > 2) {

@@ -18,11 +18,11 @@ ValuePointer pointer_to(Config& config) {
   }
 }
 
-// A key is named after its member, so neither can change alone.
+// A key has its member's name, so the compiler rejects one without the other.
 #define KEY(section, member) #section, #member, &pointer_to < &Config::section, &decltype(Config::section)::member>
 
 Allowed range(double least, double most, std::string_view unit = {}) { return {least, most, {}, unit}; }
-/// Some of an enum's values.
+/// A subset of an enum's values.
 template <Named Enum>
 Allowed one_of(std::initializer_list<Enum> values) {
   Allowed allowed;
@@ -32,11 +32,11 @@ Allowed one_of(std::initializer_list<Enum> values) {
 Allowed one_of_or_file(std::vector<std::string_view> names, std::string_view file) {
   return {0, 0, std::move(names), {}, file};
 }
-const Allowed kAny;  // texts, switches, names of an enum
+const Allowed kAny;  // any text, switch or name of the enum
 
 constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize = 1e6;
 
-/// What the type of an enum's key says: its names, and the short ones of number types.
+/// Adds what follows from a key's enum: its names, and aliases of number types.
 void add_names(Key& key, Config& any) {
   const ValuePointer pointer = key.pointer(any);
   const auto* choice = std::get_if<Choice>(&pointer);

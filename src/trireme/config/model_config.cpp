@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// Weights and biases of a fully connected layer.
+/// Parameters of a fully connected layer: weights and biases.
 int64_t linear(int64_t in, int64_t out) { return in * out + out; }
 
 int64_t count_gpt2(const ModelConfig& m) {
@@ -29,7 +29,7 @@ int64_t count_llama(const ModelConfig& m) {
   return embeddings + m.layers * (attention + feed_forward + 2 * m.hidden) + m.hidden;
 }
 
-/// A convolution without bias, and its BatchNorm.
+/// Parameters of a convolution without bias and its BatchNorm.
 int64_t convolution(int64_t in, int64_t out, int64_t side) { return in * out * side * side + 2 * out; }
 
 int64_t count_resnet(const ModelConfig& m) {
@@ -43,7 +43,7 @@ int64_t count_resnet(const ModelConfig& m) {
     for (int64_t block = 0; block < blocks[stage]; ++block) {
       total += bottleneck ? convolution(in, width, 1) + convolution(width, width, 3) + convolution(width, out, 1)
                           : convolution(in, width, 3) + convolution(width, out, 3);
-      // The first block of a stage halves the image, so its shortcut is a convolution; stage 0 keeps the size.
+      // A block that changes the number of channels, the first of a stage, has a convolution as its shortcut.
       if (block == 0 && in != out) total += convolution(in, out, 1);
       in = out;
     }

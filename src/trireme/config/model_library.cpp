@@ -36,7 +36,7 @@ constexpr const char* kRebuild = "build it again with this Trireme's headers and
   throw UsageError(fmt::format("model.library = {}: {}", path, problem), cure);
 }
 
-/// Which version of a file this is.
+/// Identifies the version of a file, by size and time of modification.
 std::string version_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) refuse(path, "there is no such file", "give the path of a shared library");
@@ -53,7 +53,7 @@ void write_all(int file, std::string_view text) {
 
 int answer_file = -1;
 
-/// Ends the process, with its answer in front of it: '+' and what the library says, or '-' and why it cannot.
+/// Writes the child's answer and ends the process: '+' and the library's description, or '-' and the reason of failure.
 [[noreturn]] void answer(char how, std::string_view text) {
   write_all(answer_file, std::string(1, how));
   write_all(answer_file, text);
@@ -70,7 +70,7 @@ int answer_file = -1;
   answer('-', "it throws while it is opened");
 }
 
-/// In a process of its own, for what is opened here runs code.
+/// Runs in the child process, because opening a library runs its code.
 [[noreturn]] void open_and_answer(const std::string& path) {
   std::set_terminate(answer_what_was_thrown);
   try {
@@ -108,7 +108,7 @@ std::string read_until(int file, Deadline deadline, bool& in_time) {
   }
 }
 
-/// What the library says, from a process that opens it.
+/// Starts the child process and returns the library's description.
 std::string ask(const std::string& path) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError("open a pipe", errno);
@@ -155,13 +155,13 @@ std::vector<LibraryModelKeys> models_from(const Json& json) {
   return models;
 }
 
-/// Those of the file beside the library, where it is of this version of it.
+/// The models from the cache file next to the library; nullopt if it is missing, invalid or of another version.
 std::optional<std::vector<LibraryModelKeys>> kept(const std::string& path, const std::string& version) {
   try {
     const Json json = Json::parse(read_whole_file(path + ".json", 1 << 20));
     if (json.at("library") != version || json.at("for") != library_stamp()) return std::nullopt;
     return models_from(json.at("models"));
-  } catch (const std::exception&) {  // not there, or not ours
+  } catch (const std::exception&) {  // missing or invalid
     return std::nullopt;
   }
 }
@@ -236,7 +236,7 @@ std::shared_ptr<const ModelLibraryKeys> read_model_library(const std::string& gi
     try {
       replace_file(path + ".json",
                    Json({{"library", version}, {"for", library_stamp()}, {"models", json}}).dump(2) + "\n");
-    } catch (const SystemError&) {  // a folder that nobody may write to: asked again the next time
+    } catch (const SystemError&) {  // a read-only folder: asked again next time
     }
   }
   return library = std::make_shared<const ModelLibraryKeys>(ModelLibraryKeys{path, std::move(*models)});

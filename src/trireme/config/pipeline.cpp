@@ -15,7 +15,7 @@
 namespace trireme {
 namespace {
 
-/// Of a named schedule.
+/// Stages per worker, for a built-in schedule.
 int64_t stages_of_worker(const ParallelConfig& parallel) {
   if (parallel.interleave > 1) return parallel.interleave;
   return stages_a_rank(schedule_kind(parallel.schedule));
@@ -34,7 +34,7 @@ void check_stages(const Config& config, int64_t num_stages, int layers) {
                        : "take a schedule of fewer stages, or a deeper model");
 }
 
-/// What to change so that a step has so many micro-batches on each replica.
+/// What to change so that each replica has `wanted` micro-batches per step.
 std::string micro_batches_cure(const Layout& layout, int64_t wanted) {
   std::string cure = fmt::format("set train.global_batch = {}", wanted * layout.micro_batch * layout.dp);
   const int64_t samples = layout.global_batch / layout.dp;

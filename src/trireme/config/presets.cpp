@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-// What `trireme train` does when nothing is asked for: about a million parameters, a minute or two on two cores.
+// The default of `trireme train`: about a million parameters, a minute or two on two cores.
 constexpr std::string_view kDefault = R"(
 [model]
 kind = "gpt2"
@@ -58,7 +58,7 @@ kind = "adamw"
 lr = 3e-4
 )";
 
-// Sizes that come from a laptop's patience: they learn, and no number in them has a source.
+// Small sizes for a laptop: they learn, but their numbers come from no paper.
 constexpr std::string_view kGpt2Tiny = R"(
 [model]
 kind = "gpt2"
@@ -89,7 +89,7 @@ steps = 200
 clip = 1.0
 )";
 
-// What all sizes of GPT-2 have in common, and what is usual to train them.
+// Settings that all sizes of GPT-2 have in common, with usual training settings.
 std::string gpt2(int layers, int hidden, int heads) {
   return fmt::format(R"(
 [model]

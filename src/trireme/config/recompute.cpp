@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMostLayers = 1'000'000;
 
-/// A whole number below a million, or -1.
+/// Parses a whole number below kMostLayers; -1 for anything else.
 int64_t number_of(std::string_view text) {
   int64_t number = -1;
   const char* end = text.data() + text.size();

@@ -46,7 +46,7 @@ leaves and micro-batch every such `dp` gives the same bits.
 This page is made from the table in `src/trireme/config/keys.cpp`: `trireme train --config-reference > docs/config.md`.
 )";
 
-/// A cell must not end its row's column.
+/// Escapes the text of a table cell.
 std::string cell(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -67,7 +67,7 @@ std::string allowed(const Key& key) {
   const std::string_view type = key.type_name();
   if (type == "switch") return "`true`, `false`";
   if (type == "text") return "any";
-  // "a whole number from 1 to 8", of which the type has a column of its own
+  // The range of "a whole number from 1 to 8"; the type has its own column.
   const std::string expected = key.expected();
   const std::string range = expected.substr(expected.find(" from ") + 6);
   return key.allowed.unit.empty() ? range : fmt::format("{} {}", range, key.allowed.unit);

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::string_view kCommandLine = "command line", kDerived = "derived", kPresetKey = "model.preset";
 
-/// One value that a layer sets. `place` is for messages, `origin` for --show-config.
+/// One value that a layer sets. `place` is for error messages, `origin` for --show-config.
 struct Setting {
   const Key* key;
   Value value;
@@ -57,7 +57,7 @@ std::vector<Setting> settings_of_toml(std::string_view text, const std::string& 
 
 bool is_flag(std::string_view word) { return word.starts_with("--"); }
 
-/// Which library the words or the file name: it has keys of its own.
+/// The model library that arguments or file name. Needed first, because it defines keys; empty: none.
 std::string library_in(const std::vector<std::string>& arguments, std::string_view toml, const std::string& name) {
   constexpr std::string_view kWord = "--model.library";
   for (size_t i = arguments.size(); i-- > 0;) {
@@ -115,7 +115,7 @@ void put(Config& config, const std::vector<Setting>& settings) {
     set_value(config, *setting.key, setting.value, setting.place);
     config.origins.set(setting.key->full_name(), setting.origin);
   };
-  for (const Setting& setting : settings) {  // it knows the kinds
+  for (const Setting& setting : settings) {  // first, because it defines the values of model.kind
     if (setting.key->full_name() == "model.library") put_one(setting);
   }
   for (const Setting& setting : settings) put_one(setting);
@@ -123,11 +123,11 @@ void put(Config& config, const std::vector<Setting>& settings) {
 
 int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// What nobody set, or set to 0 for "derive it", follows from the rest. `preset`: what the preset alone says.
+/// Derives values that were not set, or were set to 0 for "derive it". `preset`: the config of the preset alone.
 void derive(Config& config, const Config& preset, const std::string& file) {
   ModelSection& model = config.model;
   Origins& origins = config.origins;
-  // A preset's target is for the task and the number of steps that it was chosen on.
+  // A preset's target loss is only for the preset's task, which includes the number of steps.
   if (!is_same_task(config, preset) && origins.of("train.target_loss").starts_with("preset ")) {
     config.train.target_loss = 0;
     origins.set("train.target_loss", std::string(kDerived));
@@ -135,7 +135,7 @@ void derive(Config& config, const Config& preset, const std::string& file) {
   const auto open = [&](std::string_view key, int64_t value) { return origins.is_default(key) || value == 0; };
   if (!model.library.empty()) {
     model.library = std::filesystem::absolute(model.library).lexically_normal().string();
-    for (const Key& key : key_table(model.library).keys()) get_value(config, key);  // each has one
+    for (const Key& key : key_table(model.library).keys()) get_value(config, key);  // creates the entries of own_values
   }
   const bool is_llama = model.kind == ModelKind::kLlama;
   if (open("model.kv_heads", model.kv_heads)) {
@@ -161,7 +161,7 @@ void derive(Config& config, const Config& preset, const std::string& file) {
   }
 }
 
-/// The last of the settings that names a preset: the command line's before the file's.
+/// The last setting that names a preset; the command line overrides the file.
 const Setting* find_preset_setting(const std::vector<Setting>& of_file, const std::vector<Setting>& of_arguments) {
   const Setting* found = nullptr;
   for (const auto* settings : {&of_file, &of_arguments}) {
@@ -230,7 +230,7 @@ Config resolve(const ConfigSources& sources) {
 }
 
 Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments) {
-  std::string file = name;  // so that --model FILE.toml is refused
+  std::string file = name;  // so that --model FILE.toml is rejected as a second file
   const KeyTable& table = key_table(library_in(arguments, toml, printable(name)));
   const std::vector<Setting> of_arguments = settings_of_arguments(arguments, table, file);
   return layer(settings_of_toml(toml, printable(name), table), of_arguments, "", name);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
 
-/// A number of ranks, or 0.
+/// Parses a number of ranks from 1 to kMostRanks; 0 for anything else.
 int64_t degree_in(std::string_view word) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -40,7 +40,7 @@ std::vector<StageDegrees> stage_degrees(const Config& config) {
                       "give dp x tp of each: \"2x1,1x2\" is a stage of two replicas, then one cut over two workers");
     }
     stages.push_back(stage);
-    // Each number is small, so that no step overflows.
+    // Checked after each stage, so that products stay small enough not to overflow.
     if (num_workers(stages) > kMostRanks || num_lanes(stages) > kMostRanks) {
       throw wrong_key("parallel.stages",
                       fmt::format("{}: {} workers whose replicas have {} as their least common multiple are too many",

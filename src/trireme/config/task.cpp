@@ -6,7 +6,7 @@ namespace trireme {
 
 bool is_same_task(const Config& a, const Config& b) {
   DataConfig data = a.data;
-  data.cache = b.data.cache;  // does not change what is read
+  data.cache = b.data.cache;  // affects only how data is read
   data.read_ahead = b.data.read_ahead;
   return a.model == b.model && data == b.data && a.train.steps == b.train.steps &&
          a.train.global_batch == b.train.global_batch;

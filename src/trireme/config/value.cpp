@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kShownBytes = 80;
 
-/// Bytes of the UTF-8 character at the start of `text`; 0 where there is none.
+/// Number of bytes of the UTF-8 character at the start of `text`; 0 if there is none.
 size_t utf8_length(std::string_view text) {
   const Character c = text.empty() ? Character{} : utf8_at(text, 0);
   return c.is_valid ? c.num_bytes : 0;
@@ -52,7 +52,7 @@ std::string toml_string(std::string_view text) {
   return result + "\"";
 }
 
-/// What a message shows: a text as it would be written, but readable and short.
+/// Formats a value for messages: texts are made printable and short.
 std::string shown(const Value& value) {
   const auto* text = std::get_if<std::string>(&value);
   return text == nullptr ? format_value(value) : "\"" + printable(*text) + "\"";
@@ -64,7 +64,7 @@ std::optional<double> as_number(const Value& value) {
   return std::nullopt;
 }
 
-/// A built-in kind, one of the library, or one that a program has given to its Trainer.
+/// Sets model.kind: a built-in kind, a model of the library, or "own", given by a program to its Trainer.
 void set_kind(ModelConfig& model, const std::string& name) {
   model.kind = is_built_in(name) ? model_kind(name) : ModelKind::kOwn;
   model.own_kind = model.is_own() ? name : "";
@@ -73,7 +73,7 @@ void set_kind(ModelConfig& model, const std::string& name) {
                           : SampleKind::kOwn;
 }
 
-/// The name that an alias stands for; other values as they are.
+/// Replaces an alias by its name; returns other values unchanged.
 Value without_alias(const Allowed& allowed, const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     for (const auto& [alias, name] : allowed.aliases) {
@@ -111,7 +111,8 @@ std::string printable(std::string_view text) {
 }
 
 Value get_value(const Config& config, const Key& key) {
-  // The table has one pointer for reading and writing; nothing is written here.
+  // The table has one pointer for reading and writing. Nothing is written, except that the pointer of a library's key
+  // inserts the default if the key is not there yet.
   const ValuePointer pointer = key.pointer(const_cast<Config&>(config));
   return std::visit(
       [&](const auto& at) -> Value {
@@ -161,7 +162,7 @@ void set_value(Config& config, const Key& key, const Value& given, std::string_v
     *choice->value =
         static_cast<uint8_t>(std::find(choice->names.begin(), choice->names.end(), *text) - choice->names.begin());
   } else {
-    // What the system takes as a path and TOML can hold.
+    // Both a valid path and a valid TOML string.
     if (!is_utf8(*text) || text->find('\0') != std::string::npos) {
       throw wrong_key(key.full_name(), fmt::format("{} = {} ({}) must be UTF-8 without zero bytes", key.full_name(),
                                                    shown(value), place));
@@ -208,7 +209,7 @@ std::string format_value(const Value& value) {
   if (const auto* on = std::get_if<bool>(&value)) return *on ? "true" : "false";
   if (const auto* whole = std::get_if<int64_t>(&value)) return std::to_string(*whole);
   std::string number = fmt::format("{}", std::get<double>(value));
-  // TOML tells 1.0 from 1.
+  // TOML distinguishes 1.0 from 1.
   if (number.find_first_not_of("-0123456789") == std::string::npos) number += ".0";
   return number;
 }

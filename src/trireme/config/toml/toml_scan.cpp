@@ -16,7 +16,8 @@ bool is_bare(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/// Follows quotes and comments as the parser does, up to the parser's first error: after that it reads no further.
+/// Tracks quotes and comments as the parser does. May differ past the parser's first error: the text is rejected
+/// anyway.
 class Scanner {
  public:
   Scanner(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -48,7 +49,7 @@ class Scanner {
         dots_ = 0;
         is_line_start_ = true;
       } else if ((static_cast<unsigned char>(text_[at_]) & 0xC0) != 0x80) {
-        ++column_;  // characters, not bytes
+        ++column_;  // counts characters, not bytes
       }
     }
   }
@@ -59,8 +60,8 @@ class Scanner {
     return count;
   }
 
-  /// Three quotes begin and end a text of several lines, which may end in two quotes of its own. Only between double
-  /// quotes does a backslash escape.
+  /// Three quotes delimit a multi-line string, whose content may end in two more quotes. Backslashes escape only
+  /// between double quotes.
   void skip_string(char quote) {
     const bool has_lines = count_quotes(quote) >= 3;
     step(has_lines ? 3 : 1);
@@ -103,7 +104,7 @@ class Scanner {
   const std::string& name_;
   size_t at_ = 0;
   int64_t line_ = 1, column_ = 1;
-  int dots_ = 0;  ///< on this line, outside quotes and comments
+  int dots_ = 0;  ///< dots on this line, outside quotes and comments
   bool is_line_start_ = true;
 };
 

@@ -2,16 +2,16 @@
 
 #include <fmt/format.h>
 
-// toml++ takes some things for impossible that bytes from outside make happen. This file alone includes it, so all of
-// it is compiled once, this way: assertions are checks in every build, and a letter such as é is no blank instead of
-// undefined.
+// toml++ assumes some conditions impossible that untrusted input can cause. Only this file includes it, so all of it is
+// compiled this way: assertions throw in every build, and a letter such as é is classified as no blank, where toml++
+// alone has undefined behaviour.
 namespace {
 struct BrokenAssumption {};
 [[noreturn]] void break_assumption() { throw BrokenAssumption(); }
 }  // namespace
 #undef NDEBUG
 #define TOML_ASSERT(condition) ((condition) ? void() : break_assumption())
-// Sections, keys and values need three levels; each level costs the parser stack.
+// Sections, keys and values need three levels; the parser uses stack for each level.
 #define TOML_MAX_NESTED_VALUES 16
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
