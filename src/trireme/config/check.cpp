@@ -97,8 +97,8 @@ void check_meetings(const Config& config) {
 
 void check_run(const Config& config) {
   const OptimizerConfig& optimizer = config.optimizer;
-  // Warm-up from a preset or a file may exceed steps that were reduced on the command line; a run folder's file, too,
-  // may describe such a run.
+  // Only a warm-up from the command line is checked: that of a preset or a file may exceed steps reduced on the command
+  // line, and a run folder's file may describe such a run, which succeeded.
   const bool chosen = config.origins.of("optimizer.warmup_steps") == "command line";
   if (chosen && optimizer.warmup_steps > config.train.steps) {
     contradict(config, "optimizer.warmup_steps", "is more than", "train.steps",

@@ -51,8 +51,8 @@ constexpr auto names_of(LrScaling) { return std::to_array<std::string_view>({"no
 
 /// How ZeRO-2 and ZeRO-3 accumulate gradients over micro-batches.
 enum class ZeroAccumulation : uint8_t {
-  kWhole,      ///< in full gradients, reduce-scattered once: bit-equal to training without ZeRO
-  kFractions,  ///< in shards, reduce-scattered after each micro-batch: less memory, not bit-equal
+  kWhole,      ///< accumulates full gradients, reduce-scatters once: bit-equal to training without ZeRO
+  kFractions,  ///< reduce-scatters each micro-batch, accumulates shards: less memory, not bit-equal
 };
 constexpr auto names_of(ZeroAccumulation) { return std::to_array<std::string_view>({"whole", "shares"}); }
 

@@ -177,7 +177,7 @@ const std::vector<Rule> kTrainer = {
     {kFp8, "does not go with", kTensorParallel, kNoFp8},
     {kFp8, "does not go with", kPipeline, kNoFp8},
 
-    // Replicas with more micro-batches run extra passes alone, so no pass may need all replicas.
+    // Replicas with a larger batch part run extra passes on their own, so no pass may need all replicas.
     {kFractions, "are of replicas without stages, not of", kPipeline,
      "give faster workers of a pipeline more layers: parallel.split"},
     {kFractions, "let replicas come to a layer at different times, which all share with", kZero3,

@@ -47,8 +47,8 @@ struct TrainConfig {
   int64_t threads = 1;             ///< per worker
   int64_t seed = 1;
   DeviceKind device = DeviceKind::kCpu;
-  bool deterministic = true;  ///< on a GPU: fixed order of sums, so bits repeat
-  bool graph = true;          ///< on a GPU: capture a step once and replay it, where possible
+  bool deterministic = true;  ///< GPU: fixed order of sums, so bits repeat
+  bool graph = true;          ///< GPU: capture a step once and replay it, where possible
   int64_t eval_every = 100;   ///< steps; 0: only at the end
   int64_t eval_batches = 8;
   double clip = 0;  ///< largest norm of all gradients; 0: off

@@ -41,7 +41,7 @@ struct Key {
 
   std::string full_name() const;       ///< "train.steps"
   std::string_view type_name() const;  ///< "whole number", "number", "switch", "text"
-  std::string expected() const;        ///< for messages and the page: "a whole number from 1 to 1,000"
+  std::string expected() const;        ///< text for messages and the page: "a whole number from 1 to 1,000"
 };
 
 /// A section of the configuration.
@@ -57,9 +57,9 @@ class KeyTable {
   /// Adds the keys of a library's models, one section [model.NAME] per model.
   explicit KeyTable(std::shared_ptr<const ModelLibraryKeys> library);
 
-  /// In the order of the reference page: section by section.
+  /// All keys in the order of the reference page, section by section.
   const std::vector<Key>& keys() const { return keys_; }
-  /// In the order of keys().
+  /// Sections in the order of keys().
   const std::vector<Section>& sections() const { return sections_; }
   /// Finds "train.steps". Throws UsageError for an unknown key; it names `place`, where the name was found
   /// ("FILE.toml:12:1", "command line"), and the nearest key.

@@ -30,8 +30,8 @@ struct LibraryKey {
 /// The kind of samples that a model takes, if its library does not open the data itself.
 enum class SampleKind : uint8_t {
   kOwn,     ///< the library opens the data
-  kImages,  ///< with labels; sizes: model.channels, model.image and model.classes
-  kTokens,  ///< with the tokens that follow; sizes: model.seq and model.vocab
+  kImages,  ///< images with labels; sizes: model.channels, model.image, model.classes
+  kTokens,  ///< tokens and the tokens that follow them; sizes: model.seq, model.vocab
 };
 
 struct LibraryModelKeys {

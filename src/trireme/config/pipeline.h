@@ -18,7 +18,7 @@ bool splits_backward(const Schedule& schedule);
 /// The partition of parallel.split for a model of `num_layers` layers; empty if it is not set. Throws UsageError for
 /// layers that do not exist.
 Partition split_of(const Config& config, int num_layers);
-/// The same, checked for `num_stages` stages. Throws UsageError for layers or stages that do not exist.
+/// split_of(), checked for `num_stages` stages. Throws UsageError for layers or stages that do not exist.
 Partition pipeline_split(const Config& config, int num_stages, int num_layers);
 
 /// Checks stages against layers, which does not take the batch; only for a built-in schedule. Throws UsageError.

@@ -24,7 +24,7 @@ struct ConfigSources {
 /// allowed; SystemError if the file cannot be read.
 Config resolve(const ConfigSources& sources);
 
-/// The same with the text of a file; `name` stands for it in origins and messages. No default preset.
+/// resolve() with the text of a file; `name` stands for it in origins and messages. No default preset.
 Config resolve_text(std::string_view toml, const std::string& name, const std::vector<std::string>& arguments = {});
 
 /// All keys and values, with origins as comments: what --show-config prints, and a run saves. Read back, it gives an

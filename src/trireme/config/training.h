@@ -11,7 +11,7 @@ namespace trireme {
 /// The planner's prediction for a step; zeros if it was not asked.
 struct PredictedStep {
   double ms = 0;
-  double memory_bytes = 0;  ///< on the worker, or GPU, that needs most
+  double memory_bytes = 0;  ///< largest of all workers, or GPUs
   bool operator==(const PredictedStep&) const = default;
 };
 

@@ -6,7 +6,7 @@
 namespace trireme {
 
 struct DataParallelShape {
-  int num_micro_batches = 1;  ///< in the whole step, over all ranks
+  int num_micro_batches = 1;  ///< total of the step, over all ranks
   int num_leaves = 1;         ///< divisor of num_micro_batches; multiple of num_ranks unless batch_parts is set
   int num_ranks = 1;
   int num_groups = 1;                 ///< gradient groups, in the order in which the backward pass fills them

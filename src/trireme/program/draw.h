@@ -29,7 +29,7 @@ struct Held {
 /// What to draw for a rank in addition to its computations.
 struct RankExtras {
   std::vector<Span> beside;  ///< collectives, drawn in a thin lane below; updates, drawn among the computations
-  std::vector<Held> held;    ///< in GB; replaces the timeline's activations in micro-batches
+  std::vector<Held> held;    ///< GB; replaces the timeline's activations in micro-batches
 };
 
 /// Additions for a whole step; empty if only computations were timed.

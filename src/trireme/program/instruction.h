@@ -70,7 +70,7 @@ struct Instruction {
   bool add = false;      ///< add to the slot (or shard) instead of setting it
   int group = -1;        ///< index in the stage; -1: all groups
   int tied = -1;         ///< index in UpdateShape::tied; -1: none
-  int version = -1;      ///< of the stage's weights: number of updates in this program so far; -1: none
+  int version = -1;      ///< version of the stage's weights: number of updates in this program before it; -1: none
   int peer = 0;          ///< messages: pipeline coordinate of the other rank minus this rank's
 
   bool operator==(const Instruction&) const = default;
@@ -165,8 +165,8 @@ struct UpdateShape {
 
 struct Program {
   std::vector<Instruction> instructions;
-  int num_micro_batches = 0;  ///< in the whole step, over all replicas
-  int num_groups = 0;         ///< of the whole model; in a pipeline use groups_of_stage
+  int num_micro_batches = 0;  ///< total of the step, over all replicas
+  int num_groups = 0;         ///< gradient groups of the whole model; in a pipeline use groups_of_stage
   int num_slots = 0;          ///< gradient slots of each stage
   int num_ranks = 1;          ///< replicas of this rank, which sum their gradients
   CrossRankSum across;

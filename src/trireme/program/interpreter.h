@@ -176,11 +176,11 @@ class Interpreter {
   const WaitRules rules_;
   const bool sends_at_once_, has_replicas_;
   std::vector<Rank> ranks_;
-  std::vector<Replicas> replicas_of_;                    ///< by pipeline rank
-  std::vector<char> there_;                              ///< by message: sent, or made for a stage on the same rank
-  std::map<std::pair<size_t, size_t>, int> unreceived_;  ///< by channel: sends minus receives; may be negative
+  std::vector<Replicas> replicas_of_;                    ///< [pipeline rank]
+  std::vector<char> there_;                              ///< [message]: sent, or made for a stage on the same rank
+  std::map<std::pair<size_t, size_t>, int> unreceived_;  ///< [channel]: sends minus receives; may be negative
   std::map<std::pair<OpCode, int>, size_t> tied_sent_;   ///< replicas that have sent the tied weight, or its gradient
-  std::map<int, size_t> at_norm_;                        ///< by model: ranks that have reached the norm
+  std::map<int, size_t> at_norm_;                        ///< [model]: ranks that have reached the norm
 };
 
 /// The instructions of programs, for Interpreter::advance().

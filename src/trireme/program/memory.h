@@ -8,7 +8,7 @@
 namespace trireme {
 
 struct PeakMemory {
-  double activations = 0;   ///< in micro-batches of the rank: with n stages on it, each stage's count 1/n
+  double activations = 0;   ///< stage activations / stages on the rank: 1 is one micro-batch of the rank
   double inputs = 0;        ///< additional stage inputs kept for recomputation; same unit
   int weight_versions = 1;  ///< most versions of one stage's weights, including the newest
   int receive_buffers = 0;  ///< receives posted whose message has not been used yet

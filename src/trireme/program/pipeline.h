@@ -9,10 +9,10 @@ namespace trireme {
 struct PipelineShape {
   Schedule schedule = {};            ///< micro-batches are those of one replica
   int num_replicas = 1;              ///< dp; if stages differ, the number of lanes ([Note: Lanes])
-  int num_leaves = 0;                ///< in an update, over all replicas ([Note: Leaves]); 0: one per micro-batch
+  int num_leaves = 0;                ///< total of an update, over all replicas ([Note: Leaves]); 0: one per micro-batch
   std::vector<int> groups = {};      ///< number of gradient groups, per stage or one for all; empty: 1
   std::vector<bool> recompute = {};  ///< per stage or one for all; empty: no recomputation
-  std::vector<int> replicas = {};    ///< of each pipeline rank, divisors of num_replicas; empty: num_replicas each
+  std::vector<int> replicas = {};    ///< per pipeline rank, divisors of num_replicas; empty: num_replicas each
   int receive_ahead = 2;             ///< receives that a rank posts ahead of their use, per channel
 
   int replicas_of(int rank) const { return replicas.empty() ? num_replicas : replicas[static_cast<size_t>(rank)]; }

@@ -32,7 +32,7 @@ class Messages {
   const Schedule& schedule_;
   Interpreter flows_;
   std::vector<std::vector<double>> end_;  ///< times at which each rank's computations end; empty: not needed
-  std::vector<size_t> used_at_;           ///< by message: index in the receiver's order at which it is used
+  std::vector<size_t> used_at_;           ///< [message]: index in the receiver's order at which it is used
   std::vector<std::vector<std::vector<Receive>>> received_;  ///< [receiver][sender], in the order of the sends
 };
 
@@ -44,7 +44,7 @@ class WeightVersions {
   /// The version that the forward and the backward pass of a micro-batch use.
   int of(int stage, int micro_batch) const { return of_[at(stage)][static_cast<size_t>(micro_batch)]; }
   int newest(int stage) const { return newest_[at(stage)]; }
-  /// To call after a forward or a backward pass. Returns whether that was the last use of a version that is not the
+  /// Call it after a forward or a backward pass. Returns whether that was the last use of a version that is not the
   /// newest.
   bool used(int stage, int micro_batch);
   /// Starts a newer version. Returns whether the one before it is still needed.

@@ -11,7 +11,7 @@ namespace trireme {
 /// Everything that the programs of a step depend on.
 struct StepShape {
   PipelineShape pipeline = {};        ///< empty schedule: data parallelism, each rank holds the whole model
-  int num_micro_batches = 1;          ///< in the whole step, over all replicas
+  int num_micro_batches = 1;          ///< total of the step, over all replicas
   std::vector<int> batch_parts = {};  ///< leaves of each replica, only without a pipeline; empty: equal
   ZeroShape zero = {};
   UpdateShape update = {};

@@ -82,13 +82,13 @@ class SymbolicRun {
     std::map<std::pair<int, int>, Symbol> stash, input, output, passed_on, gradient, to_send_back;
     std::map<std::pair<int, int>, std::pair<int, size_t>> expected_input, expected_gradient;  ///< sender, number
     std::map<std::tuple<int, int, int>, Symbol> slots;                                        ///< stage, group, slot
-    std::map<int, size_t> received;                                                           ///< by sender
+    std::map<int, size_t> received;                                                           ///< [sender]
     std::map<std::pair<int, int>, int> reductions;  ///< stage, group: number of reductions
     std::map<std::pair<int, int>, std::vector<std::vector<Symbol>>> partials;
     std::map<int, int> updates;
     std::map<std::pair<int, int>, Symbol> gathered;  ///< stage, sharded group: version that was gathered
     std::map<std::pair<int, int>, std::vector<std::pair<Symbol, bool>>>
-        scattered;  ///< in order: value, and whether it is added
+        scattered;  ///< values in order, and whether each is added
   };
 
   Symbol use_weights(Rank& own, const Program& program, int stage) {

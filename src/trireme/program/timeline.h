@@ -25,7 +25,7 @@ struct RankTimeline {
 
 struct Timeline {
   std::vector<RankTimeline> ranks;
-  double makespan_ms = 0;  ///< from the first start to the last end
+  double makespan_ms = 0;  ///< time from the first start to the last end
   double cost_ms =
       0;  ///< longest time of one rank from its first start to its last end: the cost per step of a long run
   double ideal_ms = 0;  ///< m(T_F + T_B + T_W) of the busiest rank for m micro-batches, without recomputation

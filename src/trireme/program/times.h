@@ -5,12 +5,12 @@
 
 namespace trireme {
 
-/// In milliseconds, one value per stage.
+/// Times in milliseconds, one value per stage.
 struct StageTimes {
   std::vector<double> forward;
-  std::vector<double> backward;  ///< for inputs only
-  std::vector<double> weight;    ///< for weights; a whole backward pass takes backward + weight
-  std::vector<double> comm;      ///< for a message that the stage sends
+  std::vector<double> backward;  ///< gradients of inputs
+  std::vector<double> weight;    ///< gradients of weights; a whole backward pass takes backward + weight
+  std::vector<double> comm;      ///< message that the stage sends
 
   static StageTimes equal(int num_stages, double forward, double backward, double weight, double comm);
   bool operator==(const StageTimes&) const = default;

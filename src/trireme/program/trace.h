@@ -50,7 +50,7 @@ StepTrace trace_from_json(std::string_view json);
 struct TraceReport {
   int64_t step = 0;
   int replica = 0;
-  double measured_ms = 0, predicted_ms = 0;  ///< from the first computation's start to the last one's end
+  double measured_ms = 0, predicted_ms = 0;  ///< time from the first computation's start to the last one's end
   double measured_bubble = 0, predicted_bubble = 0;
   StageTimes times;  ///< measured means
   std::vector<Program> programs;

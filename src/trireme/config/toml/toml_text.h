@@ -16,7 +16,7 @@ struct Assignment {
   std::string key;               ///< "train.steps"; not checked, may be any bytes
   std::optional<Value> value;    ///< unset: a kind that no key has, such as a list
   std::string shown;             ///< if unset, the value's kind for messages: "a list"
-  int64_t line = 0, column = 0;  ///< from 1
+  int64_t line = 0, column = 0;  ///< position, from 1
 };
 
 /// `name` stands for the text in messages. `text` may be any bytes: throws UsageError for text that is not TOML, is

@@ -17,7 +17,7 @@ struct CheckOptions {
 
 /// Memory and staleness of programs that passed the check.
 struct CheckReport {
-  std::vector<PeakMemory> ranks;  ///< in the order of the programs
+  std::vector<PeakMemory> ranks;  ///< same order as the programs
   /// For each stage, the largest number of updates between the weights that a gradient was computed with and the
   /// weights that it updates; 0 for every schedule with one update.
   std::vector<int> staleness;

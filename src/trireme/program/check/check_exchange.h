@@ -20,7 +20,7 @@ class Channels {
   /// Throws Error if the two ends disagree on a message.
   void send(size_t from, size_t to, const PipelineMessage& message) { add(from, to, message, &Channel::sent); }
   void post(size_t from, size_t to, const PipelineMessage& message) { add(from, to, message, &Channel::posted); }
-  /// To call at the end. Throws Error if a message has only one end.
+  /// Call it at the end. Throws Error if a message has only one end.
   void finish() const;
 
  private:
@@ -46,7 +46,7 @@ class Replicas {
   int slots_of(int replica) const;
   /// Contributes a replica's sums to an update. The last replica's call checks the total; throws Error if it is wrong.
   void bring(int replica, const Sum& sum, const std::vector<PartialSum>& sums);
-  /// The same for micro-batches that are summed outside the tree.
+  /// bring() for micro-batches that are summed outside the tree.
   void bring_micro_batches(const Sum& sum, const std::vector<int>& micro_batches);
 
  private:

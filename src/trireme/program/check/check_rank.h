@@ -21,7 +21,7 @@ class RankCheck {
   void expect(const Instruction& instruction);
   /// Checks the remaining rules and applies the instruction's effects. Throws Error.
   void run(const Instruction& instruction);
-  /// To call after the last instruction. Throws Error if something is missing.
+  /// Call it after the last instruction. Throws Error if something is missing.
   void finish();
   /// Staleness of the rank's stages, in order; see CheckReport.
   const std::vector<int>& staleness() const { return staleness_; }
@@ -35,12 +35,12 @@ class RankCheck {
   };
   struct Stage {
     int number = -1;
-    std::unordered_map<int, Work> work;          ///< by micro-batch
-    std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]; empty sum: nothing there
-    std::vector<bool> reduced;                   ///< by group: reduced (or pushed) in this update
-    std::vector<bool> stashed;                   ///< by version
+    std::unordered_map<int, Work> work;          ///< [micro-batch]
+    std::vector<std::vector<PartialSum>> slots;  ///< [slot][group]; empty sum: unused
+    std::vector<bool> reduced;                   ///< [group]: reduced (or pushed) in this update
+    std::vector<bool> stashed;                   ///< [version]
     int newest = 0, restored = -1, oldest_used = -1;
-    // By sharded group; these come first.
+    // Indexed by sharded group; these come first.
     std::vector<bool> gathered;               ///< full weights are here, of the newest version
     std::vector<std::vector<int>> scattered;  ///< micro-batches in the shards, if each is scattered at once
   };
@@ -99,7 +99,7 @@ class RankCheck {
   size_t at_ = 0;
   bool stepped_ = false;
   bool combined_ = false, normed_ = false, pulled_ = false, met_ = false;
-  std::map<OpCode, std::vector<bool>> tied_;  ///< by tied weight: the instruction has been seen
+  std::map<OpCode, std::vector<bool>> tied_;  ///< [instruction][tied weight]: seen
   std::optional<int> filled_;  ///< stage whose groups the last pass filled; group instructions may follow
 };
 

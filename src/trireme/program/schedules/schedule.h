@@ -32,7 +32,7 @@ struct Schedule {
   int update_every = 0;  ///< micro-batches per weight update; 0: all
 
   int num_stages() const { return static_cast<int>(rank_of_stage.size()); }
-  std::vector<int> stages_of(int rank) const;  ///< in increasing order
+  std::vector<int> stages_of(int rank) const;  ///< the stages of a rank, in increasing order
   int micro_batches_in_update() const { return update_every == 0 ? num_micro_batches : update_every; }
   bool has_messages() const;
   bool operator==(const Schedule&) const = default;
