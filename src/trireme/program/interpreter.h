@@ -52,7 +52,8 @@ struct PassResult {
   bool travels = false;    ///< sent to another rank
   explicit operator bool() const { return from >= 0; }
 };
-/// Input and output of a computation. Empty for other instructions, at the ends of the pipeline and for kWeightGrad.
+/// Input and output of a computation. Both empty for kWeightGrad, kRecompute and other instructions; one at either end
+/// of the pipeline.
 struct Dataflow {
   PassResult input, output;
 };

@@ -17,7 +17,7 @@ enum class WeightRule {
   kNewest,        ///< one update, at the end: all micro-batches use the same weights
   kStash,         ///< the newest version at the forward pass, and the same in the backward pass (PipeDream)
   kVerticalSync,  ///< the version that the first stage used, in all stages (PipeDream with vertical sync)
-  kDoubleBuffer,  ///< micro-batches of update u use version u - 1: at most two versions (PipeDream-2BW)
+  kDoubleBuffer,  ///< micro-batches of update u use version max(u - 1, 0): at most two versions (PipeDream-2BW)
 };
 
 /// A plain value. Micro-batches are those of one replica, numbered from 0.
