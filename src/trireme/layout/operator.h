@@ -29,14 +29,14 @@ using Argument = std::variant<std::monostate, TensorArgument, TensorListArgument
 
 /// An operator call: arguments in the order of its schema, tensors by their global sizes.
 struct OpCall {
-  std::string name;  ///< with the overload: "aten::add.Tensor"
+  std::string name;  ///< name with the overload: "aten::add.Tensor"
   std::vector<Argument> arguments;
-  std::vector<std::vector<int64_t>> tensors;  ///< in the order of the arguments
+  std::vector<std::vector<int64_t>> tensors;  ///< global sizes, in the order of the arguments
   std::vector<bool> masks;                    ///< which of the tensors are boolean
 
   /// Sizes of a tensor argument; empty if it is not given.
   const std::vector<int64_t>& sizes(size_t argument) const;
-  int index(size_t argument) const;  ///< in `tensors`, or -1
+  int index(size_t argument) const;  ///< index in `tensors`, or -1
   std::vector<int64_t> integers(size_t argument) const;
   int64_t integer(size_t argument, int64_t otherwise) const;
   bool flag(size_t argument, bool otherwise = false) const;

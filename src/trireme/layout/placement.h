@@ -27,8 +27,8 @@ struct Placement {
   using Ratio = std::array<int16_t, 3>;
 
   Kind kind = Kind::kReplicate;
-  PartialOp op = PartialOp::kSum;  ///< for a partial
-  int dim = 0;                     ///< for a shard, as are the rest
+  PartialOp op = PartialOp::kSum;  ///< only used if partial
+  int dim = 0;                     ///< only used if sharded, as are the rest
   int64_t stretches = 1;
   int64_t unit = 1;
   Ratio ratio = {1, 0, 0};

@@ -42,7 +42,7 @@ struct ReshardMessage {
 struct Resharding {
   std::vector<Placement> sent;  ///< how source ranks shard their parts further before sending, without communication
   std::vector<Placement> received;       ///< what the destination receives, before it is redistributed there as wanted
-  std::vector<ReshardMessage> messages;  ///< by sender, then by receiver
+  std::vector<ReshardMessage> messages;  ///< sorted by sender, then by receiver
 };
 
 /// For a tensor with at least one dimension. Every element is in exactly one message. Throws UsageError for partial

@@ -27,7 +27,7 @@ class BatchNorm : public torch::nn::Module {
 
   torch::Tensor weight, bias;
   torch::Tensor running_mean, running_var;    ///< buffers
-  torch::Tensor observed_mean, observed_var;  ///< from the last forward in training mode; the variance is unbiased
+  torch::Tensor observed_mean, observed_var;  ///< last forward in training mode; the variance is unbiased
 
  private:
   bool synchronized_;

@@ -23,7 +23,7 @@ enum class RecomputeKind { kNone, kSelective, kFull };
 /// What the backward pass recomputes instead of keeping.
 struct Recompute {
   RecomputeKind kind = RecomputeKind::kNone;             ///< selective: the attention of every block
-  std::vector<std::pair<int64_t, int64_t>> ranges = {};  ///< in addition, whole layers: first and last, inclusive
+  std::vector<std::pair<int64_t, int64_t>> ranges = {};  ///< layers recomputed as a whole: first and last, inclusive
 
   Recompute() = default;
   Recompute(RecomputeKind of_all) : kind(of_all) {}  // NOLINT: the usual case
@@ -50,9 +50,9 @@ int64_t num_workers(const std::vector<StageDegrees>& stages);
 /// Degrees multiply to the number of workers; experts are sharded over the ranks of dp.
 struct Layout {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;  ///< dp: replicas; if stages differ, lanes ([Note: Lanes])
-  std::vector<StageDegrees> stages = {};           ///< of each stage, instead of dp and tp; empty: all alike
+  std::vector<StageDegrees> stages = {};           ///< degrees of each stage, instead of dp and tp; empty: all alike
   Partition split = {};                            ///< layers of each stage; empty: balanced by cost
-  int64_t lanes = 1;                               ///< of one stage: micro-batches that a replica processes per turn
+  int64_t lanes = 1;  ///< lanes of one stage: micro-batches that a replica processes per turn
   bool sequence = false;
 
   ScheduleKind schedule = ScheduleKind::k1F1B;
@@ -73,9 +73,9 @@ struct Layout {
   bool zero_keep = false;        ///< ZeRO-3 without a pipeline: weights stay gathered from forward to backward
   bool zero_sums_whole = false;  ///< whole gradients are accumulated, and reduce-scattered at the end of a step
   bool offload = false;          ///< master weights and optimizer state are in host memory or in a file
-  bool offload_weights = false;  ///< with ZeRO-3: so are the weights that the model computes with
+  bool offload_weights = false;  ///< so are the weights that the model computes with; needs ZeRO-3
   int64_t servers = 0;           ///< parameter servers that sum and update; 0: replicas all-reduce
-  GradientExchange exchange = GradientExchange::kSum;  ///< with more than one replica, or servers
+  GradientExchange exchange = GradientExchange::kSum;  ///< only used with several replicas, or servers
   double bucket_bytes = 0;                             ///< gradients that are reduced together; 0: derived
 
   Recompute recompute;
@@ -98,7 +98,7 @@ struct Layout {
   // tp}.
   int64_t first_worker(int stage) const;  ///< the lowest worker that holds `stage`
   int64_t pipeline_rank_of(int64_t worker) const;
-  int64_t num_replicas() const { return dp * cp; }  ///< of each weight except those of experts
+  int64_t num_replicas() const { return dp * cp; }  ///< copies of each weight except those of experts
   int64_t num_shards() const { return zero_shards > 0 ? zero_shards : num_replicas(); }
   /// Bytes of a gradient element as it is summed, without compression.
   double gradient_bytes() const { return float32_gradients ? 4 : bytes_of(compute); }

@@ -27,7 +27,7 @@ namespace trireme {
 struct CapturedValue {
   enum class Kind : uint8_t { kInput, kParameter, kBuffer, kConstant, kResult };
   Kind kind = Kind::kResult;
-  std::string name = {};  ///< of parameters and buffers; inputs are "input 0", …
+  std::string name = {};  ///< name of a parameter or buffer; inputs are "input 0", …
   std::vector<int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
   int producer = -1;       ///< the call that produces it; -1 if none does
@@ -77,7 +77,7 @@ class CapturedGraph {
   std::vector<int> inputs_;
   int output_ = -1;
   std::vector<std::pair<std::string, int>> marks_;
-  std::vector<int> last_use_;  ///< for each value, the call after which nobody reads it
+  std::vector<int> last_use_;  ///< the call after which nobody reads each value
 };
 
 /// Runs `function` once, with stand-ins for the examples, of which only sizes and dtypes are read. The module is

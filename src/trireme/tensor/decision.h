@@ -21,11 +21,11 @@ namespace trireme {
 struct OperatorInfo {
   enum class Family : uint8_t { kNormal, kForeach, kAsItIs, kTurning, kResizing, kStrided };
 
-  std::string name;  ///< with its overload
+  std::string name;  ///< name with the overload
   size_t num_arguments = 0;
   std::vector<char> keyed;    ///< non-tensor arguments that decisions depend on
   std::vector<char> written;  ///< arguments that are changed in place
-  std::vector<int> returned;  ///< for each result, the argument that it aliases, or -1
+  std::vector<int> returned;  ///< the argument that each result aliases, or -1
   bool changes_in_place = false;
   bool is_composite = false;  ///< libtorch decomposes it into other operators, and it has no rule of its own
   bool is_random = false;

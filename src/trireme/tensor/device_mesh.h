@@ -22,7 +22,7 @@ namespace trireme {
 /// Placements of a tensor on a mesh, one per axis. Each exists once per mesh, so pointers can be compared.
 struct MeshLayout {
   std::vector<Placement> placements;
-  bool is_replicated = false;  ///< on all axes
+  bool is_replicated = false;  ///< whether all axes replicate
   bool has_partial = false;
   /// "{tp=2}: shard(0)".
   std::string text;
@@ -30,7 +30,7 @@ struct MeshLayout {
 
 /// Collectives of redistributions on this rank so far.
 struct MovementCounts {
-  std::array<int64_t, 6> calls{};  ///< by Movement
+  std::array<int64_t, 6> calls{};  ///< indexed by Movement
   std::array<int64_t, 6> bytes{};  ///< bytes that the rank held before the step
   int64_t calls_of(Movement movement) const { return calls[static_cast<size_t>(movement)]; }
   int64_t bytes_of(Movement movement) const { return bytes[static_cast<size_t>(movement)]; }

@@ -16,7 +16,7 @@ namespace trireme {
 struct TileFacts {
   bool announced = false;  ///< leaf 7: AMX-TILE
   uint32_t palettes = 0;   ///< leaf 0x1d: the highest palette number
-  uint32_t num_tiles = 0;  ///< of palette 1
+  uint32_t num_tiles = 0;  ///< tiles of palette 1
 };
 
 TileFacts read_tile_facts();

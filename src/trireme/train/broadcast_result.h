@@ -39,7 +39,7 @@ void run_on_all(Communicator& comm, Work work) {
   constexpr int32_t kFine = 1 << 30;
   std::exception_ptr met;
   std::string words;
-  int32_t told = kFine;  // 2 · rank, and 1 more where it is no UsageError
+  int32_t told = kFine;  // 2 · rank, plus 1 unless it is a UsageError
   try {
     work();
   } catch (const std::exception& error) {

@@ -29,7 +29,7 @@ class DeviceUpdate : public WeightUpdate {
   void enqueue(const torch::Tensor& values, std::optional<double> norm);
   struct Outcome {
     double gradient_norm = 0;
-    torch::Tensor values;  ///< on the host
+    torch::Tensor values;  ///< host copy
   };
   /// Waits for the step and returns its outcome.
   Outcome read();

@@ -42,7 +42,7 @@ struct StepReport {
   bool stop_wanted = false;  ///< some worker was asked to stop
   double seconds = 0;
   double data_s = 0;     ///< time spent waiting for data
-  double enqueue_s = 0;  ///< on a GPU: host time until it waits for the device; 0 on the CPU
+  double enqueue_s = 0;  ///< host time until it waits for the GPU; 0 on the CPU
   StepTimes times;
 };
 
@@ -59,7 +59,7 @@ struct BadNumber {
 /// Peak memory of a step's passes on this worker, on top of the training state.
 struct PassMemory {
   size_t kept_bytes = 0;  ///< kept from a micro-batch's forward pass for its backward pass; 0 except on the last stage
-  size_t most_bytes = 0;  ///< at any moment
+  size_t most_bytes = 0;  ///< peak
 };
 
 /// Bytes of a worker's training state, by kind.
@@ -67,7 +67,7 @@ struct StateParts {
   size_t weights = 0;    ///< the weights used for computing
   size_t gradients = 0;  ///< their gradient sums
   size_t optimizer = 0;  ///< the optimizer's own state, and float32 masters if the model computes in another dtype
-  size_t buffers = 0;    ///< on top of those: partial gradient sums, weights being gathered, messages in flight
+  size_t buffers = 0;    ///< everything else: partial gradient sums, weights being gathered, messages in flight
   size_t sum() const { return weights + gradients + optimizer; }
 };
 

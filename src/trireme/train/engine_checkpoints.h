@@ -29,8 +29,8 @@ struct CheckpointDone {
 class EngineCheckpoints {
  public:
   struct Callbacks {
-    std::function<void(const CheckpointDone&)> on_done;  ///< on worker 0, from the writing thread
-    std::function<void(const std::string&)> on_problem;  ///< on any worker that sees the problem, from any thread
+    std::function<void(const CheckpointDone&)> on_done;  ///< called on worker 0, from the writing thread
+    std::function<void(const std::string&)> on_problem;  ///< called on any worker, from any thread
   };
   EngineCheckpoints(World& world, Engine& engine, std::filesystem::path root, const CheckpointConfig& config,
                     Callbacks callbacks);

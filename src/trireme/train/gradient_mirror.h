@@ -32,7 +32,7 @@ class GradientMirror {
     std::unique_ptr<c10::Event> arrived;
   };
   const ModelPart& part_;
-  std::vector<std::vector<Copy>> copies_;  ///< by stage and bucket
+  std::vector<std::vector<Copy>> copies_;  ///< indexed by stage and bucket
 };
 
 }  // namespace trireme

@@ -48,7 +48,7 @@ class Optimizer {
   const OptimizerConfig config_;
   const UpdateRule rule_;
   ParameterStore& parameters_;
-  torch::Tensor first_, second_;  ///< of the shards, one after another; undefined if not needed
+  torch::Tensor first_, second_;  ///< state of all shards, one after another; undefined if not needed
 };
 
 }  // namespace trireme

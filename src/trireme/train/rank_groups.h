@@ -20,10 +20,10 @@ class RankGroups {
 
   const int pp;
   const int pipeline_rank;      ///< 0 … pp − 1
-  const int dp, tp;             ///< of this rank's stage
+  const int dp, tp;             ///< degrees of this rank's stage
   const int replica;            ///< number within the stage: 0 … dp − 1
   const int place;              ///< position along tp
-  const int lanes, first_lane;  ///< of this rank's replica ([Note: Lanes]); one lane if all stages are alike
+  const int lanes, first_lane;  ///< lanes of this rank's replica ([Note: Lanes]); one lane if all stages are alike
   bool has_lane(int64_t lane) const { return lane >= first_lane && lane < first_lane + lanes; }
 
   /// Ranks that hold the same part of the model, this one included; null if it is the only one.

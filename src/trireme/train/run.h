@@ -30,22 +30,22 @@ struct RunResult {
   double final_loss = 0;  ///< training loss of the last step
   Evaluation held_out;
   bool has_target = false, reached_target = false;
-  bool stopped = false;        ///< by a signal; the state was saved
+  bool stopped = false;        ///< stopped by a signal; the state was saved
   bool nothing_to_do = false;  ///< the resumed run had already done all its steps
   double seconds = 0;
   double step_ms = 0;  ///< median
   double units_per_second = 0;
   std::string unit;                                      ///< "tokens" or "samples"
   std::vector<std::pair<std::string, double>> parts_ms;  ///< mean time of each part of a step, on this worker
-  std::vector<KernelTime> kernels;                       ///< of one step, if RunOptions::profiled_steps asked for them
-  std::vector<int64_t> worker_memory_bytes;              ///< peak memory of each worker
-  int64_t peak_memory_bytes = 0;                         ///< the largest of them
-  uint64_t device_memory_bytes = 0;                      ///< peak GPU memory
+  std::vector<KernelTime> kernels;           ///< GPU work of one step, if RunOptions::profiled_steps asked for it
+  std::vector<int64_t> worker_memory_bytes;  ///< peak memory of each worker
+  int64_t peak_memory_bytes = 0;             ///< the largest of them
+  uint64_t device_memory_bytes = 0;          ///< peak GPU memory
   StateParts state;
   PassMemory passes;  ///< zeros unless RunOptions::measures_memory
   uint64_t reduced_bytes_per_step = 0;
-  uint64_t sent_bytes_per_step = 0;      ///< in messages between replicas; 0 when replicas read each other's memory
-  uint64_t gathered_bytes_per_step = 0;  ///< of sharded weights
+  uint64_t sent_bytes_per_step = 0;  ///< sent in messages between replicas; 0 when replicas read each other's memory
+  uint64_t gathered_bytes_per_step = 0;  ///< sent to replicas, of sharded weights
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;

@@ -37,7 +37,7 @@ struct LossScale {
 /// Sums over all ranks of the model, the same on each.
 struct StepSums {
   double loss = 0;      ///< sum over micro-batches
-  double factor = 1;    ///< from summed gradients to averages, with the loss scale divided out
+  double factor = 1;    ///< factor from summed gradients to averages, with the loss scale divided out
   double own_norm = 0;  ///< norm of the gradients times `factor`: this one is clipped
   double norm = 0;      ///< the same, or the mean over replicas that update alone: this one is reported
   bool stop = false;    ///< some worker was asked to stop
@@ -66,7 +66,7 @@ enum class Verdict : uint8_t {
 
 struct StepEnd {
   Verdict verdict = Verdict::kUpdate;
-  double factor = 1;  ///< for the gradients in the update, including clipping
+  double factor = 1;  ///< scales the gradients in the update; includes clipping
   double loss = 0;    ///< mean over micro-batches
   double gradient_norm = 0;
   bool stop = false;

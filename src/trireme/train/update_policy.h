@@ -52,7 +52,7 @@ struct StepStart {
   double lr = 0;
   LossScale loss_scale;
   bool stop = false;                       ///< some worker of this model was asked to stop
-  std::vector<torch::Tensor> tokens = {};  ///< of this rank's micro-batches, if needs_tokens()
+  std::vector<torch::Tensor> tokens = {};  ///< tokens of this rank's micro-batches, if needs_tokens()
 };
 
 class UpdatePolicy {
@@ -102,7 +102,7 @@ class UpdatePolicy {
 
  protected:
   struct Totals {
-    double norm = 0;  ///< of the gradient sums
+    double norm = 0;  ///< norm of the gradient sums
     double loss = 0;
   };
   /// Norm and loss of the whole model, added in the order of its parameters whichever rank holds them, from the squares
@@ -121,7 +121,7 @@ class UpdatePolicy {
   const GradientExchange exchange_;  ///< as in the program that the engine was built with
   StepRules rules_;
   double average_ = 1;  ///< factor from summed gradients to averages
-  StepStart start_;     ///< of the current step
+  StepStart start_;     ///< start of the current step
 };
 
 /// Makes the policy that the config asks for. Collective over replicas.

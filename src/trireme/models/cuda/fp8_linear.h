@@ -23,7 +23,7 @@ struct Fp8Place {
 /// Made by Fp8Products. Autograd nodes keep it alive.
 struct Fp8Linear : torch::CustomClassHolder {
   at::Tensor weight;              ///< the parameter's values in bfloat16
-  at::Tensor values, transposed;  ///< in 8 bits: [out, in], and its transpose [in, out]
+  at::Tensor values, transposed;  ///< the weight in 8 bits, [out, in], and its transpose [in, out]
   at::Tensor scales;              ///< memory of the three scales
   Fp8Place of_weight, of_x, of_dy;
 };
@@ -59,8 +59,8 @@ at::Tensor times_weight_fp8(const at::Tensor& x, const Fp8Linear& linear, const 
                             const at::Tensor& add = {});
 
 struct Fp8LinearGradients {
-  at::Tensor dx, d_weight;  ///< in bfloat16
-  at::Tensor d_bias;        ///< in the dtype of `bias`; undefined if that is
+  at::Tensor dx, d_weight;  ///< always bfloat16
+  at::Tensor d_bias;        ///< has the dtype of `bias`; undefined if that is
 };
 /// From the gradient of y, or of gelu(y) if before_gelu is defined. If dy is moved in, it is freed once quantised.
 Fp8LinearGradients linear_backward_fp8(at::Tensor dy, const at::Tensor& before_gelu, const at::Tensor& x_transposed,

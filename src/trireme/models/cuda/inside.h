@@ -58,7 +58,7 @@ at::Tensor gradient_of_weight(const at::Tensor& dy, const at::Tensor& x);
 /// Causal attention of packed queries, keys and values: qkv is [batch, seq, 3 · heads · head_dim].
 struct Attended {
   at::Tensor o;         ///< [batch, seq, heads · head_dim]
-  at::Tensor log_sums;  ///< for the backward
+  at::Tensor log_sums;  ///< saved for the backward
 };
 Attended attend(const at::Tensor& qkv, int64_t heads);
 /// The gradient of qkv.

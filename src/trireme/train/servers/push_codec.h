@@ -46,7 +46,7 @@ class PushCodec {
 
   const CompressionOptions options_;
   const int replica_, num_replicas_;
-  std::map<std::pair<std::string, size_t>, Packer> packers_;  ///< by key and first element
+  std::map<std::pair<std::string, size_t>, Packer> packers_;  ///< keyed by key name and first element
   std::vector<float> values_;                                 ///< scratch, since encoders may modify their input
 };
 

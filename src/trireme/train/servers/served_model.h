@@ -17,7 +17,7 @@ namespace trireme {
 
 /// A parameter that this worker owns, or a tied weight that it uses.
 struct ServedParameter {
-  std::string name;            ///< of the parameter
+  std::string name;            ///< name of the parameter
   size_t key = 0;              ///< number of the key; smaller ones are needed first
   int entry = -1;              ///< index in the parameter store; -1: another stage owns it
   size_t shard = 0;            ///< shard of that entry in the parameter store

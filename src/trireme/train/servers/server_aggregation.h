@@ -130,7 +130,7 @@ class ServerAggregation : public HostDecision {
   uint64_t clock_ = 0;                               ///< clock of the next step
   std::unique_ptr<GradientMirror> mirror_;           ///< null unless gradients are on a GPU: [Note: Servers and GPUs]
   std::deque<std::pair<size_t, int>> on_their_way_;  ///< copies of buckets that were started: stage, bucket
-  std::vector<int> missing_;                         ///< for each parameter, uses whose bucket is not complete yet
+  std::vector<int> missing_;  ///< number of uses of each parameter whose bucket is not complete yet
   std::vector<server::Pending> pushes_, pulls_;
   std::unique_ptr<Optimizer> moments_;  ///< set while the optimizer's state is being read or filled
   std::unique_ptr<PushCodec> codec_;    ///< null: gradients are sent uncompressed

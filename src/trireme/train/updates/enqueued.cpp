@@ -77,7 +77,7 @@ class EnqueuedUpdate : public UpdatePolicy {
 
   const std::shared_ptr<DeviceUpdate> weights_;
   DeviceGraph graph_;
-  std::optional<double> norm_;  ///< of the gradient sums of the current step
+  std::optional<double> norm_;  ///< norm of the current step's gradient sums
   int64_t launches_ = 0;
   Clock::time_point began_;
   double enqueue_s_ = 0;

@@ -28,7 +28,7 @@ class HostDecision : public UpdatePolicy {
   /// Updates the weights, unless the step is skipped.
   virtual void apply(const StepEnd& end) = 0;
 
-  StepEnd end_;  ///< of the current step, as decided by norm()
+  StepEnd end_;  ///< decision of norm() for the current step
 };
 
 /// For all-reduced gradients; also the base of policies that combine gradients in another way.

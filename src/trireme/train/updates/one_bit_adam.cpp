@@ -146,9 +146,9 @@ class OneBitAdam : public HostUpdate {
   ParameterStore& parameters_;
   OneBitAdamSettings settings_;
   std::unique_ptr<Processor> own_processor_;  ///< null: the host's
-  Processor& processor_;                      ///< on the device that holds weights and moments
+  Processor& processor_;                      ///< runs on the device that holds weights and moments
   std::unique_ptr<Exchange> sums_;
-  std::optional<Array<float>> moves_;  ///< of all shards, one after another
+  std::optional<Array<float>> moves_;  ///< moves of all shards, one after another
   std::vector<size_t> firsts_;         ///< offset of each shard's moves
 };
 
