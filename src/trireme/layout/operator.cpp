@@ -83,7 +83,7 @@ class Chooser {
         std::vector<Placement>(state_.current.size()), {}, special ? rule_.linear_execution : rule_.execution};
     for (const int input : set) {
       const Placement& now = state_.current[static_cast<size_t>(input)];
-      // What is added in place to a sum is added on one rank.
+      // An in-place addend of a partial sum is added on one rank.
       const bool may_spread = set.size() > 1 && !state_.written.empty() && input != state_.written[0];
       if (!now.is_sum() && !(may_spread && now.is_replicate())) return;
       strategy.inputs[static_cast<size_t>(input)] = Placement::partial();
@@ -99,12 +99,12 @@ class Chooser {
     const auto& all = rule_.whole;
     return std::find(all.begin(), all.end(), std::pair(label, static_cast<int>(output))) != all.end();
   }
-  /// The last rank has the least.
+  /// The last rank has the fewest elements.
   bool is_empty_somewhere(const Placement& cut, int64_t extent) const {
     return local_extent(cut, extent, state_.axis_size, state_.axis_size - 1) == 0;
   }
 
-  /// All tensors cut along the label that input i is cut along.
+  /// Shards all tensors along the label that input i is sharded along.
   void cut_like(size_t i) {
     const Placement& cut = state_.current[i];
     const int label = rule_.inputs[i][static_cast<size_t>(cut.dim)];
@@ -137,7 +137,7 @@ class Chooser {
         partial = true;
       }
     }
-    if (partial && rule_.reduction != PartialOp::kSum && leaves_none) return;  // the largest of nothing
+    if (partial && rule_.reduction != PartialOp::kSum && leaves_none) return;  // the maximum of no elements
     for (const int addend : rule_.addends) {
       if (partial && dim_of(rule_.inputs[static_cast<size_t>(addend)], label) < 0) {
         strategy.inputs[static_cast<size_t>(addend)] = Placement::partial();
@@ -148,7 +148,7 @@ class Chooser {
       const bool counts_only = execution == Execution::kMean || execution == Execution::kVectorNorm;
       if (!counts_only && (again || cut.stretches != 1 || cut.ratio != Placement::Ratio{1, 0, 0})) return;
       strategy.execution = execution;
-      // These end their sums themselves.
+      // These finish their sums themselves.
       if (execution == Execution::kNegativeLikelihood || execution == Execution::kVectorNorm) {
         for (Cut& output : strategy.outputs) {
           if (output.placement.is_partial()) output = {};

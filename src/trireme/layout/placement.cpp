@@ -15,7 +15,7 @@ constexpr std::string_view kOpNames[] = {"sum", "average", "max", "min"};
 
 int64_t weight(const Placement& shard) { return shard.ratio[0] + shard.ratio[1] + shard.ratio[2]; }
 
-/// Units first … last-1 of `count` that belong to a rank.
+/// Units first … last − 1 of `count`, which belong to a rank.
 struct Range {
   int64_t first, last;
 };
@@ -55,7 +55,7 @@ std::string Placement::to_string() const {
 }
 
 Placement Placement::parse(std::string_view text) {
-  std::string word;  // without spaces and brackets, in small letters
+  std::string word;  // without spaces and brackets, in lower case
   for (const char c : text) {
     if (c != ' ' && c != '(' && c != ')') word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
@@ -103,7 +103,7 @@ bool fits(const Placement& shard, int64_t extent) {
 
 std::vector<Piece> pieces(const Placement& shard, int64_t extent, int axis_size, int coordinate) {
   std::vector<Piece> all;
-  const int64_t per_part = extent / (shard.stretches * weight(shard));  // elements for one part of the ratio
+  const int64_t per_part = extent / (shard.stretches * weight(shard));  // elements per part of the ratio
   int64_t start = 0;
   for (int64_t stretch = 0; stretch < shard.stretches; ++stretch) {
     for (const int64_t part : shard.ratio) {

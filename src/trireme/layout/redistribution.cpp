@@ -12,12 +12,12 @@
 namespace trireme {
 namespace {
 
-constexpr double kCallCost = 64;  // elements that could travel in the time of starting a call
-constexpr double kLocalCost = 1;  // of a step without communication: not nothing, so that useless ones are not taken
+constexpr double kCallCost = 64;  // elements that could be sent in the time it takes to start a call
+constexpr double kLocalCost = 1;  // of a step without communication: not zero, so that useless steps are avoided
 
 using State = std::vector<Placement>;
 
-/// What makes two states different, for an ordered map.
+/// A key that distinguishes states, for an ordered set.
 std::vector<int64_t> key_of(const State& state) {
   std::vector<int64_t> key;
   for (const Placement& p : state) {
@@ -38,7 +38,7 @@ double local_elements(const State& state, const std::vector<int>& axis_sizes, co
   return elements;
 }
 
-/// An axis may change only how it cuts a dimension that no later axis cuts, since those cut what it leaves.
+/// An axis may change how it shards a dimension only if no later axis shards it, since later axes shard what it leaves.
 bool is_free(const State& state, size_t axis, const Placement& placement) {
   if (!placement.is_shard()) return true;
   return std::none_of(state.begin() + static_cast<std::ptrdiff_t>(axis) + 1, state.end(),
@@ -57,7 +57,7 @@ void check(const std::vector<Placement>& placements, const std::vector<int>& axi
   }
 }
 
-/// The usual case, without a search: one axis changes, and nothing stands in its way.
+/// The common case, without a search: one axis changes, and no other prevents it.
 std::optional<RedistributionStep> single_step(const State& from, const State& to) {
   std::optional<size_t> changed;
   for (size_t axis = 0; axis < from.size(); ++axis) {
@@ -119,7 +119,7 @@ std::vector<RedistributionStep> plan_redistribution(const std::vector<Placement>
   check(from, axis_sizes, sizes.size());
   check(to, axis_sizes, sizes.size());
   if (const std::optional<RedistributionStep> step = single_step(from, to)) return {*step};
-  // Each axis is at its beginning, at its end or replicated: few states, searched from the nearest on.
+  // Each axis is in its initial state, in its final state or replicated: few states, searched from the nearest on.
   std::priority_queue<Reached, std::vector<Reached>, std::greater<>> open;
   std::set<std::vector<int64_t>> done;
   open.push({0, from, {}});

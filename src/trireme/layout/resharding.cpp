@@ -21,7 +21,7 @@ std::vector<int> coordinates_of(int rank, const std::vector<int>& axis_sizes) {
   return coordinates;
 }
 
-/// Elements `part` of what `held` holds, as elements of the whole dimension.
+/// The elements of `part`, which index into `held`, as elements of the whole dimension.
 std::vector<Piece> pieces_within(const std::vector<Piece>& held, const Piece& part) {
   std::vector<Piece> found;
   int64_t before = 0;
@@ -34,7 +34,7 @@ std::vector<Piece> pieces_within(const std::vector<Piece>& held, const Piece& pa
   return found;
 }
 
-/// What a rank holds of each dimension, in the order in which it lies there.
+/// What a rank holds of each dimension, in the order in which it stores it.
 std::vector<std::vector<Piece>> held_by(const MeshSide& side, const Sizes& sizes, int rank) {
   const std::vector<int> coordinates = coordinates_of(rank, side.axis_sizes);
   std::vector<std::vector<Piece>> held;
@@ -56,7 +56,7 @@ std::vector<std::vector<Piece>> held_by(const MeshSide& side, const Sizes& sizes
   return held;
 }
 
-/// Elements of a dimension that two ranks both hold: where they lie at each.
+/// Elements of a dimension that two ranks both hold, with their positions at each.
 struct Overlap {
   int64_t from = 0, to = 0, length = 0;
 };
@@ -94,7 +94,7 @@ std::vector<ReshardBox> boxes_between(const std::vector<std::vector<Piece>>& fro
   return boxes;
 }
 
-/// Of ranks that still hold the same, the first one sends.
+/// Whether this rank sends: of ranks that still hold the same elements, only the first does.
 bool is_first_holder(const MeshSide& side, int rank) {
   const std::vector<int> coordinates = coordinates_of(rank, side.axis_sizes);
   for (size_t axis = 0; axis < coordinates.size(); ++axis) {
@@ -133,7 +133,7 @@ std::vector<Placement> spread(const MeshSide& side, const Sizes& sizes, const st
     int best = -1, best_score = -1;
     for (int dim = 0; dim < static_cast<int>(sizes.size()); ++dim) {
       const int64_t extent = left[static_cast<size_t>(dim)];
-      if (cuts(placements, axis + 1, dim)) continue;  // a later axis has cut what this one would leave
+      if (cuts(placements, axis + 1, dim)) continue;  // a later axis already shards what this one would leave
       const int score = (extent % side.axis_sizes[axis] == 0 ? 4 : 0) + (cuts(like, 0, dim) ? 2 : 0) +
                         (extent >= side.axis_sizes[axis] ? 1 : 0);
       if (score > best_score) {
@@ -156,7 +156,8 @@ Resharding plan_resharding(const MeshSide& from, const MeshSide& to, const Sizes
   Resharding plan;
   plan.received = spread(to, sizes, from.placements);
   for (size_t axis = 0; axis < plan.received.size(); ++axis) {
-    // Later axes cut all dimensions: they cut again what this one leaves, and it is put right behind the slow link.
+    // Later axes shard all dimensions: they shard again what this one leaves, and it is reassembled right after the
+    // slow link.
     if (plan.received[axis].is_replicate() && to.axis_sizes[axis] > 1) plan.received[axis] = Placement::shard(0);
   }
   plan.sent = spread(from, sizes, plan.received);

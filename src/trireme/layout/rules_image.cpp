@@ -1,4 +1,4 @@
-// Convolution, BatchNorm, GroupNorm and pooling: images are cut by samples and by channels.
+// Convolution, BatchNorm, GroupNorm and pooling: images are sharded by samples and by channels.
 #include "trireme/layout/rules.h"
 
 namespace trireme {
@@ -6,7 +6,7 @@ namespace {
 
 enum ImageLabel : int { kImage, kChannelIn, kChannelOut };
 
-/// [samples, channels, …], or only channels where the samples are missing.
+/// [samples, channels, …], or [channels, …] without samples.
 Labels image(size_t num_dims, int channels, bool samples = true) {
   Labels labels(num_dims, kFixed);
   if (samples) labels[0] = kImage;
@@ -20,7 +20,7 @@ Labels kernel(size_t num_dims, int first, int second) {
   return labels;
 }
 
-/// What the arguments of a convolution say: (input, weight, bias, stride, padding, dilation, transposed, …, groups).
+/// The arguments of a convolution: (input, weight, bias, stride, padding, dilation, transposed, …, groups).
 struct Convolution {
   size_t num_dims;
   int in = kChannelIn, out = kChannelOut;
@@ -59,20 +59,20 @@ OpRule convolution_backward(const OpCall& call) {
   rule.reduced = {kImage};
   if (c.in != kFixed) {
     rule.reduced.push_back(c.out);
-    rule.whole = {{c.in, 2}};  // the bias does not see the inputs
+    rule.whole = {{c.in, 2}};  // the bias gradient does not use the inputs
   }
   rule.never_empty = true;
   return rule;
 }
 
-/// Statistics are over the samples, so only channels may be cut, or both where the statistics are given.
-/// `first`: tensors with the sizes of the image; the rest are [channels].
+/// Statistics are over the samples, so only channels may be sharded; both may, if the statistics are given. `first`:
+/// number of tensors with the sizes of the image; the rest are [channels].
 OpRule batch_norm_of(const OpCall& call, size_t first, bool training, std::vector<Labels> outputs) {
   OpRule rule;
   rule.inputs.assign(call.tensors.size(), Labels{kChannelIn});
   for (size_t i = 0; i < first; ++i) rule.inputs[i] = image(call.tensors[0].size(), kChannelIn, !training);
   for (size_t i = first; i < call.tensors.size(); ++i) {
-    if (call.tensors[i] == std::vector<int64_t>{0}) rule.inputs[i] = {kFixed};  // statistics that nobody saved
+    if (call.tensors[i] == std::vector<int64_t>{0}) rule.inputs[i] = {kFixed};  // statistics that were not saved
   }
   rule.outputs = std::move(outputs);
   rule.never_empty = true;
@@ -82,7 +82,7 @@ OpRule batch_norm_of(const OpCall& call, size_t first, bool training, std::vecto
 /// (input, weight, bias, mean, variance, training, momentum, eps) → output, saved mean, saved inverse deviation
 OpRule batch_norm(const OpCall& call) {
   const bool training = call.flag(5);
-  const Labels saved = {training ? kChannelIn : kFixed};  // empty where the statistics are given
+  const Labels saved = {training ? kChannelIn : kFixed};  // empty if the statistics are given
   OpRule rule = batch_norm_of(call, 1, training, {image(call.tensors[0].size(), kChannelIn, !training), saved, saved});
   if (!training) rule.whole = {{kChannelIn, 1}, {kChannelIn, 2}, {kImage, 1}, {kImage, 2}};
   return rule;
@@ -121,7 +121,7 @@ OpRule group_norm_backward(const OpCall& call) {
   return rule;
 }
 
-/// The last two dimensions are pooled together, the others may be cut.
+/// The last two dimensions are pooled; the others may be sharded.
 OpRule pooled(const OpCall& call, size_t num_outputs) {
   const Labels labels = counting_labels(call.sizes(0).size(), {-1, -2});
   OpRule rule;

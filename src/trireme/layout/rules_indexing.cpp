@@ -1,4 +1,4 @@
-// Indexing, joining, and what only moves elements about.
+// Indexing, joining, and operators that only move elements.
 #include <algorithm>
 #include <numeric>
 
@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 using Sizes = std::vector<int64_t>;
-enum IndexLabel : int { kIndex = 100 };  // beside the labels of dimensions
+enum IndexLabel : int { kIndex = 100 };  // distinct from labels of dimensions
 
 std::vector<int> all_of(size_t count) {
   std::vector<int> inputs(count);
@@ -16,7 +16,7 @@ std::vector<int> all_of(size_t count) {
   return inputs;
 }
 
-/// One tensor in; its dimensions may be cut but those in `fixed`.
+/// One input tensor; its dimensions may be sharded, except those in `fixed`.
 OpRule along(const OpCall& call, const Sizes& fixed, size_t num_outputs = 1, bool is_linear = false) {
   OpRule rule;
   rule.inputs = {counting_labels(call.sizes(0).size(), fixed)};
@@ -30,7 +30,7 @@ OpRule flip(const OpCall& call) { return along(call, call.integers(1), 1, true);
 OpRule sorted(const OpCall& call) { return along(call, {call.integer(1, -1)}, 2); }
 OpRule sorted_stably(const OpCall& call) { return along(call, {call.integer(2, -1)}, 2); }
 OpRule topk(const OpCall& call) { return along(call, {call.integer(2, -1)}, 2); }
-/// Halves of a dimension against each other.
+/// Multiplies one half of a dimension by a gate made of the other.
 OpRule glu(const OpCall& call) { return along(call, {call.integer(1, -1)}); }
 OpRule glu_backward(const OpCall& call) {
   OpRule rule = along(call, {call.integer(2, -1)});
@@ -45,7 +45,7 @@ OpRule roll(const OpCall& call) {
   return along(call, dims.empty() ? all : dims, 1, true);
 }
 
-/// (self, pad): pairs, from the last dimension on.
+/// (self, pad): pairs, starting with the last dimension.
 OpRule padded(const OpCall& call) {
   const Sizes pad = call.integers(1);
   Sizes fixed;
@@ -67,7 +67,7 @@ OpRule repeat(const OpCall& call) {
   return rule;
 }
 
-/// (tensors, dim). Old style: empty lists [0] take no part.
+/// (tensors, dim). For compatibility, empty tensors [0] are ignored.
 OpRule cat(const OpCall& call) {
   size_t num_dims = 0;
   for (const Sizes& sizes : call.tensors) num_dims = std::max(num_dims, sizes.size());
@@ -91,7 +91,7 @@ OpRule stack(const OpCall& call) {
   return rule;
 }
 
-/// (self, dim, index): rows that a list names.
+/// (self, dim, index): the rows that a list names.
 OpRule index_select(const OpCall& call) {
   const size_t num_dims = call.sizes(0).size();
   if (num_dims == 0 || call.sizes(2).size() != 1) return {};
@@ -117,7 +117,7 @@ OpRule gather(const OpCall& call) {
   return rule;
 }
 
-/// (self, dim, index[, source]): dimensions in which all have the same extent may be cut, but `dim`.
+/// (self, dim, index[, source]): dimensions in which all have the same extent may be sharded, except `dim`.
 OpRule scatter(const OpCall& call) {
   const Sizes& self = call.sizes(0);
   Labels labels = counting_labels(self.size(), {call.integer(1, 0)});
@@ -138,7 +138,7 @@ OpRule scatter_source(const OpCall& call) {
   return rule;
 }
 
-/// (self, dim, index, source): rows of the source to where the list says.
+/// (self, dim, index, source): copies rows of the source to the positions in the list.
 OpRule index_copy(const OpCall& call) {
   const Sizes& self = call.sizes(0);
   if (self.empty() || call.sizes(3).size() != self.size()) return {};
@@ -164,17 +164,17 @@ OpRule index_fill(const OpCall& call) {
   return rule;
 }
 
-/// Advanced indices: which dimensions of `self` they take, and where their own come in the result.
+/// Advanced indices: which dimensions of `self` they replace, and where their own dimensions are in the result.
 struct AdvancedIndex {
   std::vector<bool> taken;
-  size_t first = 0, num_own = 0;  ///< own dimensions of the result begin at `first`
+  size_t first = 0, num_own = 0;  ///< index dimensions in the result, starting at `first`
   bool is_known = true;
   AdvancedIndex(const OpCall& call, const TensorListArgument& list) : taken(call.tensors[0].size(), false) {
     std::vector<size_t> dims;
     for (size_t d = 0; d < list.indices.size(); ++d) {
       if (list.indices[d] < 0) continue;
       const auto tensor = static_cast<size_t>(list.indices[d]);
-      is_known = is_known && !call.masks[tensor] && d < taken.size();  // a mask's count of elements is not known
+      is_known = is_known && !call.masks[tensor] && d < taken.size();  // a mask selects an unknown number of elements
       if (!is_known) return;
       taken[d] = true;
       dims.push_back(d);
@@ -199,7 +199,7 @@ struct AdvancedIndex {
   }
 };
 
-/// (self, indices): dimensions without an index may be cut, and a single index by itself.
+/// (self, indices): dimensions without an index may be sharded, and so may a single index.
 OpRule index(const OpCall& call) {
   const auto* list = std::get_if<TensorListArgument>(&call.arguments[1]);
   if (list == nullptr) return {};
@@ -217,7 +217,7 @@ OpRule index(const OpCall& call) {
   return rule;
 }
 
-/// (self, indices, values, accumulate): values in full, or they are broadcast and stay whole.
+/// (self, indices, values, accumulate): values are full-sized, or are broadcast and stay replicated.
 OpRule index_put(const OpCall& call) {
   const auto* list = std::get_if<TensorListArgument>(&call.arguments[1]);
   if (list == nullptr) return {};
@@ -239,7 +239,7 @@ OpRule index_put(const OpCall& call) {
   return rule;
 }
 
-/// Results that depend on all values: everything is gathered, and meant to be.
+/// Results that depend on all values: gathering everything is intended.
 OpRule gathered(const OpCall& call) {
   OpRule rule;
   for (const Sizes& sizes : call.tensors) rule.inputs.push_back(Labels(sizes.size(), kFixed));
@@ -247,14 +247,14 @@ OpRule gathered(const OpCall& call) {
   return rule;
 }
 
-/// New tensors of given sizes: whole on every rank, whatever the one they are made from looks like.
+/// New tensors of given sizes: replicated, whatever the placement of the tensor they are made from.
 OpRule made(const OpCall& call) {
   OpRule rule = gathered(call);
   rule.unread = {0};
   return rule;
 }
 
-/// The same where the sizes are those of the tensor, which then is cut as it is: gradients are copied in this way.
+/// If the sizes are those of the tensor, the result is sharded like it: autograd copies gradients in this way.
 OpRule made_strided(const OpCall& call) {
   if (call.integers(1) != call.sizes(0)) return made(call);
   OpRule rule = along(call, {});
@@ -264,7 +264,7 @@ OpRule made_strided(const OpCall& call) {
   return rule;
 }
 
-/// (self, offset, dim1, dim2): the diagonal comes last.
+/// (self, offset, dim1, dim2): the diagonal becomes the last dimension.
 OpRule diagonal(const OpCall& call) {
   const Sizes from = call.sizes(0);
   const int a = wrap_dim(call.integer(2, 0), from.size()), b = wrap_dim(call.integer(3, 1), from.size());
@@ -291,7 +291,7 @@ OpRule diagonal_backward(const OpCall& call) {
   return rule;
 }
 
-/// (self, dimension, size, step): windows along one dimension, which come last.
+/// (self, dimension, size, step): windows along one dimension become the last dimension.
 OpRule unfold(const OpCall& call) {
   OpRule rule = along(call, {call.integer(1, 0)}, 1, true);
   if (call.sizes(0).empty()) return {};

@@ -1,4 +1,4 @@
-// Operators of networks: norms, softmax, losses, embedding, attention. Images have a file of their own.
+// Operators of networks: norms, softmax, losses, embedding, attention. Images are in rules_image.cpp.
 #include <algorithm>
 
 #include "trireme/layout/rules.h"
@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// Dimensions before the normalized ones may be cut; the normalized ones stay whole.
+/// Dimensions before the normalized ones may be sharded; the normalized ones stay whole.
 struct NormLabels {
   Labels input, statistics;
   std::vector<int> outside;
@@ -104,7 +104,7 @@ OpRule negative_likelihood_backward(const OpCall& call) {
   return rule;
 }
 
-/// Losses of pairs, element by element: (input, target, …, reduction).
+/// Elementwise losses of pairs: (input, target, …, reduction).
 OpRule paired(const OpCall& call, size_t reduction_argument, size_t num_gradients) {
   const int64_t reduction = call.integer(reduction_argument, kMeanReduction);
   const std::vector<int64_t>& sizes = call.tensors[num_gradients];
@@ -161,7 +161,7 @@ OpRule embedding_backward(const OpCall& call) {
 enum AttentionLabel : int { kSample, kHead };
 const Labels kSequences = {kSample, kHead, kFixed, kFixed};
 
-/// Of a mask that is broadcast to [batch, heads, queries, keys].
+/// Labels of a mask that is broadcast to [batch, heads, queries, keys].
 Labels mask_labels(const std::vector<int64_t>& sizes) {
   Labels labels(sizes.size(), kFixed);
   for (size_t d = 0; d + 2 < sizes.size(); ++d) {
@@ -172,7 +172,7 @@ Labels mask_labels(const std::vector<int64_t>& sizes) {
 
 bool drops(const OpCall& call, size_t argument) {
   const double* p = argument < call.arguments.size() ? std::get_if<double>(&call.arguments[argument]) : nullptr;
-  return p != nullptr && *p > 0;  // each rank would draw numbers of its own
+  return p != nullptr && *p > 0;  // each rank would draw its own numbers
 }
 
 OpRule attention(const OpCall& call, std::optional<size_t> mask, size_t dropout, std::vector<Labels> outputs) {
@@ -183,7 +183,7 @@ OpRule attention(const OpCall& call, std::optional<size_t> mask, size_t dropout,
   rule.outputs = std::move(outputs);
   rule.proportional = kHead;  // several queries may share a key
   rule.like.assign(rule.outputs.size(), 0);
-  for (size_t i = 0; i < rule.outputs.size(); ++i) {  // seeds of dropout, and lengths that are not given
+  for (size_t i = 0; i < rule.outputs.size(); ++i) {  // dropout seeds, and lengths that are not given
     if (rule.outputs[i].empty())
       rule.whole.insert(rule.whole.end(), {{kSample, static_cast<int>(i)}, {kHead, static_cast<int>(i)}});
   }
@@ -207,7 +207,7 @@ OpRule attention_backward(const OpCall& call, std::optional<size_t> mask, size_t
   if (call.sizes(1).size() != 4 || drops(call, dropout)) return {};
   OpRule rule;
   for (const std::vector<int64_t>& sizes : call.tensors) {
-    const bool by_heads = sizes.size() >= 3;  // seeds and offsets are scalars, and empty lists of lengths
+    const bool by_heads = sizes.size() >= 3;  // seeds and offsets are scalars; lists of lengths are empty
     rule.inputs.push_back(
         by_heads ? Labels(kSequences.begin(), kSequences.begin() + static_cast<std::ptrdiff_t>(sizes.size()))
                  : Labels(sizes.size(), kFixed));
@@ -225,7 +225,7 @@ OpRule attention_backward(const OpCall& call, std::optional<size_t> mask, size_t
 OpRule attention_cpu_backward(const OpCall& call) { return attention_backward(call, 8, 6); }
 OpRule attention_flash_backward(const OpCall& call) { return attention_backward(call, std::nullopt, 10); }
 OpRule attention_cudnn_backward(const OpCall& call) { return attention_backward(call, 8, 13); }
-/// The bias has a gradient here.
+/// Here the bias also has a gradient.
 OpRule attention_efficient_backward(const OpCall& call) {
   OpRule rule = attention_backward(call, 4, 9);
   if (rule.outputs.empty()) return rule;

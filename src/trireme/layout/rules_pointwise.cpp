@@ -1,4 +1,4 @@
-// Operators that treat every element by itself, with broadcasting.
+// Elementwise operators, with broadcasting.
 #include <algorithm>
 
 #include "trireme/layout/rules.h"
@@ -36,19 +36,19 @@ OpRule product_of_two(const OpCall& call) {
   return rule;
 }
 
-/// A value for some elements: of a sum, it counts once.
+/// Sets some elements to a value; in a partial sum, only one rank may add it.
 OpRule masked_fill(const OpCall& call) {
   OpRule rule = linear(call);
   rule.linear_execution = Execution::kOnce;
   return rule;
 }
 
-/// What was there does not matter, but a partial sum filled on each rank would count many times.
+/// The old values do not matter, but filling a partial sum on each rank would add the value many times.
 OpRule filled(const OpCall& call) { return pointwise(call); }
-/// Zeros are a partial sum of zeros, too.
+/// Zeros on every rank are a valid partial sum.
 OpRule zeroed(const OpCall& call) { return linear(call); }
 
-/// The sizes of another tensor, not its values.
+/// Uses the sizes of another tensor, not its values.
 OpRule made_alike(const OpCall& call) {
   OpRule rule = pointwise(call);
   rule.unread = {0};
@@ -64,7 +64,7 @@ OpRule converted(const OpCall& call) {
   return rule;
 }
 
-/// → output, buffer (which is empty on a GPU)
+/// Returns output and buffer (which is empty on a GPU).
 OpRule log_sigmoid(const OpCall& call) { return pointwise(call, 2); }
 OpRule log_sigmoid_backward(const OpCall& call) {
   OpRule rule = pointwise(call);

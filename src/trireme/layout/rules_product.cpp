@@ -1,4 +1,4 @@
-// Matrix products: what einsum's letters say.
+// Matmuls, with labels as in einsum.
 #include "trireme/layout/rules.h"
 
 namespace trireme {
@@ -15,7 +15,7 @@ OpRule product(std::vector<Labels> inputs, Labels output) {
   return rule;
 }
 
-/// self + product: self is broadcast to the product, and counts once.
+/// self + product: self is broadcast to the product, and is added once.
 OpRule with_addend(const OpCall& call, OpRule rule) {
   const std::vector<int64_t>& sizes = call.tensors[0];
   const Labels& output = rule.outputs[0];

@@ -1,4 +1,4 @@
-// Sums, means, extremes and norms over dimensions.
+// Sums, means, extrema and norms over dimensions.
 #include <algorithm>
 
 #include "trireme/layout/rules.h"
@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-/// Dimensions that the call reduces: an int or int[] argument, all where there is none or an empty list.
+/// Dimensions that the call reduces: an int or int[] argument; all if it is missing or empty.
 std::vector<bool> reduced_dims(const OpCall& call, size_t argument) {
   const size_t num_dims = call.sizes(0).size();
   const std::vector<int64_t> dims = call.integers(argument);
@@ -64,7 +64,7 @@ OpRule extreme_of_all(const OpCall& call) {
   return rule;
 }
 
-/// The other dimensions may be cut, the reduced ones not: (self, dim, keepdim).
+/// Only dimensions that are not reduced may be sharded: (self, dim, keepdim).
 template <size_t kOutputs>
 OpRule along_dims(const OpCall& call) {
   OpRule rule = reduction(call, 1, call.flag(2), kOutputs);
@@ -77,7 +77,7 @@ OpRule along_all(const OpCall& call) {
   return rule;
 }
 
-/// The same sizes out: (self, dim).
+/// The result has the sizes of the input: (self, dim).
 OpRule scanned(const OpCall& call) {
   OpRule rule = along_dims<1>(call);
   const Labels all = rule.inputs[0];
@@ -107,7 +107,7 @@ OpRule kth_value(const OpCall& call) {
   return rule;
 }
 
-/// (self, ord, dim, keepdim): of any tensor, however it is cut.
+/// (self, ord, dim, keepdim): any sharding is allowed.
 OpRule vector_norm(const OpCall& call) {
   OpRule rule = reduction(call, 2, call.flag(3));
   for (const int label : rule.reduced) rule.special.emplace_back(label, Execution::kVectorNorm);

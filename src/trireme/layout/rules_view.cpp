@@ -1,4 +1,4 @@
-// Views: the same elements under other sizes. [Note: Pieces] says why cuts survive them.
+// Views: the same elements with other sizes. [Note: Pieces] explains why shardings survive them.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +20,7 @@ Sizes resolve(Sizes sizes, int64_t num_elements) {
   return sizes;
 }
 
-/// The elements that stay together in an even cut, however long its unit is written.
+/// Elements that stay together in an even sharding, however its unit is written.
 int64_t shortest_block(const Placement& cut, int64_t extent, int axis_size) {
   const int64_t per_part = extent / (cut.stretches * (cut.ratio[0] + cut.ratio[1] + cut.ratio[2]));
   int64_t block = 0;
@@ -28,7 +28,7 @@ int64_t shortest_block(const Placement& cut, int64_t extent, int axis_size) {
   return block;
 }
 
-/// Where the cut of a dimension of `from` is in `to`.
+/// Maps the sharding of a dimension of `from` to `to`.
 std::optional<Mapped> reshape(const Sizes& from, const Sizes& to, const Placement& cut, int axis_size) {
   const auto dim = static_cast<size_t>(cut.dim);
   const int64_t total = product(from, 0, from.size());
@@ -67,7 +67,7 @@ OpRule view(const OpCall& call) {
   return rule;
 }
 
-/// With strides, which would be those of the whole.
+/// With explicit strides, which are those of the whole.
 OpRule reshape_alias(const OpCall& call) {
   OpRule rule = view(call);
   rule.execution = Execution::kReshape;
@@ -150,7 +150,7 @@ OpRule expand(const OpCall& call) {
   return rule;
 }
 
-/// A range of one dimension: others may be cut. The dimension itself may where the range is whole stretches.
+/// A range of one dimension: other dimensions may be sharded; this one may if the range is a number of whole stretches.
 OpRule slice(const OpCall& call) {
   const Sizes from = call.sizes(0);
   const int dim = wrap_dim(call.integer(1, 0), from.size());
@@ -186,7 +186,7 @@ OpRule select(const OpCall& call) {
   return rule;
 }
 
-/// Pieces of one dimension; `sizes` are theirs.
+/// Splits one dimension into pieces of `sizes`.
 OpRule split_into(const OpCall& call, int dim, const Sizes& sizes, std::vector<int> counts) {
   const Sizes from = call.sizes(0);
   OpRule rule;
@@ -196,7 +196,7 @@ OpRule split_into(const OpCall& call, int dim, const Sizes& sizes, std::vector<i
     if (!is_even(cut, extent, axis_size)) return std::nullopt;
     const int64_t weight = cut.ratio[0] + cut.ratio[1] + cut.ratio[2], per_part = extent / (cut.stretches * weight);
     Mapped mapped{{}, counts};
-    if (weight > 1) {  // queries, keys and values: each piece is some whole parts of the ratio
+    if (weight > 1) {  // queries, keys and values: each piece is a number of whole parts of the ratio
       size_t part = 0;
       if (cut.stretches != 1) return std::nullopt;
       for (const int64_t size : sizes) {
@@ -236,7 +236,7 @@ OpRule split_with_sizes(const OpCall& call) {
 }
 OpRule unbind(const OpCall& call) { return select(call); }
 
-/// Gradients of views: (grad, input_sizes, dim, …); the gradient's cut goes where the view's came from.
+/// Gradients of views: (grad, input_sizes, dim, …); the gradient's sharding maps back through the view.
 OpRule slice_backward(const OpCall& call) {
   const Sizes from = call.sizes(0), to = call.integers(1);
   OpRule rule;

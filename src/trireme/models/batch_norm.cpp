@@ -26,22 +26,22 @@ struct SumHolder : torch::CustomClassHolder {
   SumOverReplicas sum;
 };
 
-/// All dims but the channels'.
+/// All dims except the channels.
 std::vector<int64_t> sample_dims(const torch::Tensor& x) {
   std::vector<int64_t> dims(static_cast<size_t>(x.dim() - 1));
   std::iota(dims.begin() + 1, dims.end(), 2);
   return dims;
 }
 
-/// A vector over channels, shaped to be broadcast against x.
+/// A per-channel vector, shaped to broadcast against x.
 torch::Tensor along_channels(const torch::Tensor& values, const torch::Tensor& x) {
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
   shape[1] = -1;
   return values.to(torch::kFloat32).view(shape);
 }
 
-/// Replicas exchange 2 sums a channel and the number of elements in forward, 2 sums a channel in backward. The sums are
-/// doubles: a difference of large sums gives the variance.
+/// Replicas exchange 2 sums per channel and the number of elements in forward, 2 sums per channel in backward. The sums
+/// are float64, because the variance is a difference of large sums.
 class SynchronizedNorm : public torch::autograd::Function<SynchronizedNorm> {
  public:
   static variable_list forward(AutogradContext* context, const torch::Tensor& x, const torch::Tensor& weight,
@@ -110,8 +110,8 @@ torch::Tensor BatchNorm::forward(const torch::Tensor& x) {
     observed_var = result[2];
     return result[0];
   }
-  // New ones each time, since backward remembers them. With momentum 1, "running" is this micro-batch alone.
-  // They lie as the channels do, which may be cut over ranks.
+  // New tensors each time, since backward keeps them. With momentum 1, "running" means this micro-batch alone. They are
+  // placed like the channels, which may be sharded.
   observed_mean = at::zeros_like(weight.detach(), running_mean.scalar_type());
   observed_var = at::zeros_like(observed_mean);
   return at::batch_norm(x, weight, bias, observed_mean, observed_var, true, 1, eps_, false);

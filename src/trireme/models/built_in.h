@@ -1,4 +1,4 @@
-// The models of the project, made from the section [model] of a configuration.
+// The built-in models, made from the section [model] of a configuration.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// Made of trireme's modules, from a configuration that it remembers.
+/// A model of Trireme's modules that remembers its configuration.
 class BuiltInModel : public Model {
  public:
   const ModelConfig& config() const { return config_; }
@@ -21,14 +21,14 @@ class BuiltInModel : public Model {
   ModelConfig config_;
 };
 
-/// The model that a configuration names, one of a library included, without values where it is made of trireme's
-/// modules. Throws UsageError for a configuration that cannot be (heads that do not divide hidden, …), naming the key.
+/// Builds the model that a configuration names, including one of a library; a model of Trireme's modules has no values
+/// yet. Throws UsageError, naming the key, for a configuration that does not work (heads that do not divide hidden, …).
 std::shared_ptr<Model> build_model(const ModelConfig& config, uint64_t seed = 1);
-/// The one that a whole configuration names.
+/// The same for a whole configuration.
 inline std::shared_ptr<Model> build_model(const Config& config) {
   return build_model(config.model, static_cast<uint64_t>(config.train.seed));
 }
-/// The same with its initial values: a function of (seed, parameter name, element) alone.
+/// The same with initial values, which depend only on (seed, parameter name, element).
 std::shared_ptr<Model> make_model(const ModelConfig& config, uint64_t seed);
 
 }  // namespace trireme

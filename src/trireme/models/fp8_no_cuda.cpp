@@ -1,4 +1,4 @@
-// What a build without CUDA has of models/fp8.h: products in 8 bits cannot be made.
+// models/fp8.h in a build without CUDA: 8-bit matmuls are not available.
 #include "trireme/base/error.h"
 #include "trireme/models/fp8.h"
 

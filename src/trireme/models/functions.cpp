@@ -1,4 +1,4 @@
-// Those operators that are libtorch's everywhere, and libtorch's forms of the others.
+// Operators that always use libtorch, and libtorch's versions of the others.
 #include "trireme/models/functions.h"
 
 #include <ATen/TensorOperators.h>
@@ -31,7 +31,7 @@ at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const auto repeated = [uses](const at::Tensor& x) {
     return uses == 1 ? x : x.unsqueeze(3).expand({-1, -1, -1, uses, -1}).flatten(2, 3);
   };
-  // The result's memory is [batch, seq, heads, head_dim] already: turning it back copies nothing.
+  // The result's memory is already [batch, seq, heads, head_dim], so transposing it back copies nothing.
   return at::scaled_dot_product_attention(heads_first(q), heads_first(repeated(k)), heads_first(repeated(v)), {}, 0.0,
                                           /*is_causal=*/true)
       .transpose(1, 2)

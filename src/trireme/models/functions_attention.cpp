@@ -1,4 +1,4 @@
-// Causal attention on our kernels: queries, keys and values are read where they lie, and gradients written there.
+// Causal attention on our kernels: reads queries, keys and values in place, and writes gradients in place.
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -19,7 +19,7 @@ using model_kernels::Heads;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// [batch, seq, heads, head_dim] each, of which the last dim is contiguous.
+/// Views [batch, seq, heads, head_dim], whose last dim is contiguous.
 struct Parts {
   at::Tensor q, k, v;
 };
@@ -37,12 +37,12 @@ AttentionShape shape_of(const Parts& x, const at::Tensor& o) {
           x.q.stride(2), o.stride(2), static_cast<float>(1 / std::sqrt(static_cast<double>(x.q.size(3))))};
 }
 
-/// Of one sample's one head. Inputs are only read, though Heads can also be written to.
+/// One head of one sample. Inputs are only read, although Heads allows writing.
 Heads heads_at(const at::Tensor& x, int64_t sample, int64_t head) {
   return {const_cast<float*>(x.const_data_ptr<float>()) + sample * x.stride(0) + head * x.stride(2), x.stride(1)};
 }
 
-/// Calls body(sample, key head, scratch) for all, on the threads of libtorch.
+/// Calls body(sample, key head, scratch) for each, on libtorch's threads.
 template <typename Body>
 void for_key_heads(const Parts& x, int64_t scratch_floats, Body body) {
   const int64_t kv_heads = x.k.size(2);
@@ -71,7 +71,7 @@ Output forward_attention(const Parts& x) {
   return out;
 }
 
-/// Writes into `d`, whose strides are its own.
+/// Writes the gradients into `d`, which has its own strides.
 void backward_attention(const Parts& x, const Output& out, const at::Tensor& d_o, const Parts& d) {
   const auto& kernels = *model_kernels::best();
   const int64_t seq = x.q.size(1), heads = x.q.size(2);

@@ -1,4 +1,4 @@
-// The operators of models/functions.h on our GPU kernels. In a build without CUDA none of them serves.
+// The operators of models/functions.h on our GPU kernels. In a build without CUDA, serves() is always false.
 #pragma once
 
 #include "trireme/base/philox.h"
@@ -6,17 +6,17 @@
 
 namespace trireme::ops::on_gpu {
 
-/// Whether our kernels take this tensor: on a GPU, float32, float16 or bfloat16, and not told otherwise (use_plain).
+/// Whether our kernels can be used: x is on a GPU, in float32, float16 or bfloat16, and use_plain() is off.
 bool serves(const at::Tensor& x);
 
 /// Whether algorithms may be chosen by timing them.
 void choose_by_timing(bool on);
 
-// To be called where serves() says so. They answer an undefined tensor for shapes or types that they do not serve.
+// Call these only if serves() is true. They return an undefined tensor for shapes or dtypes that they do not support.
 at::Tensor layer_norm(const at::Tensor& x, const NormParameters& norm);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& scale, double eps);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-/// Element i is dropped where uniform number first + i is below p; else it is divided by 1 - p.
+/// Drops element i if uniform number first + i is below p; otherwise divides it by 1 - p.
 at::Tensor dropout(const at::Tensor& x, const Philox& numbers, uint64_t first, double p);
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions);

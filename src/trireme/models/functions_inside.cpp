@@ -31,7 +31,7 @@ void set_deterministic(bool on) {
 bool is_deterministic() { return deterministic; }
 
 const model_kernels::Kernels* kernels_for(std::initializer_list<at::Tensor> tensors) {
-  // Without OpenMP at compile time at::parallel_for is a plain call, while libtorch's own operators use all threads.
+  // Compiled without OpenMP, at::parallel_for is a plain call here, while libtorch's own operators use all threads.
   if (plain_only || at::get_num_threads() > 1 || !std::all_of(tensors.begin(), tensors.end(), is_ours)) return nullptr;
   return model_kernels::best();
 }

@@ -1,4 +1,4 @@
-// What the operators with kernels of our own share.
+// Helpers of the operators that have our own kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,27 +10,27 @@
 
 namespace trireme::ops {
 
-/// The kernels for these tensors, null where libtorch's operators are to be used. Undefined tensors do not count.
+/// The kernels for these tensors; null if libtorch's operators are to be used. Undefined tensors are ignored.
 const model_kernels::Kernels* kernels_for(std::initializer_list<at::Tensor> tensors);
 
-/// What use_plain() and set_deterministic() said last.
+/// The last values given to use_plain() and set_deterministic().
 bool plain_wanted();
 bool is_deterministic();
 
-/// Whether autograd will want a backward through a function of these.
+/// Whether autograd needs a backward for a function of these tensors.
 bool wants_gradient(std::initializer_list<at::Tensor> tensors);
 
-/// Whether linear() takes our matrix products for these, and its gradients, each made by itself. `dy` and `x` are
-/// contiguous, and so is `weight`.
+/// Whether linear() uses our matmul for these tensors; below, its three gradients separately. `dy`, `x` and `weight`
+/// must be contiguous.
 bool linear_is_ours(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight, bool ours);
 at::Tensor linear_weight_gradient(const at::Tensor& dy, const at::Tensor& x, bool ours);
 at::Tensor linear_bias_gradient(const at::Tensor& dy, bool ours);
 
-/// Our backwards compute on plain memory: throws Error where autograd asks for a graph of them (create_graph).
+/// Throws Error if autograd wants a graph of a backward (create_graph): ours compute on plain memory.
 void demand_first_order(std::string_view name);
 
-/// The operators of models/functions.h made of libtorch's: for other types and devices, and to compare with.
+/// The operators of models/functions.h built from libtorch's, for other dtypes and devices, and for comparisons.
 namespace plain {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

@@ -1,4 +1,4 @@
-// The linear layer on our matrix products: the bias is where sums begin, and nothing is transposed in memory.
+// The linear layer on our matmul: sums start at the bias, and nothing is transposed in memory.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 
 const float* data(const at::Tensor& x) { return x.defined() ? x.const_data_ptr<float>() : nullptr; }
 
-/// x is contiguous, as are the weights and the bias.
+/// x, weight and bias must be contiguous.
 at::Tensor forward_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const int64_t in = weight.size(1), out = weight.size(0), rows = in ? x.numel() / in : 0;
   auto shape = x.sizes().vec();
@@ -103,7 +103,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     if (const auto y = on_gpu::linear(x, weight, bias); y.defined()) return y;
   }
   if (!linear_is_ours(x, weight, bias)) {
-    return plain::linear(x, weight, bias);  // which also words the complaint about shapes
+    return plain::linear(x, weight, bias);  // also reports wrong shapes
   }
   const auto ours = bias.defined() ? bias.contiguous() : bias;
   if (!wants_gradient({x, weight, bias})) return forward_linear(x.contiguous(), weight.contiguous(), ours);

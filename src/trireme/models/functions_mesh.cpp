@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 const Placement kReplicate = Placement::replicate();
 const Placement kPartial = Placement::partial();
 
-/// Along the only axis; a plain tensor counts as replicated.
+/// Placement along the only axis; a plain tensor counts as replicated.
 Placement placement(const at::Tensor& x) {
   const MeshSpec* spec = x.defined() ? mesh_spec(x) : nullptr;
   return spec ? spec->layout->placements[0] : kReplicate;
@@ -35,7 +35,7 @@ const std::shared_ptr<DeviceMesh>& mesh_among(const at::Tensor& a, const at::Ten
   return mesh_of(is_mesh_tensor(a) ? a : b);
 }
 
-/// This rank's part of x once it lies as `wanted`; `gradient`: what its gradients are parts of.
+/// This rank's part of x with placement `wanted`; `gradient` is the placement of its gradient.
 at::Tensor part(const at::Tensor& x, const Placement& wanted, const Placement& gradient) {
   if (!x.defined()) return x;
   const MeshSpec* spec = mesh_spec(x);
@@ -47,7 +47,7 @@ at::Tensor part(const at::Tensor& x, const Placement& wanted, const Placement& g
 }
 at::Tensor part(const at::Tensor& x, const Placement& wanted) { return part(x, wanted, wanted); }
 
-/// How x lies once its sum is finished and its last dimension whole.
+/// The placement of x once its partial sum is reduced and its last dim is whole.
 Placement with_whole_rows(const at::Tensor& x) {
   const Placement p = placement(x);
   return p.is_shard() && p.dim != static_cast<int>(x.dim()) - 1 ? p : kReplicate;
@@ -63,12 +63,12 @@ Placement home_of_sums(const DeviceMesh& mesh, const at::Tensor& y) {
   return mesh.sequence_parallel() && y.dim() == 3 ? Placement::shard(1) : kReplicate;
 }
 
-/// A vector or matrix that every row meets: its gradient is a sum over ranks where rows are cut.
+/// A parameter used by every row: if rows are sharded, its gradient is a partial sum.
 at::Tensor common(const at::Tensor& weight, const Placement& rows) {
   return part(weight, kReplicate, rows.is_shard() ? kPartial : kReplicate);
 }
 
-/// f of parts that lie alike; sums are finished first.
+/// Applies f to parts with the same placement; partial sums are reduced first.
 template <typename Function>
 at::Tensor alike(Function f, const at::Tensor& a, const at::Tensor& b = {}) {
   const Placement pa = placement(a);
@@ -76,7 +76,7 @@ at::Tensor alike(Function f, const at::Tensor& a, const at::Tensor& b = {}) {
   return from_local(f(part(a, lies), part(b, lies)), mesh_of(a), {lies}, a.sizes().vec());
 }
 
-/// Rows of logits whose classes are cut: the largest, then the sum and the wanted logit go over the axis.
+/// Rows of logits with sharded classes: the maximum, then the sum and the target's logit are reduced over the axis.
 class CutCrossEntropy : public torch::autograd::Function<CutCrossEntropy> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& target,
@@ -94,7 +94,7 @@ class CutCrossEntropy : public torch::autograd::Function<CutCrossEntropy> {
     const auto counts = target.ne(-100);
     const auto losses = (sums[0].log() + most - sums[1]).mul_(counts);
     const auto count = counts.sum().to(at::kFloat);
-    // The gradient takes the place of the powers.
+    // The gradient is written over the exponentials.
     power.div_(sums[0].unsqueeze(-1));
     power.scatter_add_(-1, index, is_here.to(power.scalar_type()).neg_().unsqueeze(-1));
     power.mul_((counts / count).unsqueeze(-1));
@@ -107,7 +107,7 @@ class CutCrossEntropy : public torch::autograd::Function<CutCrossEntropy> {
   }
 };
 
-/// The loss of local logits [.., classes here], the same on every rank.
+/// The loss from local logits [.., classes here], the same on every rank.
 at::Tensor loss_of_parts(const at::Tensor& logits, const at::Tensor& target, const std::shared_ptr<DeviceMesh>& mesh,
                          const Placement& cut, int64_t classes) {
   const auto own = pieces(cut, classes, mesh->axis_sizes()[0], mesh->coordinates()[0]);
@@ -187,7 +187,7 @@ at::Tensor by_heads(const at::Tensor& qkv, int64_t heads, int64_t kv_heads,
   packed.ratio = {static_cast<int16_t>(heads / kv_heads), 1, 1};
   if (heads == kv_heads) packed = Placement::shard(last, 3);
   if (kv_heads % ranks == 0) return give(f(part(qkv, packed), heads / ranks, kv_heads / ranks));
-  // Several ranks use one head of keys: the product was made whole on each, and their gradients of it are added.
+  // Several ranks use the same key head: qkv is replicated, and the ranks' gradients of it are added.
   const auto all = part(qkv, kReplicate, kPartial);
   const int64_t own = heads / ranks * head_dim, keys = (heads + rank * kv_heads / ranks) * head_dim;
   return give(f(at::cat({all.narrow(-1, rank * own, own), all.narrow(-1, keys, head_dim),

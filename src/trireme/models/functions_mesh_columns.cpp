@@ -1,7 +1,7 @@
-// Linear layers whose weights are cut by outputs: what their backward sums over the ranks travels behind a product.
+// Column-parallel linear layers: the backward overlaps its sum over the ranks with a matmul.
 //
-//   forward    y = x · Wᵀ            x whole on every rank, W and y cut
-//   backward   dx = Σ dy · W ──────▶ summed over the ranks ──────▶ needed by the layer before
+//   forward    y = x · Wᵀ            x replicated, W and y sharded
+//   backward   dx = Σ dy · W ──────▶ summed over the ranks ──────▶ needed by the previous layer
 //              dW = dyᵀ · x                 meanwhile
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -17,14 +17,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What the backward must know beside tensors.
+/// What the backward needs besides tensors.
 struct Facts : torch::CustomClassHolder {
   std::shared_ptr<DeviceMesh> mesh;
   std::vector<int64_t> x_sizes;
-  const MeshLayout* x_home = nullptr;  ///< where the gradient of x is to lie
+  const MeshLayout* x_home = nullptr;  ///< layout of the gradient of x
   at::ScalarType x_type = at::kFloat;
   bool x_is_plain = false;
-  bool ours = false;  ///< the products are
+  bool ours = false;  ///< matmuls use our kernels
   struct Layer {
     const MeshLayout *weight = nullptr, *y = nullptr;
     std::vector<int64_t> weight_sizes, y_sizes;
@@ -39,7 +39,7 @@ at::Tensor part_in(const at::Tensor& tensor, DeviceMesh& mesh, const MeshLayout&
   return redistribute_local(local_part(tensor), mesh, spec ? *spec->layout : *mesh.replicated(), layout, sizes);
 }
 
-/// As the product takes it: autocast does not reach what a Function saves.
+/// Casts to the autocast dtype: autocast does not reach what a Function saves.
 at::Tensor as_computed(const at::Tensor& tensor) {
   const auto device = tensor.device().type();
   const bool casts = tensor.is_floating_point() && at::autocast::is_autocast_enabled(device);
@@ -48,7 +48,7 @@ at::Tensor as_computed(const at::Tensor& tensor) {
 
 class ColumnLinears : public torch::autograd::Function<ColumnLinears> {
  public:
-  /// `parameters`: weight, or weight and bias, of one layer after another.
+  /// `parameters`: weight, or weight and bias, of each layer in turn.
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList parameters,
                                c10::intrusive_ptr<Facts> facts) {
     const auto whole = as_computed(part_in(x, *facts->mesh, *facts->mesh->replicated(), x.sizes())).contiguous();
@@ -91,12 +91,12 @@ class ColumnLinears : public torch::autograd::Function<ColumnLinears> {
       if (!layer.has_bias) continue;
       give(wanted() ? linear_bias_gradient(dys[i], facts->ours) : at::Tensor(), {layer.weight_sizes[0]});
     }
-    result.emplace_back();  // of the facts
+    result.emplace_back();  // for `facts`
     return result;
   }
 
  private:
-  /// The gradient of x, on its way home.
+  /// Computes the gradient of x and starts its reduction to the layout of x.
   static at::Tensor start_sum(const variable_list& dys, const variable_list& saved, const Facts& facts) {
     at::Tensor dx;
     for (size_t i = 0; i < dys.size(); ++i) {

@@ -1,4 +1,4 @@
-// What a build without CUDA has of models/functions_gpu.h: nothing is served, so nothing else is called.
+// models/functions_gpu.h in a build without CUDA: serves() is false, so nothing else is called.
 #include "trireme/base/error.h"
 #include "trireme/models/functions_gpu.h"
 

@@ -1,4 +1,4 @@
-// GELU and cross entropy on our kernels: each reads its input once, and keeps no more than the backward needs.
+// GELU and cross entropy on our kernels: each reads its input once, and keeps only what the backward needs.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -19,10 +19,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 1 << 14;  // elements that are worth another thread
+constexpr int64_t kGrain = 1 << 14;  // minimum elements per thread
 constexpr int64_t kIgnored = -100;
 
-/// x is contiguous.
+/// x must be contiguous.
 at::Tensor forward_gelu(const at::Tensor& x) {
   auto y = at::empty_like(x);
   const float* const from = x.const_data_ptr<float>();
@@ -52,7 +52,7 @@ class GeluFunction : public torch::autograd::Function<GeluFunction> {
   }
 };
 
-/// The mean loss; the gradient for it goes into `gradient` where that is defined. All are contiguous.
+/// Returns the mean loss; writes its gradient into `gradient` if defined. All must be contiguous.
 at::Tensor forward_cross_entropy(const at::Tensor& logits, const at::Tensor& target, const at::Tensor& gradient) {
   const int64_t rows = logits.size(0), classes = logits.size(1);
   const auto* const classes_wanted = target.const_data_ptr<int64_t>();

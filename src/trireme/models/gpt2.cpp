@@ -1,4 +1,4 @@
-// GPT-2 (Radford et al., 2019): learned positions, norms before each part, biases, GELU.
+// GPT-2 (Radford et al., 2019): learned positions, a norm before each half of a block, biases, GELU.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -100,7 +100,7 @@ class Gpt2 : public LanguageModel<LayerNorm> {
       : LanguageModel(c, std::make_shared<Gpt2Embedding>(c),
                       [&](const std::string& name) { return std::make_shared<Gpt2Block>(c, name); }) {}
 
-  /// What adds to the residual stream is smaller, the deeper the model.
+  /// Layers that add to the residual stream start smaller, the deeper the model.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
     if (parameter.ends_with("attention.output.weight") || parameter.ends_with("mlp.down.weight")) {
       return Initial::normal(0.02 / std::sqrt(2.0 * static_cast<double>(config().layers)));

@@ -1,5 +1,5 @@
-// Initial weights: a function of (seed, parameter name, element), whatever libtorch's generator did before and
-// whichever rank holds which part.
+// Initial weights as a function of (seed, parameter name, element), independent of libtorch's generator and of which
+// rank holds which part.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace trireme {
 
-/// How a parameter begins.
+/// Distribution of a parameter's initial values.
 struct Initial {
   enum class Kind { kConstant, kNormal, kUniform };
   Kind kind = Kind::kConstant;
-  double value = 0;  ///< the constant, the deviation around 0, or the bound on both sides of 0
+  double value = 0;  ///< the constant, the standard deviation around 0, or the bound on both sides of 0
 
   static Initial constant(double value) { return {Kind::kConstant, value}; }
   static Initial normal(double deviation) { return {Kind::kNormal, deviation}; }
@@ -22,12 +22,12 @@ struct Initial {
   bool operator==(const Initial&) const = default;
 };
 
-/// What name and shape suggest: biases 0, vectors 1 (the scale of a norm), matrices normal with deviation 0.02, and
-/// convolutions [out, in, height, width] normal with the deviation that keeps the variance of gradients through ReLU
-/// (He et al., 2015).
+/// Chosen by name and shape: biases 0, vectors 1 (the scale of a norm), matrices normal with standard deviation 0.02,
+/// convolutions [out, in, height, width] normal with the standard deviation that preserves the variance of gradients
+/// through ReLU (He et al., 2015).
 Initial default_initial(std::string_view parameter, std::span<const int64_t> shape);
 
-/// Elements first, first + 1, … of a parameter.
+/// Fills `out` with elements first, first + 1, … of a parameter.
 void fill_initial(const Initial& initial, uint64_t seed, std::string_view parameter, std::span<float> out,
                   uint64_t first = 0);
 

@@ -1,4 +1,4 @@
-// The kinds of models, for make_model(): it has checked the configuration, and gives the parameters their values.
+// Factories of the built-in models, for make_model(), which checks the configuration first and fills the parameters.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What the language models share: their skeleton, and the output layer, whose weights may be the embedding's.
+// What the language models have in common: their skeleton, and the output layer, which may use the embedding's weights.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace trireme {
 
-/// Norm, then logits. With tied weights it uses a leaf tied to the embedding's memory (TiedUse); otherwise it has
-/// a Linear of its own, `head`.
+/// Norm, then logits. With tied weights its weight is a leaf tied to the embedding's memory (TiedUse); otherwise it has
+/// its own Linear, `head`.
 template <typename Norm>
 class OutputLayer : public TensorLayer {
  public:
@@ -25,11 +25,11 @@ class OutputLayer : public TensorLayer {
   }
   torch::Tensor forward(const torch::Tensor& x) override { return ops::linear(norm_->forward(x), weight()); }
   bool is_numbered() const override { return false; }
-  /// The same as the cross entropy of forward(x).
+  /// Equals the cross entropy of forward(x).
   torch::Tensor loss(const torch::Tensor& x, const torch::Tensor& target) const {
     return ops::linear_cross_entropy(norm_->forward(x), weight(), target);
   }
-  /// Null where it has a weight of its own.
+  /// Null if it has its own weight.
   torch::Tensor* tied_weight() { return head_ ? nullptr : &tied_weight_; }
 
  private:
@@ -53,7 +53,7 @@ class LanguageModel : public BuiltInModel {
     if (!output() || !output()->tied_weight()) return {};
     return {{"embedding.token.weight", output()->tied_weight(), layers().size() - 1}};
   }
-  /// An embedding only looks up; attention multiplies activations, too.
+  /// An embedding only looks up; attention also multiplies activations.
   std::vector<double> layer_costs() const override {
     std::vector<double> costs = Model::layer_costs();
     const auto hidden = static_cast<double>(config().hidden);
@@ -64,7 +64,7 @@ class LanguageModel : public BuiltInModel {
   }
 
  protected:
-  /// `make_block(name)` gives each block; `embedding` has a module `token`.
+  /// `make_block(name)` makes each block; `embedding` must have a module `token`.
   template <typename Embedding, typename MakeBlock>
   LanguageModel(const ModelConfig& config, std::shared_ptr<Embedding> embedding, MakeBlock make_block)
       : BuiltInModel(config) {
@@ -77,7 +77,7 @@ class LanguageModel : public BuiltInModel {
   }
 
  private:
-  /// Null where keep_layers() has dropped it.
+  /// Null if keep_layers() has dropped it.
   OutputLayer<Norm>* output() const { return static_cast<OutputLayer<Norm>*>(layers().back().get()); }
 };
 

@@ -1,6 +1,6 @@
-// A step of a model: what a pipeline cuts between. It takes and gives a list of tensors.
+// One layer of a model, the unit that a pipeline distributes. It takes and returns a list of tensors.
 //
-// Layers of one's own need nothing of this file: Model::add_layer() takes any torch::nn module, and any function.
+// User-defined layers need nothing from this file: Model::add_layer() takes any torch::nn module, and any function.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,28 +15,28 @@
 
 namespace trireme {
 
-/// The first layer gets the batch's inputs, the last gives the outputs, such as logits. Tensors with integers travel
-/// between layers, too; gradients come back for those of floating point alone.
+/// The first layer gets the batch's inputs, the last returns the outputs, such as logits. Integer tensors may also pass
+/// between layers; only floating-point tensors have gradients.
 class Layer : public torch::nn::Module {
  public:
-  /// What of its inside is computed again in the backward pass instead of being kept.
+  /// What is recomputed in the backward pass instead of being kept.
   enum class Again : uint8_t { kNothing, kAttention, kAll };
 
   virtual Tensors forward(const Tensors& x) = 0;
-  /// forward(x), with what set_again() and set_random_number() asked for. The bits are those of forward(x). A
-  /// shared_ptr must own the layer.
+  /// Runs forward(x) as set_again() and set_random_number() ask; the bits are those of forward(x). A shared_ptr must
+  /// own the layer.
   Tensors run(const Tensors& x);
 
-  /// Whether the layer counts where layers are numbered for train.recompute. Not: the output, whose inside the backward
-  /// needs first, and embeddings, which keep next to nothing.
+  /// Whether the layer counts in the layer numbers of train.recompute. The output layer does not, since the backward
+  /// pass needs its activations first; nor do embeddings, which keep almost nothing.
   virtual bool is_numbered() const { return true; }
   void set_again(Again again) { again_ = again; }
-  /// Its operators that draw random numbers have their own in each step and micro-batch (RandomScope), by this number:
-  /// [Note: Random operators]. Without a number, they draw from libtorch's generator.
+  /// Makes operators that draw random numbers use a stream of their own in each step and micro-batch (RandomScope),
+  /// keyed by this number: [Note: Random operators]. Without a number they draw from libtorch's generator.
   void set_random_number(size_t number) { random_number_ = number; }
 
  protected:
-  /// For layers with attention: part(x), computed again where the attention shall be.
+  /// For layers with attention: returns part(x), recomputed in the backward pass if attention is to be.
   torch::Tensor run_attention(const torch::Tensor& x, const std::function<torch::Tensor(const torch::Tensor&)>& part);
 
  private:
@@ -46,28 +46,28 @@ class Layer : public torch::nn::Module {
   std::optional<size_t> random_number_;
 };
 
-/// A layer from one tensor to one.
+/// A layer from one tensor to one tensor.
 class TensorLayer : public Layer {
  public:
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
   Tensors forward(const Tensors& x) final;
 };
 
-/// What a layer made of a module or a function is given of the tensors from the layer before.
+/// Which tensors of the previous layer a module or a function gets.
 enum class Takes : uint8_t {
   kAll,
-  kFirst,  ///< it hands the others on, behind what it gives
+  kFirst,  ///< only the first; the others are passed on after its outputs
 };
 
 namespace inside {
 
-/// Throws UsageError.
+/// Throws UsageError: the layer does not take that many tensors.
 [[noreturn]] void refuse_number(size_t num_tensors);
 
 inline Tensors as_list(torch::Tensor y) { return {std::move(y)}; }
 inline Tensors as_list(Tensors y) { return y; }
 
-/// function(x), where it takes a list, or one to four tensors.
+/// Calls the function with a list, or with one to four tensors, whichever it takes.
 template <typename Function>
 Tensors call(const Function& function, const Tensors& x) {
   using Tensor = torch::Tensor;
@@ -110,7 +110,7 @@ concept LayerFunction = std::invocable<const Type&, torch::Tensor> || std::invoc
     std::invocable<const Type&, torch::Tensor, torch::Tensor, torch::Tensor> ||
     std::invocable<const Type&, torch::Tensor, torch::Tensor, torch::Tensor, torch::Tensor>;
 
-/// A module that has a forward() of tensors, which is registered as its child.
+/// Wraps a module whose forward() takes tensors; the module is registered as its child.
 template <typename Wrapped>
 class ModuleLayer : public Layer {
  public:

@@ -30,7 +30,7 @@ class LlamaEmbedding : public TensorLayer {
   int64_t seq_;
 };
 
-/// Cosines and sines of the angles, kept for the device and type that asked last. Not buffers: nothing to save.
+/// Cosines and sines of the angles, cached for the last device and dtype. Not buffers: they need not be saved.
 class RotaryTable {
  public:
   RotaryTable(int64_t seq, int64_t head_dim, double theta) : seq_(seq), head_dim_(head_dim), theta_(theta) {}
@@ -42,7 +42,7 @@ class RotaryTable {
   }
 
  private:
-  /// Our GPU kernel takes the angles in float32 whatever the type of x.
+  /// Our GPU kernel takes angles in float32 whatever the dtype of x.
   static torch::ScalarType type_for(const torch::Tensor& x) { return x.is_cuda() ? torch::kFloat32 : x.scalar_type(); }
 
   void make(const torch::Tensor& like) {
@@ -77,7 +77,7 @@ class LlamaAttention : public torch::nn::Module {
  private:
   torch::Tensor attend(const torch::Tensor& qkv, int64_t heads, int64_t kv_heads) {
     const auto all = qkv.unflatten(-1, {heads + 2 * kv_heads, -1});
-    // Queries and keys turn together: they lie side by side.
+    // Queries and keys are rotated together, since they are adjacent.
     const auto parts = all.split_with_sizes({heads + kv_heads, kv_heads}, 2);
     const auto qk = rotary_.rotate_by_position(parts[0]).split_with_sizes({heads, kv_heads}, 2);
     return ops::causal_attention(qk[0], qk[1], parts[1]);

@@ -1,4 +1,4 @@
-// Chooses the model by its kind, and says early what cannot be.
+// Chooses the model by its kind, after checking its configuration.
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"

@@ -17,7 +17,7 @@ class HiddenLayer : public TensorLayer {
   HiddenLayer(int64_t in, const ModelConfig& c, const std::string& name)
       : linear_(register_module("linear", std::make_shared<Linear>(in, c.hidden, true))),
         dropout_(register_module("dropout", std::make_shared<Dropout>(c.dropout, name + ".dropout"))) {}
-  /// Flattens images; what is flat already stays as it is.
+  /// Flattens images; flat inputs are unchanged.
   torch::Tensor forward(const torch::Tensor& x) override {
     return dropout_->forward(at::relu(linear_->forward(x.flatten(1))));
   }
@@ -48,7 +48,7 @@ class Mlp : public BuiltInModel {
     add_layer(std::make_shared<MlpClasses>(c));
   }
 
-  /// Uniform: He et al. (2015) for what ReLU follows, a sixth of that variance for the classes.
+  /// Uniform: He et al. (2015) for layers before a ReLU, a sixth of that variance for the classes.
   Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const override {
     if (shape.size() != 2) return Model::initial(parameter, shape);
     return Initial::uniform(std::sqrt((parameter == "head.weight" ? 1.0 : 6.0) / static_cast<double>(shape[1])));

@@ -23,9 +23,9 @@ namespace trireme {
 namespace {
 
 /// [Note: Layouts between layers]
-/// libtorch's kernels choose their algorithms by the strides of what they get, and their bits differ. What crosses a
-/// cut of the model travels contiguously, and so does its gradient: so both are made contiguous wherever it could be
-/// cut.
+/// libtorch's kernels choose their algorithms by the strides of their inputs, and the bits differ. Tensors that cross a
+/// cut of the model are sent contiguously, and so are their gradients; so both are made contiguous wherever the model
+/// could be cut.
 Tensors made_contiguous(Tensors outputs, const Tensors& inputs) {
   for (torch::Tensor& output : outputs) {
     const auto is_it = [&](const torch::Tensor& input) { return input.is_same(output); };
@@ -62,7 +62,7 @@ void Model::set_recompute(const Recompute& recompute) {
                    fmt::format("layers are numbered from 0 to {}", number - 1));
 }
 
-/// Where a module of this name is registered, and what it is called there.
+/// Finds the parent where a module of this name is registered, and the module's name in it.
 std::pair<torch::nn::Module*, std::string> Model::place_of(const std::string& name) {
   torch::nn::Module* parent = this;
   const auto parts = split(name, '.');
@@ -117,7 +117,7 @@ void Model::append(std::shared_ptr<Layer> layer, Registered registered) {
 
 namespace {
 
-/// The list of a module's own parameters, from which libtorch lets nobody take one.
+/// Access to a module's own parameters, because libtorch has no way to remove one.
 struct OwnParameters : torch::nn::Module {
   static auto& of(torch::nn::Module& module) { return module.*(&OwnParameters::parameters_); }
 };
@@ -180,7 +180,7 @@ std::vector<double> Model::layer_costs() const {
   for (const auto& layer : layers_) {
     costs.push_back(0);
     for (const auto& module : layer->modules()) {
-      if (dynamic_cast<const torch::nn::EmbeddingImpl*>(module.get())) continue;  // it only looks up
+      if (dynamic_cast<const torch::nn::EmbeddingImpl*>(module.get())) continue;  // only looks up
       for (const torch::Tensor& parameter : module->parameters(/*recurse=*/false)) {
         if (parameter.dim() >= 2) costs.back() += static_cast<double>(parameter.numel());
       }
@@ -194,7 +194,7 @@ torch::Tensor Model::loss(const Tensors& outputs, const Tensors& targets) const 
   return ops::cross_entropy(outputs.at(0), targets.at(0));
 }
 
-constexpr int64_t kIgnored = -100;  // by libtorch's cross entropy
+constexpr int64_t kIgnored = -100;  // libtorch's default ignore_index
 
 Score Model::score(const Tensors& outputs, const Tensors& targets) const {
   const torch::Tensor &logits = outputs.at(0), &target = targets.at(0);
@@ -245,7 +245,7 @@ torch::Tensor initial_values(const Model& model, const std::string& name, const 
                                   ? torch::Tensor()
                                   : built->second.to(torch::kCPU, torch::kFloat32).contiguous();
   const Initial initial = whole.defined() ? Initial() : model.initial(name, sizes.vec());
-  const auto fill = [&](int64_t first, int64_t count) {  // that many elements of the whole, which lie together here
+  const auto fill = [&](int64_t first, int64_t count) {  // `count` elements of the whole, which are contiguous here
     if (whole.defined()) {
       at = std::copy_n(whole.const_data_ptr<float>() + first, count, at);
       return;

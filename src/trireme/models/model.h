@@ -1,4 +1,4 @@
-// A model as the trainer sees it: layers in sequence, each any torch::nn module, with a loss.
+// A model as the trainer sees it: a sequence of layers, each any torch::nn module, with a loss.
 //
 //   class Twin : public trireme::Model {
 //    public:
@@ -9,7 +9,7 @@
 //     }
 //   };
 //
-// A pipeline cuts between layers. There is no parallel code here. Owner: whoever made it. Threads: one at a time.
+// A pipeline is split between layers. There is no parallel code here. Owner: whoever made it. Threads: one at a time.
 #pragma once
 
 #include <functional>
@@ -28,80 +28,82 @@
 namespace trireme {
 
 /// A second use of a parameter, such as the embedding's weights in the output layer. It is tied to the parameter's
-/// memory, but is a leaf of its own: its gradient is summed apart, so that the sum's order does not depend on which
+/// memory but is a separate leaf: its gradient is summed separately, so the order of the sum does not depend on which
 /// rank or stage computes which use.
 struct TiedUse {
   std::string parameter;  ///< name of the parameter that it is tied to
   torch::Tensor* use;     ///< the leaf, a member of a layer; the runtime points it to the parameter's memory
-  size_t layer = 0;       ///< which uses it
+  size_t layer = 0;       ///< the layer that uses it
 };
 
-/// How well a micro-batch did.
+/// How well a model did on some samples.
 struct Score {
-  double loss = 0;          ///< the sum over all predictions
-  double correct = 0;       ///< of the predictions; not a number where there is no right or wrong
-  int64_t predictions = 0;  ///< that the loss is the mean of
+  double loss = 0;          ///< sum over all predictions
+  double correct = 0;       ///< number of correct predictions; NaN if predictions are neither right nor wrong
+  int64_t predictions = 0;  ///< number of predictions that count
 };
 
 class Model : public torch::nn::Module {
  public:
-  /// Whose modules the layers are made of. `kTorch` may be anything: parameters begin as they were built, operators
-  /// draw random numbers for each layer, norms of torch::nn are followed. `kTrireme` are those of models/modules.h.
+  /// What the layers' modules are. `kTorch` modules may be anything: parameters start with the values they were built
+  /// with, operators draw separate random numbers in each layer, and torch::nn's norms are followed. `kTrireme` modules
+  /// are those of models/modules.h.
   enum class Modules : uint8_t { kTorch, kTrireme };
 
-  /// Null where keep_layers() has dropped one.
+  /// Null for a layer that keep_layers() has dropped.
   const std::vector<std::shared_ptr<Layer>>& layers() const { return layers_; }
-  /// All layers, one after another: outputs, such as logits.
+  /// Runs all layers; returns the outputs, such as logits.
   Tensors forward(Tensors x) const { return forward_layers(std::move(x), 0, layers_.size()); }
   torch::Tensor forward(const torch::Tensor& x) const { return forward(Tensors{x}).at(0); }
-  /// Layers first … last − 1.
+  /// Runs layers first … last − 1.
   Tensors forward_layers(Tensors x, size_t first, size_t last) const;
-  /// Called before a layer is computed, and with its outputs: of the last, perhaps the loss.
+  /// Called before a layer runs, and after it with its outputs; for the last layer these may be the loss.
   struct LayerHooks {
     std::function<void(size_t layer)> before;
     std::function<void(size_t layer, const Tensors& outputs)> after;
   };
   void set_layer_hooks(LayerHooks hooks) { hooks_ = std::move(hooks); }
-  /// The loss of what the layers from `first` on make of x, without holding all logits where that can be had.
+  /// Runs the layers from `first` on and returns the loss, without materialising all logits where possible.
   virtual torch::Tensor forward_loss(Tensors x, const Tensors& targets, size_t first = 0) const {
     return loss(forward_layers(std::move(x), first, layers_.size()), targets);
   }
-  /// Mean over the micro-batch; a float32 number. Cross entropy: [batch, …, classes] against [batch, …] of int64, of
-  /// which −100 does not count.
+  /// Mean over the micro-batch, a float32 scalar. By default cross entropy: [batch, …, classes] against int64 targets
+  /// [batch, …]; targets of −100 are ignored.
   virtual torch::Tensor loss(const Tensors& outputs, const Tensors& targets) const;
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& target) const {
     return loss(Tensors{output}, Tensors{target});
   }
-  /// Sums over some held-out samples; on a GPU it is given one at a time. By default of loss(), over as many
-  /// predictions as the first target has numbers that count; they are right where the largest logit is the target's.
+  /// Sums over some held-out samples; on a GPU it gets one sample at a time. By default it uses loss(), and counts the
+  /// elements of the first target except ignored ones; a prediction is correct if the target's logit is the largest.
   virtual Score score(const Tensors& outputs, const Tensors& targets) const;
-  /// Of layers that keep_layers() has not dropped.
+  /// Second uses in layers that keep_layers() has not dropped.
   virtual std::vector<TiedUse> tied_uses() { return tied_uses_; }
-  /// Those of every norm inside that follows its inputs, in the order of the layers: [Note: Running statistics].
+  /// Running statistics of all norms that follow their inputs, in layer order: [Note: Running statistics].
   std::vector<Statistic> statistics() { return statistics(0, layers_.size()); }
-  /// Of layers first … last − 1.
+  /// The same for layers first … last − 1.
   std::vector<Statistic> statistics(size_t first, size_t last);
-  /// How a parameter begins that was not built with values; by default what its name and shape suggest
+  /// Initial values of a parameter that was built without values; by default from its name and shape
   /// (models/initial.h).
   virtual Initial initial(const std::string& parameter, const std::vector<int64_t>& shape) const;
-  /// How parameters lie along the mesh axis "tp" of so many ranks; those that no rule names, whole on each. Throws
-  /// UsageError where the model cannot be cut so.
+  /// How parameters are sharded over a "tp" mesh axis of `ranks` ranks; parameters that no rule names are replicated.
+  /// Throws UsageError if the model cannot be sharded that way.
   virtual LayoutRules tensor_parallel_rules(int ranks) const;
 
-  /// From the next forward on. Changes memory and time, no bit. Throws UsageError for layers that are not there.
+  /// Takes effect from the next forward pass. Changes memory and time, but no bit. Throws UsageError for layers that do
+  /// not exist.
   void set_recompute(const Recompute& recompute);
 
-  /// Roughly the multiplications of each layer for a token or an image's pixel: to cut the model into equal parts.
+  /// Approximate multiplications of each layer per token or per pixel, used to split the model into equal stages.
   virtual std::vector<double> layer_costs() const;
-  /// Forgets the other layers, with their parameters and buffers. Uses of a parameter that is gone stay, with memory of
-  /// their own.
+  /// Drops the other layers with their parameters and buffers. Second uses of a dropped parameter remain, with memory
+  /// of their own.
   void keep_layers(const std::vector<bool>& kept);
 
   void train(bool on = true) override;
   Modules modules_of() const { return modules_of_; }
 
-  // Parameters that were built with values begin with these: they are set aside when the runtime takes the memory of
-  // parameters away, and dropped when it has given them another.
+  // Initial values of parameters that were built with values. They are set aside when the runtime takes the parameters'
+  // memory away, and dropped once it has assigned new memory.
   void set_built_values_aside();
   const std::map<std::string, torch::Tensor>& built_values() const { return built_values_; }
   void drop_built_values() { built_values_.clear(); }
@@ -109,13 +111,13 @@ class Model : public torch::nn::Module {
  protected:
   explicit Model(Modules modules = Modules::kTorch) : modules_of_(modules) {}
 
-  /// The layer's parameters are called name.… ; a dot in the name makes a group ("layers.0"). Throws UsageError for a
-  /// module whose parameters are in another layer already: see tie().
+  /// Names the layer's parameters name.…; a dot in the name makes a group ("layers.0"). Throws UsageError for a module
+  /// whose parameters already belong to another layer: see tie().
   void add_layer(const std::string& name, std::shared_ptr<Layer> layer);
-  /// The layer's modules are called as if they were the model's own ("norm", "head"). It has no parameters beside
-  /// theirs, and does not itself learn of train() and eval(): they do.
+  /// Registers the layer's modules as if they were the model's own ("norm", "head"). The layer must have no other
+  /// parameters, and does not receive train() and eval() itself: its modules do.
   void add_layer(std::shared_ptr<Layer> layer);
-  /// Any module whose forward() takes and gives tensors, or lists of them. Returns it.
+  /// Adds any module whose forward() takes and returns tensors, or lists of them. Returns the module.
   template <PlainModule Module>
   std::shared_ptr<Module> add_layer(const std::string& name, std::shared_ptr<Module> module,
                                     Takes takes = Takes::kAll) {
@@ -127,13 +129,13 @@ class Model : public torch::nn::Module {
                                     Takes takes = Takes::kAll) {
     return add_layer(name, holder.ptr(), takes);
   }
-  /// A function of tensors, or lists of them, without parameters.
+  /// Adds a function of tensors, or of lists of them, without parameters.
   template <LayerFunction Function>
   void add_layer(const std::string& name, Function function, Takes takes = Takes::kAll) {
     add_layer(name, std::shared_ptr<Layer>(std::make_shared<FunctionLayer<Function>>(std::move(function), takes)));
   }
-  /// A parameter of the layer that was added last becomes a second use of another layer's: `use` is the member of the
-  /// module that has it, such as head->weight. Both have one shape.
+  /// Makes a parameter of the layer added last a second use of another layer's parameter. `use` is the member of the
+  /// module that holds it, such as head->weight. Both must have the same shape.
   void tie(torch::Tensor& use, const std::string& parameter);
 
   template <typename Run>
@@ -145,12 +147,12 @@ class Model : public torch::nn::Module {
   }
 
  private:
-  /// Where a layer's modules are registered.
+  /// Where the modules of a layer are registered.
   struct Registered {
     torch::nn::Module* parent;
     std::vector<std::string> names;
   };
-  /// A norm of torch::nn, by its layer.
+  /// A norm of torch::nn, with its layer.
   struct Followed {
     size_t layer;
     const torch::nn::Module* module;
@@ -169,10 +171,10 @@ class Model : public torch::nn::Module {
   LayerHooks hooks_;
 };
 
-/// Gives every parameter its initial value, in new memory, and uses of parameters that keep_layers() has dropped. For
-/// models of trireme's modules that no trainer has; make_model() has done it.
+/// Fills every parameter, in new memory, and second uses whose parameter keep_layers() has dropped. Call it for models
+/// of Trireme's modules that no trainer has; make_model() has already done it.
 void initialize(Model& model, uint64_t seed);
-/// What one parameter begins with: of a mesh tensor this rank's part, which is all that is ever made of it.
+/// The initial values of one parameter; of a mesh tensor only this rank's part, and only that part is computed.
 torch::Tensor initial_values(const Model& model, const std::string& name, const torch::Tensor& parameter,
                              uint64_t seed);
 

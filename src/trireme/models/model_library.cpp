@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Opened for as long as the process lives: models refer to its code.
+/// Opens a library; it stays open for the life of the process, since models refer to its code.
 const ModelLibrary& open_library(const std::string& path) {
   if (path.empty()) {
     throw UsageError("model.kind = own: the model is one that a program gives to its Trainer",
@@ -47,7 +47,7 @@ const ModelLibrary::Entry& entry_of(const ModelConfig& model) {
   throw UsageError(fmt::format("model.library = {} has no model {}", model.library, model.own_kind));
 }
 
-/// What code of the library's throws, with its place before its words.
+/// Calls code of the library; an exception is rethrown with the model and the activity before its message.
 template <typename Call>
 auto call_library(const ModelConfig& model, const char* doing, Call call) {
   const auto place = [&] { return fmt::format("model.kind = {} ({}): {}", model.own_kind, model.library, doing); };

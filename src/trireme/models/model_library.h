@@ -1,4 +1,4 @@
-// Models of your own for `trireme train`, in a shared library:
+// Your own models for `trireme train`, in a shared library:
 //
 //   #include <trireme/torch.h>
 //
@@ -10,7 +10,7 @@
 //
 //   trireme train --model.library ./libunet.so --model.kind unet --model.unet.width 32
 //
-// docs/own_model.md tells the whole way. Threads: one at a time.
+// docs/own_model.md describes every step. Threads: one at a time.
 #pragma once
 
 #include <torch/version.h>
@@ -29,19 +29,20 @@ namespace trireme {
 
 class ModelLibrary {
  public:
-  /// Makes the model of a configuration; own_value<int64_t>(model, "width") is a value of [model.NAME]. Parameters that
-  /// it draws depend on train.seed alone. All ranks make the same one.
+  /// Builds the model of a configuration; own_value<int64_t>(model, "width") is a value of [model.NAME]. Random initial
+  /// parameters depend only on train.seed, so all ranks build the same model.
   using Make = std::function<std::shared_ptr<Model>(const ModelConfig& model)>;
-  /// Samples for training and held out, of one shape.
+  /// Opens the samples for training and the held-out samples; both must have the same shape.
   using OpenData = std::function<OpenedData(const Config& config)>;
 
-  /// The type of a key's default is its type: 8 is a whole number, 8.0 a number.
+  /// Adds a model that opens its own data. The default of a key determines its type: 8 is an integer, 8.0 a real
+  /// number.
   void add(std::string name, std::string meaning, std::vector<LibraryKey> keys, Make make, OpenData open_data) {
     entries_.push_back({{std::move(name), std::move(meaning), SampleKind::kOwn, std::move(keys)},
                         std::move(make),
                         std::move(open_data)});
   }
-  /// A model of what [data] names: images or tokens.
+  /// Adds a model that trains on what [data] names: images or tokens.
   void add(std::string name, std::string meaning, std::vector<LibraryKey> keys, Make make, SampleKind samples) {
     entries_.push_back({{std::move(name), std::move(meaning), samples, std::move(keys)}, std::move(make), {}});
   }
@@ -57,12 +58,12 @@ class ModelLibrary {
   std::vector<Entry> entries_;
 };
 
-/// The model that model.library and model.kind name, with its values. Throws UsageError where it cannot be made.
+/// Builds the model that model.library and model.kind name, with its values. Throws UsageError if it cannot be built.
 std::shared_ptr<Model> build_own_model(const ModelConfig& model, uint64_t seed);
-/// What it learns from: opened by its library, or as [data] says.
+/// Opens its data, with the library's function or as [data] says.
 OpenedData open_own_data(const Config& config);
 
-/// What a library is built for: its own answer and the program's must be the same.
+/// What a library was built for; it must be the same in the library and in the program.
 inline const char* stamp_of_headers() {
   static const std::string stamp = "Trireme " + std::string(kVersion) + ", libtorch " + TORCH_VERSION;
   return stamp.c_str();
@@ -71,7 +72,7 @@ std::string describe(const ModelLibrary& library);
 
 }  // namespace trireme
 
-/// Followed by a function's body, which adds models to `library`. Once in a shared library.
+/// Followed by a function body that adds models to `library`. Use it once per shared library.
 #define TRIREME_MODEL_LIBRARY(library)                                                                     \
   static void trireme_add_models(trireme::ModelLibrary& library);                                          \
   extern "C" __attribute__((visibility("default"))) const char* trireme_library_stamp() {                  \

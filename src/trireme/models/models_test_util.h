@@ -1,4 +1,4 @@
-// One small configuration of each kind of model, and an input for it: what the tests of this folder run.
+// A small configuration of each kind of model, and an input for it, for the tests of this folder.
 #pragma once
 
 #include <torch/types.h>

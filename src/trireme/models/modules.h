@@ -1,5 +1,5 @@
-// The modules that models are made of. Unlike those of torch::nn they draw no random numbers and take no memory when
-// they are made: initialize() (models/model.h) or the runtime gives all parameters their memory and values.
+// Modules for building models. Unlike those of torch::nn they neither draw random numbers nor allocate memory when they
+// are built: initialize() (models/model.h) or the runtime allocates and fills all parameters.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -8,7 +8,7 @@
 
 namespace trireme {
 
-/// A parameter's shape, without memory.
+/// A parameter that has a shape but no memory.
 torch::Tensor unset(at::IntArrayRef sizes);
 
 /// x · weightᵀ + bias; weight is [out, in].
@@ -22,7 +22,7 @@ class Linear : public torch::nn::Module {
   torch::Tensor weight, bias;
 };
 
-/// Rows of weight [count, width].
+/// Looks up rows of weight [count, width].
 class Embedding : public torch::nn::Module {
  public:
   Embedding(int64_t count, int64_t width) : weight(register_parameter("weight", unset({count, width}))) {}

@@ -1,4 +1,4 @@
-// ResNet (He et al., 2016) of 18, 34, 50 or 101 layers, with the names and shapes of torchvision.
+// ResNet (He et al., 2016) of 18, 34, 50 or 101 layers, with torchvision's names and shapes.
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/relu.h>
@@ -16,9 +16,9 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kSmallImage = 64;  // up to here the stem does not shrink the image
+constexpr int64_t kSmallImage = 64;  // up to this size the stem does not shrink the image
 
-/// How many blocks each of the four groups has, and which.
+/// Number of blocks in each of the four groups, and their kind.
 struct Shape {
   std::array<int64_t, 4> blocks;
   bool bottleneck;
@@ -53,7 +53,7 @@ class Conv2d : public torch::nn::Module {
   int64_t stride_;
 };
 
-/// Convolution and norm of a shortcut whose shape changes; called 0 and 1 as in torchvision.
+/// Convolution and norm of a shortcut whose shape changes; named 0 and 1 as in torchvision.
 class Downsample : public torch::nn::Module {
  public:
   Downsample(int64_t in, int64_t out, int64_t stride, bool sync)
@@ -66,7 +66,7 @@ class Downsample : public torch::nn::Module {
   std::shared_ptr<BatchNorm> norm_;
 };
 
-/// Two 3×3 convolutions; or, as a bottleneck, 1×1, 3×3 and 1×1 to four times the width.
+/// Two 3×3 convolutions; as a bottleneck, 1×1, 3×3 and 1×1 to four times the width.
 class ResidualBlock : public TensorLayer {
  public:
   ResidualBlock(int64_t in, int64_t width, int64_t stride, bool bottleneck, bool sync) {
@@ -150,7 +150,7 @@ class ResNet : public BuiltInModel {
     add_layer(std::make_shared<ResnetClasses>(channels, c.classes));
   }
 
-  /// Each group has a quarter of the pixels of the one before.
+  /// Each group has a quarter of the pixels of the previous one.
   std::vector<double> layer_costs() const override {
     std::vector<double> costs = Model::layer_costs();
     size_t at = 1;

@@ -46,7 +46,7 @@ class FollowedBatchNorm : public FollowedNorm {
 
   Norm& norm_;
   const std::optional<double> momentum_;
-  // While they are set aside.
+  // The real running buffers, while they are set aside.
   torch::Tensor running_mean_, running_var_, num_steps_;
   torch::Tensor observed_mean_, observed_var_;
 };

@@ -1,11 +1,11 @@
-// Running statistics of norms, as what a whole step leaves behind.
+// Running statistics of norms, as a result of a whole step.
 //
 // [Note: Running statistics]
-// A norm that follows its inputs changes its buffers in each forward pass. So they would depend on which replica
-// computes which micro-batch, and a pass that is computed again would count twice. Here a forward pass in training mode
-// only leaves what it has seen; the runtime averages that over the step's micro-batches in the order of gradients and
-// moves the running buffers once. BatchNorm (models/batch_norm.h) is written so. torch::nn::BatchNorm1d, 2d and 3d are
-// made so: in training mode their running buffers are scratch, with momentum 1, and the real ones are set aside.
+// A norm that tracks running statistics changes its buffers in each forward pass. So they would depend on which replica
+// computes which micro-batch, and a recomputed pass would count twice. Here a forward pass in training mode only
+// records what it observed; the runtime averages that over the step's micro-batches, in the order of gradients, and
+// updates the running buffers once. BatchNorm (models/batch_norm.h) is built that way. torch::nn::BatchNorm1d, 2d and
+// 3d are adapted: in training mode their running buffers are scratch, with momentum 1, and the real ones are set aside.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -17,31 +17,31 @@
 
 namespace trireme {
 
-/// Sums over the samples of a micro-batch that become buffers after the step, such as BatchNorm's running statistics.
-/// They are averaged over micro-batches in the order of gradients, then running = running + momentum (mean − running).
+/// Sums over the samples of a micro-batch that update buffers after the step, such as BatchNorm's running statistics.
+/// They are averaged over micro-batches in the order of gradients; then running = running + momentum (mean − running).
 struct Statistic {
   std::string buffer;  ///< name of the running buffer
   torch::Tensor running;
-  const torch::Tensor* observed;         ///< what the last forward in training mode saw; same shape as `running`
-  std::optional<double> momentum = 0.1;  ///< none: the mean of all steps
-  torch::Tensor num_steps = {};          ///< a counter that goes with it; undefined where there is none
-  bool counts = false;                   ///< this one moves the counter
+  const torch::Tensor* observed;         ///< observed by the last forward in training mode; same shape as `running`
+  std::optional<double> momentum = 0.1;  ///< nullopt: the mean of all steps
+  torch::Tensor num_steps = {};          ///< step counter of the norm; undefined if it has none
+  bool counts = false;                   ///< this statistic increments the counter
 };
 
-/// A step has seen `mean`. Without gradients.
+/// Updates the running buffer by the mean of a step. Runs without gradients.
 void move_statistic(const Statistic& statistic, const torch::Tensor& mean);
 
-/// A norm of torch::nn that leaves its running buffers to the step, as long as this lives.
+/// While it lives, a torch::nn norm leaves its running buffers to the end of the step.
 class FollowedNorm {
  public:
   virtual ~FollowedNorm() = default;
-  /// After the norm has changed to training or evaluation mode: which tensors it uses.
+  /// Call it after the norm has changed to training or evaluation mode: selects the tensors that it uses.
   virtual void set_mode(bool training) = 0;
-  /// `name` is the module's.
+  /// Appends the norm's statistics; `name` is the module's.
   virtual void list_statistics(const std::string& name, std::vector<Statistic>& all) const = 0;
 };
 
-/// Null for a module that follows nothing.
+/// Null for a module without running statistics.
 std::unique_ptr<FollowedNorm> follow_norm(torch::nn::Module& module);
 
 }  // namespace trireme

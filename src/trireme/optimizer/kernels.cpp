@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-// The choice between clones is made while the program is loaded, before a sanitizer is ready to watch it.
+// Clones are selected while the program is loaded, before a sanitizer is ready.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TRIREME_VECTORIZED
 #else

@@ -1,4 +1,4 @@
-// What an optimizer does to weights in one step, apart from where they lie: shared by workers and parameter servers.
+// What an optimizer does to weights in one step, wherever they are: used by workers and parameter servers.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ struct UpdateRule {
 
   bool operator==(const UpdateRule&) const = default;
 
-  /// Velocity, or Adam's first moment; Adam's second moment: each as large as the weights.
+  /// Velocity or Adam's first moment; Adam's second moment. Each is as large as the weights.
   bool has_first() const { return kind != OptimizerKind::kSgd || momentum != 0; }
   bool has_second() const { return kind != OptimizerKind::kSgd; }
 
   struct Step {
     double factor = 1;  ///< applied to the gradient: average, clipping, loss scale
     double lr = 0;
-    int64_t step = 0;    ///< updates before this one, for Adam's bias corrections; skipped steps are none
+    int64_t step = 0;    ///< updates before this one, for Adam's bias corrections; skipped steps do not count
     bool decays = true;  ///< whether weight decay applies to these weights
   };
-  /// `first` and `second` may be null where there is none. The same bits in one call or in parts.
+  /// `first` and `second` may be null if the rule has none. One call or several over parts give the same bits.
   void apply(const Step& step, float* weight, const float* gradient, float* first, float* second, size_t count) const;
 };
 

@@ -20,7 +20,7 @@ ModelKind model_kind(std::string_view name) {
 }
 
 int num_layers(const ModelShape& model) {
-  // A file may say anything, and is refused later.
+  // A file may contain any number, which is rejected later.
   const int layers = static_cast<int>(std::clamp<int64_t>(model.layers, 0, std::numeric_limits<int>::max() - 2));
   if (model.is_language()) return layers + 2;
   if (model.kind == ModelKind::kMlp) return layers + 1;

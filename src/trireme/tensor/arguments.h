@@ -1,4 +1,4 @@
-// The tensors among an operator's boxed arguments: looked at, or replaced.
+// Visits or replaces the tensors among an operator's boxed arguments.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -10,7 +10,7 @@ namespace trireme {
 
 using Arguments = std::span<const c10::IValue>;
 
-/// Calls `visit` with each tensor among the arguments; lists are taken apart.
+/// Calls `visit` with each defined tensor among the arguments, including those in lists.
 template <typename Visit>
 void each_tensor(Arguments arguments, Visit visit) {
   for (const c10::IValue& value : arguments) {
@@ -24,7 +24,7 @@ void each_tensor(Arguments arguments, Visit visit) {
   }
 }
 
-/// The same for a result, with undefined tensors.
+/// The same for a result, including undefined tensors.
 template <typename Visit>
 void each_result(const c10::IValue& value, Visit visit) {
   if (value.isTensor()) {
@@ -34,7 +34,7 @@ void each_result(const c10::IValue& value, Visit visit) {
   }
 }
 
-/// Replaces each tensor by what `change` gives for it, undefined ones too. Anything else stays.
+/// Replaces each tensor, defined or not, by what `change` returns for it. Other values stay.
 template <typename Change>
 void change_tensors(c10::IValue& value, Change change) {
   if (value.isTensor()) {

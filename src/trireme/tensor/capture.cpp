@@ -19,7 +19,7 @@ class Recorder;
 
 namespace {
 
-/// Beside the stand-in on Meta: which value of which recorder it is.
+/// A stand-in on Meta, with the recorder and the value that it represents.
 struct CapturedSpec : MeshSpec {
   CapturedSpec(at::Tensor stand_in, const MeshLayout* lies, Recorder* by, int number)
       : MeshSpec(std::move(stand_in), nullptr, lies), recorder(by), value(number) {}
@@ -41,7 +41,7 @@ at::Tensor on_meta(const at::Tensor& tensor) { return tensor.to(at::kMeta); }
 
 }  // namespace
 
-/// Owns the graph while it grows.
+/// Owns the graph during capture.
 class Recorder {
  public:
   CapturedGraph graph;
@@ -51,7 +51,7 @@ class Recorder {
     return static_cast<int>(graph.values_.size()) - 1;
   }
 
-  /// An outer tensor around a stand-in.
+  /// Makes an outer tensor around a stand-in.
   at::Tensor wrap(at::Tensor meta, int value, c10::Device device) {
     const at::Tensor like = at::empty({0}, meta.options().device(device));
     c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::DataPtr(nullptr, device), nullptr, false);
@@ -128,7 +128,7 @@ class Recorder {
   }
 
  private:
-  /// A plain tensor that meets one that is captured was made in the module: a constant.
+  /// A plain tensor used together with captured ones was made in the module: a constant.
   int value_of(const at::Tensor& tensor) {
     if (const CapturedSpec* spec = captured_spec(tensor)) return spec->value;
     const auto [entry, is_new] = constants_.try_emplace(tensor.unsafeGetTensorImpl(), -1);
@@ -142,7 +142,7 @@ class Recorder {
     return entry->second;
   }
 
-  /// On Meta, or on zeros.
+  /// Runs the operator on Meta, or on zeros.
   void compute(const c10::OperatorHandle& op, const OperatorInfo& info, size_t begin, torch::jit::Stack& stack) {
     const std::vector<c10::IValue> given(stack.begin() + static_cast<std::ptrdiff_t>(begin), stack.end());
     const auto with = [&](auto change) {
@@ -169,7 +169,7 @@ class Recorder {
     }
   }
 
-  /// Which attention libtorch takes depends on device and sizes alone.
+  /// libtorch's choice of attention kernel depends only on device and sizes.
   static void choose_attention(const c10::OperatorHandle& op, size_t begin, torch::jit::Stack& stack) {
     for (size_t i = begin; i < stack.size(); ++i) {
       change_tensors(stack[i], [](const at::Tensor& tensor) {
@@ -180,7 +180,7 @@ class Recorder {
   }
 
   [[noreturn]] void refuse(const std::string& name) const {
-    const std::string near = graph.near(graph.num_calls());  // a parameter: its module is what lies before its name
+    const std::string near = graph.near(graph.num_calls());  // a parameter; its module is the part before the last dot
     const size_t dot = near.rfind('.');
     const std::string module =
         dot == std::string::npos ? "" : fmt::format("in or behind the module {}, ", near.substr(0, dot));
@@ -209,7 +209,7 @@ at::Tensor mark(const at::Tensor& x, const std::string& name) {
 
 namespace {
 
-/// Parameters and buffers are stand-ins during its life.
+/// Replaces parameters and buffers by stand-ins while it lives.
 class Borrowed {
  public:
   Borrowed(torch::nn::Module& module, Recorder& recorder) {
@@ -226,7 +226,7 @@ class Borrowed {
 
  private:
   void replace(const std::string& name, CapturedValue::Kind kind, at::Tensor tensor, Recorder& recorder) {
-    if (!tensor.defined() || captured_spec(tensor)) return;  // or seen before, under another name
+    if (!tensor.defined() || captured_spec(tensor)) return;  // or replaced already under another name
     own_.emplace_back(tensor, tensor.tensor_data());
     tensor.set_data(recorder.stand_in(kind, name, tensor));
   }

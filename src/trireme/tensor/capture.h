@@ -1,16 +1,16 @@
-// What a module computes, operator by operator: recorded by running it once on tensors without data.
+// Captures what a module computes, operator by operator, by running it once on tensors without data.
 //
 //   CapturedGraph graph = capture(*model, {x, y}, [&](const auto& in) { return loss(model->forward(in[0]), in[1]); });
 //   std::vector<at::Tensor> values = graph.start({x, y});
 //   graph.run(0, graph.num_calls(), values);                  // the same operators again, on real tensors
 //
-// The operators are those that mesh tensors see: below autograd, composites taken apart unless a rule knows them.
-// Running them again goes through autograd, so that what was captured can be trained.
+// The operators are those that mesh tensors see: below autograd, composites decomposed unless a rule covers them.
+// Running the graph goes through autograd, so a captured module can be trained.
 //
 // [Note: Tensors without data]
-// While a module is captured its parameters and inputs are outer tensors as mesh tensors are ([Note: Mesh tensor]),
-// without a mesh; the local tensor is one of libtorch's device Meta, whose operators only compute sizes. An operator
-// that has no such form is run once on zeros. What reads the value of a tensor cannot be captured.
+// During capture, a module's parameters and inputs are outer tensors as for mesh tensors ([Note: Mesh tensor]), but
+// without a mesh; the local tensor is on libtorch's Meta device, whose operators only compute sizes. An operator
+// without a Meta kernel is run once on zeros. Anything that reads the value of a tensor cannot be captured.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -27,21 +27,22 @@ namespace trireme {
 struct CapturedValue {
   enum class Kind : uint8_t { kInput, kParameter, kBuffer, kConstant, kResult };
   Kind kind = Kind::kResult;
-  std::string name = {};  ///< of parameters and buffers; inputs are "input 0", …
+  std::string name = {};  ///< name of a parameter or buffer; inputs are "input 0", …
   std::vector<int64_t> sizes = {};
   at::ScalarType type = at::kFloat;
-  int producer = -1;       ///< the call that makes it
-  at::Tensor tensor = {};  ///< the module's own, or a constant; others have none
+  int producer = -1;       ///< the call that produces it; -1 if none does
+  at::Tensor tensor = {};  ///< a parameter, buffer or constant of the module; undefined for others
   bool is_floating() const { return at::isFloatingType(type); }
 };
 
 struct CapturedCall {
   c10::OperatorHandle op;
   OpCall call;                         ///< as the rules of layout/ read it
-  std::vector<c10::IValue> arguments;  ///< tensors are left out
+  std::vector<c10::IValue> arguments;  ///< without the tensors
   std::vector<int> inputs;             ///< the value of each tensor of `call`
-  std::vector<int> written;            ///< values that it changes in place
-  std::vector<int> outputs;  ///< of each tensor result, -1 where it is none; of one that is an argument, its value
+  std::vector<int> written;            ///< values that the call changes in place
+  std::vector<int> outputs;  ///< value of each tensor result, -1 if it is undefined; for a result that is an argument,
+                             ///< that argument's value
 };
 
 class CapturedGraph {
@@ -53,18 +54,18 @@ class CapturedGraph {
   const CapturedCall& call(int index) const { return calls_[static_cast<size_t>(index)]; }
   const std::vector<int>& inputs() const { return inputs_; }
   int output() const { return output_; }
-  /// Names that mark() gave, with the first call behind each.
+  /// Names given by mark(), each with the first call after it.
   const std::vector<std::pair<std::string, int>>& marks() const { return marks_; }
-  /// The name of the parameter that was used last before a call; for messages.
+  /// The name of the last parameter used before a call; for messages.
   std::string near(int call) const;
 
-  /// One tensor a value: inputs as given, parameters, buffers and constants as they are, results undefined.
+  /// One tensor per value: inputs as given; parameters, buffers and constants as they are; results undefined.
   std::vector<at::Tensor> start(const std::vector<at::Tensor>& inputs) const;
-  /// Runs calls [first, last) on what lies in `values`, and leaves results there that later calls read. `place` may
+  /// Runs calls [first, last) on the tensors in `values`, and stores the results that later calls read. `place` may
   /// replace a tensor before a call uses it. Throws what operators throw.
   using Place = std::function<at::Tensor(int call, size_t tensor, const at::Tensor& value)>;
   void run(int first, int last, std::vector<at::Tensor>& values, const Place& place = {}) const;
-  /// The last call that reads a value; the one that makes it where none does.
+  /// The last call that reads a value; if none does, the call that produces it.
   int last_use(int value) const { return last_use_[static_cast<size_t>(value)]; }
 
  private:
@@ -76,21 +77,21 @@ class CapturedGraph {
   std::vector<int> inputs_;
   int output_ = -1;
   std::vector<std::pair<std::string, int>> marks_;
-  std::vector<int> last_use_;  ///< of each value: the call behind which nobody reads it
+  std::vector<int> last_use_;  ///< the call after which nobody reads each value
 };
 
-/// `function` runs once, with stand-ins for the examples, of which only sizes and types are read. The module is as it
-/// was afterwards. Not for several threads with one module. Throws Error for what cannot be captured, and names the
-/// operator and where in the module it is: a value that is read, sizes that depend on values, a result that no input
-/// or parameter has made.
+/// Runs `function` once, with stand-ins for the examples, of which only sizes and dtypes are read. The module is
+/// unchanged afterwards. Not for several threads with one module. Throws Error, naming the operator and its place in
+/// the module, for what cannot be captured: reading a value, sizes that depend on values, a result that does not depend
+/// on any input or parameter.
 CapturedGraph capture(torch::nn::Module& module, const std::vector<at::Tensor>& examples,
                       const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function);
 
-/// Names a point of a module, where it may be cut: in forward(), `x = mark(x, "encoder")`. Gives back `x`; costs
-/// nothing outside of capture().
+/// Names a point of a module at which it may be split: in forward(), `x = mark(x, "encoder")`. Returns `x`; free
+/// outside of capture().
 at::Tensor mark(const at::Tensor& x, const std::string& name);
 
-/// For the fallback of mesh tensors: a call with a tensor that is being captured.
+/// For the mesh tensor fallback: records a call with a tensor that is being captured.
 void record_call(const c10::OperatorHandle& op, const OperatorInfo& info, torch::jit::Stack& stack);
 
 }  // namespace trireme

@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<bool> strict_mode = false;
 
-/// Sizes of a list of integers or booleans, and its elements.
+/// Appends the length of a list of integers or booleans, and its elements.
 template <typename Key>
 void append_list(const c10::IValue& value, Key& key) {
   const auto elements = value.toListRef();
@@ -61,7 +61,7 @@ void note_missing_rule(const CallReading& reading, bool is_random) {
   }
 }
 
-/// A dimension that two axes cut unevenly, or in stretches: views could not say where its pieces are.
+/// Whether two axes shard a dimension unevenly, or in stretches: a view could not express its pieces.
 bool is_cut_twice(const CallReading& reading, const DeviceMesh& mesh) {
   const MeshSpec* spec = reading.tensors.empty() ? nullptr : mesh_spec(reading.tensors[0]);
   if (!spec) return false;
@@ -77,7 +77,7 @@ bool is_cut_twice(const CallReading& reading, const DeviceMesh& mesh) {
   return false;
 }
 
-/// About as many on every rank, and the same number on all of them, since choices depend on it.
+/// Approximate elements per rank; the same number on all ranks, since choices depend on it.
 double elements_of_a_rank(const at::Tensor& tensor, const DeviceMesh& mesh) {
   auto elements = static_cast<double>(tensor.numel());
   const MeshSpec* spec = mesh_spec(tensor);
@@ -87,13 +87,13 @@ double elements_of_a_rank(const at::Tensor& tensor, const DeviceMesh& mesh) {
   return elements;
 }
 
-/// Makes a decision by a rule, axis after axis.
+/// Applies a rule, one axis after another.
 class Decider {
  public:
   Decider(const OperatorInfo& info, const CallReading& reading, DeviceMesh& mesh)
       : info_(info), reading_(reading), mesh_(mesh), num_axes_(mesh.axis_sizes().size()) {}
 
-  /// None: a view would cut a dimension of its result in a way that no layout can say.
+  /// Returns nullopt if a view would shard a dimension of its result in a way that no layout can express.
   std::optional<Decision> decide(const OpRule& rule) {
     Decision decision;
     wanted_.assign(reading_.tensors.size(), Layout(num_axes_));
@@ -105,7 +105,7 @@ class Decider {
     for (size_t i = 0; i < outputs_.size(); ++i) outputs_[i].layout = mesh_.layout(results_[i], sizes_of(outputs_[i]));
     localize(rule, decision);
     decision.same_strides = is_even_everywhere(decision);
-    // A view of what only looks contiguous.
+    // A view of a tensor that only looks contiguous.
     if (!decision.same_strides && rule.sizes_argument >= 0 && rule.map && decision.execution == Execution::kPlain &&
         info_.name.find("view") != std::string::npos && !decision.local_sizes.empty()) {
       decision.execution = Execution::kReshape;
@@ -155,7 +155,7 @@ class Decider {
     }
   }
 
-  /// Two axes may cut one dimension of a view's result only as they cut one of its input, and evenly.
+  /// Two axes may shard one dimension of a view's result only as they shard one of its input, and evenly.
   bool can_be_said() const {
     for (size_t i = 0; i < results_.size(); ++i) {
       const std::vector<int64_t> sizes = sizes_of(outputs_[i]);
@@ -184,7 +184,7 @@ class Decider {
     });
   }
 
-  /// Only cut dimensions matter to layout(): sizes that have them.
+  /// Sizes that are right for sharded dimensions, the only ones that layout() reads.
   static std::vector<int64_t> sizes_of(const Decision::Output& output) {
     std::vector<int64_t> sizes;
     for (const auto& [dim, extent] : output.extents) {
@@ -194,7 +194,7 @@ class Decider {
     return sizes;
   }
 
-  /// Arguments that speak of sizes.
+  /// Converts arguments that contain sizes.
   void localize(const OpRule& rule, Decision& decision) const {
     const auto local = [&](const std::vector<int64_t>& sizes, const MeshLayout& layout) {
       return local_sizes(sizes, layout.placements, mesh_.axis_sizes(), mesh_.coordinates());

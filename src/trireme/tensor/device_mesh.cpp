@@ -36,13 +36,13 @@ DeviceMesh::DeviceMesh(Communicator& comm, const Mesh& mesh)
 }
 
 // [Note: One stream]
-// Ranks run the same program, so torch's generators move in step where they were seeded alike. They need not: a rank
-// may shuffle data of its own, or nobody has called manual_seed(), and then libtorch takes another seed in each
-// process. Masks that differ from rank to rank are a wrong result without an error. So rank 0's state travels before
-// each draw (5 KB, next to the activations that a layer sends), and after it a generator that was in that state moves
-// on with it: what plain tensors draw next stays in step, too. A generator in another state is its rank's own affair
-// and is left alone. Ranks that are threads of one process share one generator; whoever comes first moves it. Inside a
-// GeneratorScope ranks draw alike without a word to each other.
+// Ranks run the same program, so torch's generators stay in step if they were seeded alike. They may not be: a rank may
+// shuffle its own data, or nobody has called manual_seed(), and then libtorch picks a different seed in each process.
+// Masks that differ between ranks give a wrong result without an error. So rank 0's state is broadcast before each draw
+// (5 KB, compared to the activations that a layer sends), and afterwards every generator that was in that state
+// advances with it, so that subsequent draws of plain tensors stay in step, too. A generator in another state belongs
+// to its rank and is left alone. Ranks that are threads of one process share a generator; the first one advances it.
+// Inside a GeneratorScope ranks draw alike without communication.
 void DeviceMesh::draw_random(const std::function<void(const at::Generator&)>& draw) {
   if (own_generator_.defined()) return draw(own_generator_);
   if (const at::Generator scoped = GeneratorScope::current(); scoped.defined()) return draw(scoped);

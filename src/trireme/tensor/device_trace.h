@@ -1,4 +1,4 @@
-// What a GPU does while some work runs, kernel by kernel.
+// Records what a GPU does while some work runs, kernel by kernel.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,8 +10,7 @@
 
 namespace trireme {
 
-/// Everything that was started on the device before `work` is waited for, and so is the work itself. Nothing for the
-/// CPU.
+/// Waits for everything enqueued on the device before `work`, and for the work itself. Returns nothing for the CPU.
 std::vector<DeviceWork> trace_device(const torch::Device& device, const std::function<void()>& work);
 
 }  // namespace trireme

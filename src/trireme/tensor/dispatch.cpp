@@ -1,4 +1,4 @@
-// The fallback of DispatchKey::Fake: every operator that meets a mesh tensor passes here, below autograd.
+// The fallback of DispatchKey::Fake: every operator with a mesh tensor comes here, below autograd.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <fmt/format.h>
 #include <torch/library.h>
@@ -15,7 +15,7 @@ namespace {
 using torch::jit::Stack;
 using KeptArguments = c10::SmallVector<c10::IValue, 8>;
 
-/// What all mesh tensors of a call share.
+/// What all mesh tensors of a call have in common.
 struct Common {
   const MeshSpec* first = nullptr;
   bool all_replicated = true;
@@ -37,19 +37,19 @@ Common survey(const OperatorInfo& info, Arguments arguments) {
   return common;
 }
 
-/// In place operators that change sizes: the outer tensor follows its local one.
+/// For in-place operators that change sizes: updates the outer tensor from its local one.
 void refresh(const at::Tensor& outer) {
   const MeshSpec* spec = mesh_spec(outer);
   if (!spec || outer.sizes() == spec->local().sizes()) return;
   outer.unsafeGetTensorImpl()->set_sizes_and_strides(spec->local().sizes(), spec->local().strides());
 }
 
-/// The arguments as the caller gave them, where they are needed after the call.
+/// Copies the caller's arguments, if they are needed after the call.
 KeptArguments keep(bool needed, Arguments arguments) {
   return needed ? KeptArguments(arguments.begin(), arguments.end()) : KeptArguments();
 }
 
-/// Wraps the results on the stack; those that are arguments are given back themselves.
+/// Wraps the results on the stack; results that alias arguments are returned as those arguments.
 template <typename Wrap>
 void wrap_results(const OperatorInfo& info, Arguments given, Stack& stack, Wrap wrap) {
   const size_t num_results = info.returned.size(), begin = stack.size() - num_results;
@@ -68,7 +68,7 @@ void wrap_results(const OperatorInfo& info, Arguments given, Stack& stack, Wrap 
   }
 }
 
-/// Nothing moves: every rank computes the whole. The shortest way, for replicated tensors and meshes of one rank.
+/// No communication: every rank computes the whole. The fast path for replicated tensors and meshes of one rank.
 void call_replicated(const c10::OperatorHandle& op, const OperatorInfo& info, const MeshSpec& spec, Arguments arguments,
                      Stack& stack) {
   const std::shared_ptr<DeviceMesh> mesh = spec.mesh;  // whose last tensor may be among the arguments
@@ -83,7 +83,7 @@ void call_replicated(const c10::OperatorHandle& op, const OperatorInfo& info, co
   if (info.family == OperatorInfo::Family::kResizing) each_tensor(given, refresh);
 }
 
-/// Lists of tensors, treated one by one: others come to where the first list's lie.
+/// For lists of tensors, treated one by one: tensors of other lists are moved to the layout of the first list's.
 void call_foreach(const c10::OperatorHandle& op, const OperatorInfo& info, Arguments arguments, Stack& stack) {
   const size_t begin = stack.size() - info.num_arguments;
   const KeptArguments given = keep(true, arguments);
@@ -125,7 +125,7 @@ const Decision& find_decision(const OperatorInfo& info, Arguments arguments, Dev
   return *mesh.decisions().insert(key, decide(info, arguments, mesh));
 }
 
-/// Integers that speak of global sizes, in local ones.
+/// Converts integer arguments from global to local sizes.
 void localize(const Decision& decision, c10::IValue* arguments) {
   if (decision.sizes_argument >= 0) arguments[decision.sizes_argument] = decision.local_sizes;
   for (const auto& [argument, count] : decision.counted) arguments[argument] = count;
@@ -141,7 +141,8 @@ void localize(const Decision& decision, c10::IValue* arguments) {
   }
 }
 
-/// After an in-place change of a view autograd goes back to its base by global strides, which parts do not have.
+/// Rejects in-place changes of views: autograd would replay them on the base with global strides, which parts do not
+/// have.
 void refuse_views(const OperatorInfo& info, Arguments arguments) {
   if (!at::GradMode::is_enabled()) return;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -189,7 +190,7 @@ void call_sharded(const c10::OperatorHandle& op, const OperatorInfo& info, const
     }
     c10::SmallVector<int64_t, 6> sizes(tensor.sizes().begin(), tensor.sizes().end());
     for (const auto& [dim, extent] : output.extents) {
-      if (static_cast<size_t>(dim) >= sizes.size()) {  // a buffer that some devices leave empty
+      if (static_cast<size_t>(dim) >= sizes.size()) {  // a buffer that is empty on some devices
         return wrap_local(tensor, mesh, mesh->replicated(), tensor.sizes(), true);
       }
       sizes[static_cast<size_t>(dim)] = extent;
@@ -198,7 +199,7 @@ void call_sharded(const c10::OperatorHandle& op, const OperatorInfo& info, const
   });
 }
 
-/// t_() and its like: the form that returns a new tensor is called, and the outer tensor becomes its result.
+/// t_() and similar: calls the out-of-place variant, and turns the outer tensor into its result.
 void call_turning(const OperatorInfo& info, Stack& stack) {
   std::string name = info.name.substr(0, info.name.find('.'));
   std::string overload = info.name.size() > name.size() ? info.name.substr(name.size() + 1) : "";

@@ -44,7 +44,7 @@ void give(Stack& stack, const LocalCall& call, Results... results) {
   (stack.emplace_back(std::move(results)), ...);
 }
 
-/// The axis that cuts a dimension of a tensor of the call; one at most. -1: none.
+/// The one axis, if any, that shards a dimension of a tensor of the call; -1: none.
 int axis_of_cut(const LocalCall& call, size_t tensor, int64_t dim) {
   const auto& placements = call.decision.inputs[tensor]->placements;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
@@ -53,7 +53,7 @@ int axis_of_cut(const LocalCall& call, size_t tensor, int64_t dim) {
   return -1;
 }
 
-/// The rows, classes or elements that this rank holds of a dimension of a tensor of the call.
+/// The range of a dimension of a tensor of the call that this rank holds.
 Piece own_piece(const LocalCall& call, size_t tensor, int64_t dim, int64_t extent) {
   const int axis = axis_of_cut(call, tensor, dim);
   if (axis < 0) return {0, extent};
@@ -68,7 +68,7 @@ void reduce(const LocalCall& call, at::Tensor& values, int axis, ReduceOp op = R
   reduce_over_axis(values, call.mesh, axis, op);
 }
 
-/// Elements that `tensor` has along the dimensions of an int[] argument; none or empty: all.
+/// Number of elements of `tensor` along the dimensions of an int[] argument; none or empty: all.
 int64_t count_along(const at::Tensor& tensor, const c10::IValue& dims) {
   if (!dims.isIntList() || dims.toListRef().empty()) return tensor.numel();
   int64_t count = 1;
@@ -77,7 +77,7 @@ int64_t count_along(const at::Tensor& tensor, const c10::IValue& dims) {
 }
 
 void mean(const LocalCall& call, Stack& stack) {
-  // Of a tensor, or of the loss of a pair, whose gradient comes before it.
+  // The tensor is argument 0; in the backward of a loss, whose gradient comes first, argument 1.
   const size_t at = call.given[0].toTensor().dim() == 0 && call.given[1].isTensor() ? 1 : 0;
   const c10::IValue dims = call.given[1].isIntList() ? call.given[1] : c10::IValue();
   const int64_t local = count_along(argument(stack, call, at).toTensor(), dims);
@@ -85,7 +85,7 @@ void mean(const LocalCall& call, Stack& stack) {
   call.op.callBoxed(stack);
   at::Tensor result = stack.back().toTensor();
   if (local == 0) {
-    result.zero_();  // the mean of nothing is not a number
+    result.zero_();  // the mean of no elements is NaN
   } else {
     result.mul_(static_cast<double>(local) / static_cast<double>(all));
   }
@@ -101,7 +101,7 @@ void vector_norm(const LocalCall& call, Stack& stack) {
   at::Tensor part = powers ? norm.pow(order) : norm.clone();
   if (input.numel() == 0) part.zero_();
   const auto& placements = call.decision.inputs[0]->placements;
-  // Dimensions that are left are cut in the result, too; the others are combined.
+  // Remaining dimensions stay sharded in the result; reduced ones are combined over ranks.
   for (size_t axis = 0; axis < placements.size(); ++axis) {
     if (!placements[axis].is_shard() || call.decision.outputs[0].layout->placements[axis].is_shard()) continue;
     part = part.contiguous();
@@ -156,7 +156,7 @@ void softmax(const LocalCall& call, Stack& stack) {
   give(stack, call, logarithm ? shifted - sum.log() : power / sum);
 }
 
-/// Which of this rank's classes each target is, whether it is one of them, and what it weighs.
+/// For each target: its index among this rank's classes, whether it is one of them, and its weight.
 struct OwnTargets {
   at::Tensor index, is_here, weight;
   OwnTargets(const Piece& own, const at::Tensor& target, const c10::IValue& weights, int64_t ignored,
@@ -200,7 +200,7 @@ void negative_likelihood(const LocalCall& call, Stack& stack) {
   give(stack, call, gradient);
 }
 
-/// The local part of a whole tensor that is made here.
+/// The local part of a whole tensor computed on this rank.
 at::Tensor cut_all(at::Tensor whole, const LocalCall& call, const MeshLayout& layout) {
   for (size_t axis = 0; axis < layout.placements.size(); ++axis) {
     if (!layout.placements[axis].is_shard()) continue;
@@ -209,7 +209,8 @@ at::Tensor cut_all(at::Tensor whole, const LocalCall& call, const MeshLayout& la
   return whole;
 }
 
-/// All numbers are drawn, from the generator that all ranks share, so that they are those of a plain tensor.
+/// Draws the numbers of the whole tensor, from the generator that all ranks share, so they equal those of a plain
+/// tensor.
 void random(const LocalCall& call, Stack& stack) {
   const at::Tensor given = call.given[0].toTensor();
   const at::Tensor local = argument(stack, call, 0).toTensor();
@@ -232,7 +233,7 @@ void random(const LocalCall& call, Stack& stack) {
       name == "aten::rand_like" ? whole.uniform_(0, 1, common) : whole.normal_(0, 1, common);
     });
     give(stack, call, cut_all(whole, call, layout).contiguous().to(local.device()));
-  } else if (call.info.changes_in_place) {  // uniform_, normal_, bernoulli_ and the like
+  } else if (call.info.changes_in_place) {  // uniform_, normal_, bernoulli_ and similar
     argument(stack, call, 0) = whole;
     c10::IValue& generator = argument(stack, call, call.info.num_arguments - 1);
     if (generator.isNone()) {
@@ -255,7 +256,7 @@ void reshape(const LocalCall& call, Stack& stack) {
   give(stack, call, argument(stack, call, 0).toTensor().reshape(call.decision.local_sizes));
 }
 
-/// masked_fill of a partial sum: the last argument is the value.
+/// masked_fill of a partial sum: only one rank fills in the value, which is the last argument.
 void once(const LocalCall& call, Stack& stack) {
   const auto& placements = call.decision.inputs[0]->placements;
   for (size_t axis = 0; axis < placements.size(); ++axis) {

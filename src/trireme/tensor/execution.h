@@ -1,11 +1,11 @@
-// Operators whose local part is more than the operator on local tensors.
+// Operators whose local computation is more than the operator on local tensors.
 #pragma once
 
 #include "trireme/tensor/decision.h"
 
 namespace trireme {
 
-/// A call under way: `given` are the arguments as the caller passed them, the top of the stack holds the local ones.
+/// A call being executed: `given` are the caller's arguments, the top of the stack holds the local ones.
 struct LocalCall {
   const c10::OperatorHandle& op;
   const OperatorInfo& info;

@@ -22,7 +22,7 @@ class BringHome : public torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 void finish_gradient(const at::Tensor& leaf) {
-  mesh_of(leaf);  // refuses a plain tensor
+  mesh_of(leaf);  // throws for a plain tensor
   if (!leaf.is_leaf() || !leaf.requires_grad()) {
     throw UsageError("only a leaf with requires_grad has a gradient of its own", "give the parameters themselves");
   }

@@ -44,7 +44,7 @@ void give_generator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
   const auto& arguments = op.schema().arguments();
   const auto place = std::find_if(arguments.begin(), arguments.end(),
                                   [](const c10::Argument& each) { return each.name() == "generator"; });
-  c10::IValue& given = stack->end()[place - arguments.end()];  // arguments lie at the end of the stack
+  c10::IValue& given = stack->end()[place - arguments.end()];  // arguments are at the end of the stack
   if (given.isNone()) {
     if (const at::Generator own = GeneratorScope::current(); own.defined()) given = own;
   }

@@ -1,12 +1,12 @@
-// Random numbers of libtorch's own operators (dropout, normal_, …) that depend on what they are for, not on who draws
-// them when: a generator of this thread alone.
+// Makes random numbers of libtorch's own operators (dropout, normal_, …) depend on their purpose, not on who draws them
+// when, with a generator for this thread.
 //
 // [Note: Random operators]
-// libtorch draws from one generator a process. Layers on several ranks, or on rank threads of one process, would draw
-// each other's numbers, and a layer's would depend on which layers ran before it. Inside a scope every operator that
-// takes a generator, and is given none, takes the scope's. It is seeded when the first of them comes, so that a scope
-// in which nothing is drawn costs nothing. A kernel at a dispatch key that libtorch keeps for others (DeferredInit)
-// puts it in; gradients and autocast come after it.
+// libtorch has one default generator per process. Layers on several ranks, or on rank threads of one process, would
+// draw each other's numbers, and a layer's would depend on which layers ran before it. Inside a scope, every operator
+// that takes a generator and is given none uses the scope's. It is seeded on first use, so a scope in which nothing is
+// drawn costs nothing. A kernel at a reserved dispatch key of libtorch (DeferredInit) inserts it, before autograd and
+// autocast.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -18,8 +18,8 @@
 
 namespace trireme {
 
-/// While it lives, this thread draws from a generator that begins at `seed`. Scopes nest. On the CPU; on a GPU the
-/// constructor seeds the device's default generator.
+/// While it lives, this thread draws from a generator that starts at `seed`. Scopes nest. For a GPU, the constructor
+/// seeds the device's default generator instead.
 class GeneratorScope {
  public:
   explicit GeneratorScope(uint64_t seed, c10::Device device = c10::kCPU);
@@ -27,7 +27,7 @@ class GeneratorScope {
   GeneratorScope(const GeneratorScope&) = delete;
   GeneratorScope& operator=(const GeneratorScope&) = delete;
 
-  /// Of the innermost scope of this thread; undefined where there is none, or it is for a GPU.
+  /// The generator of this thread's innermost scope; undefined if there is none, or if it is for a GPU.
   static at::Generator current();
 
  private:

@@ -19,7 +19,7 @@ class HeldMemory::Counter : public c10::MemoryReportingInfoBase {
 };
 
 HeldMemory::HeldMemory() : counter_(std::make_shared<Counter>()), guard_(c10::DebugInfoKind::PROFILER_STATE, counter_) {
-  // libtorch would warn of every tensor from before that goes while others are counted.
+  // Otherwise libtorch warns about every older tensor that is freed while others are counted.
   FLAGS_caffe2_log_level = std::max<int>(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
 }
 

@@ -1,4 +1,4 @@
-// How much memory tensors take, by libtorch's own reports: what a pass keeps, and what it needs at the most.
+// Measures the memory of tensors, as libtorch reports it: what a pass keeps, and its peak.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -8,15 +8,15 @@
 
 namespace trireme {
 
-/// While it lives, counts the bytes of tensors that this thread, and a backward pass that it starts, takes and gives
-/// back. Threads: one. One at a time; not beside libtorch's profiler, whose place it takes.
+/// While it lives, counts the bytes of tensors that this thread, and a backward pass that it starts, allocate and free.
+/// Threads: one. Only one at a time, and not together with libtorch's profiler, whose slot it uses.
 class HeldMemory {
  public:
   HeldMemory();
   HeldMemory(const HeldMemory&) = delete;
 
-  int64_t now_bytes() const;   ///< since it began; less than 0 where older tensors have gone
-  int64_t most_bytes() const;  ///< at once
+  int64_t now_bytes() const;   ///< since construction; negative if more older tensors were freed
+  int64_t most_bytes() const;  ///< peak
 
  private:
   class Counter;

@@ -41,7 +41,7 @@ torch::Tensor host_shared_zeros(Communicator* comm, int64_t count, const torch::
     return torch::from_blob(
                buffer.data(), {count}, [buffer](void*) {}, options)
         .zero_();
-  // libtorch counts what its own allocator gives; this memory must be told of.
+  // libtorch counts only its own allocators' memory, so report this memory.
   const auto report = [](void* memory, int64_t change) {
     c10::reportMemoryUsageToProfiler(memory, change, 0, 0, c10::Device(c10::kCPU));
   };

@@ -1,4 +1,4 @@
-// Tensors in memory that a communicator's peers reach, and how tensors are handed to a communicator.
+// Tensors in memory that a communicator's peers can read, and tensors as arguments of a communicator.
 #pragma once
 
 #include <torch/torch.h>
@@ -7,16 +7,16 @@
 
 namespace trireme {
 
-/// `count` zeros in the communicator's memory on the device of `options`; the process's own where `comm` is null.
+/// `count` zeros in the communicator's memory on the device of `options`; in private memory if `comm` is null.
 torch::Tensor host_shared_zeros(Communicator* comm, int64_t count, const torch::TensorOptions& options);
 
-/// A tensor whose memory is set later, or never: a stand-in with the right shape.
+/// A tensor with a shape but no memory, which may be set later.
 torch::Tensor without_memory(at::IntArrayRef sizes, const torch::TensorOptions& options);
 
-/// A view of a contiguous tensor for a communicator. Throws UsageError for a type that cannot travel.
+/// A view of a contiguous tensor for a communicator. Throws UsageError for a dtype that cannot be sent.
 Data data_of(const torch::Tensor& tensor);
 
-/// The options of a call on tensors of this device: those on a GPU were produced on its current stream.
+/// Call options for tensors of this device: on a GPU, the call is ordered after its current stream.
 CallOptions call_options(const torch::Device& device);
 
 }  // namespace trireme

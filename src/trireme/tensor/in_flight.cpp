@@ -11,8 +11,8 @@ namespace {
 
 std::atomic<bool> left_out = false;
 
-/// Zeros where a collective would have written (the last operand is never the caller's memory): what happens to lie
-/// there may be slow to compute with. What is summed in place has its values already.
+/// Writes zeros where a collective would have written (the last operand is never the caller's memory), since
+/// uninitialised values may be slow to compute with. In-place sums have values already.
 void pretend(const Transfer& transfer) {
   if (transfer.operands.empty()) return;
   transfer.operands.back().zero_();
@@ -50,7 +50,7 @@ InFlight::~InFlight() {
   try {
     land();
   } catch (...) {
-    // Nobody needs the numbers, and the communicator tells its next caller.
+    // Nobody needs the result, and the communicator reports the error to its next caller.
   }
 }
 

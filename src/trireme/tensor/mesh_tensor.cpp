@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// All outer tensors of a device share one storage: it has no bytes, and says so when asked for them.
+/// All outer tensors of a device share one storage; it has no bytes, and throws if asked for them.
 const c10::Storage& empty_storage(c10::Device device) {
   thread_local std::vector<std::pair<c10::Device, c10::Storage>> known;
   for (const auto& [of, storage] : known) {
@@ -33,7 +33,7 @@ const c10::Storage& empty_storage(c10::Device device) {
   return known.emplace_back(device, std::move(storage)).second;
 }
 
-/// The local strides, stretched to the global sizes: dimensions keep their order in memory.
+/// The local strides scaled to the global sizes; dimensions keep their order in memory.
 std::vector<int64_t> outer_strides(const at::Tensor& local, c10::IntArrayRef sizes) {
   const auto strides = local.strides();
   std::vector<size_t> order(sizes.size());
@@ -59,7 +59,7 @@ at::Tensor wrap(StartedPart started, const std::shared_ptr<DeviceMesh>& mesh, co
     impl->set_sizes_contiguous(sizes);
   } else if (sizes == local.sizes()) {
     impl->set_sizes_and_strides(sizes, local.strides());
-    // Autograd finds a view that was changed in place in its base by their offsets.
+    // Autograd uses the offset to replay an in-place change of a view on its base.
     impl->set_storage_offset(local.storage_offset());
   } else if (local.is_contiguous()) {
     impl->set_sizes_contiguous(sizes);
@@ -78,7 +78,7 @@ const MeshSpec& spec_of(const at::Tensor& tensor) {
   return *spec;
 }
 
-/// Sums finished, cuts kept.
+/// The placements with partial sums reduced and shards unchanged.
 std::vector<Placement> without_partials(std::vector<Placement> placements) {
   for (Placement& placement : placements) {
     if (placement.is_partial()) placement = Placement::replicate();
@@ -86,21 +86,21 @@ std::vector<Placement> without_partials(std::vector<Placement> placements) {
   return placements;
 }
 
-/// A mesh with a layout, kept by an autograd node.
+/// A mesh and a layout, kept by an autograd node.
 struct LayoutHolder : torch::CustomClassHolder {
   std::shared_ptr<DeviceMesh> mesh;
   const MeshLayout* layout = nullptr;
   std::vector<int64_t> sizes;
 };
 
-/// This rank's part of a mesh tensor, or of a plain one (then replicated), in a layout.
+/// This rank's part of a mesh tensor, or of a plain one (replicated), in `layout`.
 at::Tensor part_in(const at::Tensor& tensor, const LayoutHolder& holder, const MeshLayout* layout) {
   const MeshSpec* spec = mesh_spec(tensor);
   return redistribute_local(local_part(tensor), *holder.mesh, spec ? *spec->layout : *holder.mesh->replicated(),
                             *layout, holder.sizes);
 }
 
-/// The whole of it, in the holder's layout.
+/// The whole tensor redistributed to the holder's layout.
 at::Tensor moved(const at::Tensor& tensor, const LayoutHolder& to, bool in_background) {
   if (!in_background) return wrap_local(part_in(tensor, to, to.layout), to.mesh, to.layout, to.sizes);
   const MeshSpec* spec = mesh_spec(tensor);
@@ -282,7 +282,7 @@ std::string describe_shards(const at::Tensor& tensor) {
     const std::vector<int> at = mesh.coordinates(rank);
     std::string line;
     for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
-      // Positions along the dimension, cut by one axis after another.
+      // Indices along the dimension, sharded by one axis after another.
       std::vector<int64_t> own(static_cast<size_t>(tensor.size(dim)));
       std::iota(own.begin(), own.end(), int64_t{0});
       for (size_t axis = 0; axis < at.size(); ++axis) {

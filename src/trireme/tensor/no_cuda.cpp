@@ -1,4 +1,4 @@
-// Devices in a build without CUDA: the CPU.
+// Devices in a build without CUDA: only the CPU.
 #include "trireme/base/error.h"
 #include "trireme/gpu/device.h"
 #include "trireme/tensor/device.h"

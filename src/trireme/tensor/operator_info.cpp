@@ -1,4 +1,4 @@
-// What the schemas of operators say that mesh tensors must know.
+// What mesh tensors need to know of an operator's schema.
 #include <mutex>
 #include <set>
 
@@ -36,7 +36,7 @@ bool matters(const c10::Argument& argument) {
              element == c10::TypeKind::BoolType;
     }
     default:
-      return false;  // factors, generators, devices: they do not decide where elements lie
+      return false;  // factors, generators, devices: they do not affect layouts
   }
 }
 
@@ -62,7 +62,7 @@ OperatorInfo read(const c10::OperatorHandle& op) {
     info.returned.push_back(which);
   }
   info.is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !has_rule(info.name);
-  // Its running statistics are written, though its schema does not say so.
+  // It writes its running statistics, although its schema does not say so.
   if (info.name == "aten::native_batch_norm") info.written[3] = info.written[4] = true;
   using Family = OperatorInfo::Family;
   static const std::set<std::string> kTurning = {"aten::t_",           "aten::transpose_",    "aten::squeeze_",
@@ -82,7 +82,7 @@ OperatorInfo read(const c10::OperatorHandle& op) {
 }  // namespace
 
 const OperatorInfo& OperatorInfo::of(const c10::OperatorHandle& op) {
-  // Operators live as long as the process. Each thread asks the common table once an operator.
+  // Operators live as long as the process. Each thread reads the global table once per operator.
   thread_local std::unordered_map<const c10::FunctionSchema*, const OperatorInfo*> known;
   const OperatorInfo*& entry = known[&op.schema()];
   if (entry == nullptr) {

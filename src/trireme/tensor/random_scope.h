@@ -1,4 +1,4 @@
-// Which random numbers a forward draws: the runtime says it once, dropout layers read it.
+// Which random numbers a forward pass draws: the runtime sets it, dropout layers read it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ struct RandomContext {
   uint64_t micro_batch = 0;  ///< number among all micro-batches of the step, over all replicas
 };
 
-/// Sets the context of this thread while it lives; scopes nest. Set the same one again to repeat a forward.
+/// Sets the context of this thread while it lives; scopes nest. Set the same context again to repeat a forward pass.
 class RandomScope {
  public:
   explicit RandomScope(const RandomContext& context);
@@ -19,7 +19,7 @@ class RandomScope {
   RandomScope(const RandomScope&) = delete;
   RandomScope& operator=(const RandomScope&) = delete;
 
-  /// Of the innermost scope of this thread, or null.
+  /// The context of this thread's innermost scope, or null.
   static const RandomContext* current();
 
  private:

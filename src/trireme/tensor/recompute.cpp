@@ -19,7 +19,7 @@ using Part = std::function<Tensors(const Tensors&)>;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// Autocast of a kind of device on this thread.
+/// Autocast state of this thread for one kind of device.
 struct AutocastState {
   explicit AutocastState(at::DeviceType device_)
       : device(device_),
@@ -39,7 +39,8 @@ struct AutocastState {
   bool cached;
 };
 
-/// What a forward reads of its thread. The backward runs on another one, or on this one when all of it has changed.
+/// Thread state that the forward reads. The backward runs on another thread, or on this one when that state has
+/// changed.
 struct ForwardState : torch::CustomClassHolder {
   ForwardState(Part function_, at::DeviceType device) : function(std::move(function_)), autocast(device) {
     if (const RandomContext* context = RandomScope::current()) random = *context;
@@ -50,7 +51,7 @@ struct ForwardState : torch::CustomClassHolder {
   std::optional<RandomContext> random;
 };
 
-/// The function with gradients, as it was called first.
+/// Calls the function again with gradients, in the state of its first call.
 Tensors call_again(const ForwardState& state, const Tensors& x) {
   struct Restore {
     AutocastState before;
@@ -63,13 +64,13 @@ Tensors call_again(const ForwardState& state, const Tensors& x) {
   return state.function(x);
 }
 
-/// `anchor` needs a gradient, so that the result does too where x is data and only parameters are to be differentiated.
+/// `anchor` requires grad so that the result does, too, even if x is data and only parameters need gradients.
 class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& anchor, at::TensorList x,
                                const Part& function) {
     context->save_for_backward(x.vec());
-    context->set_materialize_grads(false);  // a gradient that never comes is no gradient of zeros
+    context->set_materialize_grads(false);  // a missing gradient stays undefined, not zeros
     c10::List<bool> differentiable;
     for (const at::Tensor& each : x) differentiable.push_back(each.requires_grad());
     context->saved_data["differentiable"] = differentiable;
@@ -106,9 +107,9 @@ class RecomputeFunction : public torch::autograd::Function<RecomputeFunction> {
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
-    variable_list result = {at::Tensor()};  // of the anchor
+    variable_list result = {at::Tensor()};  // for the anchor
     for (const at::Tensor& each : x) result.push_back(each.requires_grad() ? each.grad() : at::Tensor());
-    result.emplace_back();  // of the function
+    result.emplace_back();  // for the function
     return result;
   }
 };

@@ -15,7 +15,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-/// Types that only travel (masks, small integers) go as bytes.
+/// Dtypes that are only copied (masks, small integers) are sent as bytes.
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kChar ? tensor.view(at::kByte) : tensor;
 }
@@ -31,7 +31,7 @@ int64_t product(const Sizes& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
-/// Parts of all ranks, in order, put together along the cut.
+/// Assembles the parts of all ranks, in order, along the sharded dimension.
 void assemble(const std::vector<at::Tensor>& parts, const Placement& shard, at::Tensor& whole) {
   if (shard.stretches == 1 && shard.ratio == Placement::Ratio{1, 0, 0}) {
     at::cat_out(whole, parts, shard.dim);
@@ -48,7 +48,7 @@ void assemble(const std::vector<at::Tensor>& parts, const Placement& shard, at::
   }
 }
 
-/// Flat parts one after another, as all ranks would have them.
+/// Views of the parts of all ranks, which are stored flat one after another.
 std::vector<at::Tensor> part_views(const at::Tensor& flat, const std::vector<Sizes>& sizes) {
   std::vector<at::Tensor> views;
   int64_t at = 0;
@@ -85,7 +85,7 @@ Transfer all_gather(const at::Tensor& local, Communicator& comm, const Placement
       return comm.start_all_gather_v(in, out, *counts, options);
     };
   }
-  // Blocks of the outermost dimension lie as they should already.
+  // Blocks of the outermost dimension are already in the right order.
   const int64_t outside = product(Sizes(sizes.begin(), sizes.begin() + shard.dim));
   if (outside == 1 && shard.stretches == 1 && shard.ratio == Placement::Ratio{1, 0, 0}) return transfer;
   at::Tensor whole = transfer.result = at::empty(sizes, own.options());
@@ -93,7 +93,7 @@ Transfer all_gather(const at::Tensor& local, Communicator& comm, const Placement
   return transfer;
 }
 
-/// This rank's part of what a transfer gives all ranks.
+/// This rank's part of a transfer that delivers the whole to all ranks.
 Transfer cut_of(Transfer transfer, Communicator& comm, const Placement& shard) {
   const at::Tensor whole = transfer.result;
   at::Tensor own = at::empty(sizes_of_rank(whole.sizes().vec(), shard, comm.size(), comm.rank()), whole.options());
@@ -151,10 +151,10 @@ Transfer reduce_scatter(const at::Tensor& local, Communicator& comm, PartialOp o
       [&comm, from, to, by](const CallOptions& options) { return comm.start_reduce_scatter(from, to, by, options); }};
 }
 
-/// Each rank cuts its part by the new placement; what it gets are parts of its new part by the old one.
+/// Each rank splits its part by the new placement, and receives parts of its new part by the old one.
 Transfer all_to_all(const at::Tensor& local, Communicator& comm, const Placement& from, const Placement& to,
                     const Sizes& sizes) {
-  // Pieces of one dimension against each other: rare, so the simple way.
+  // Both placements shard the same dimension: rare, so done the simple way.
   if (from.dim == to.dim) return cut_of(all_gather(local, comm, from, sizes), comm, to);
   struct Counts {
     std::vector<size_t> sent, received;
@@ -183,7 +183,7 @@ Transfer all_to_all(const at::Tensor& local, Communicator& comm, const Placement
           [flat, received, from, result]() mutable { assemble(part_views(flat, received), from, result); }};
 }
 
-/// A step that is no collective.
+/// A step without communication.
 at::Tensor step_here(const at::Tensor& local, const Communicator& comm, const RedistributionStep& step) {
   if (step.movement == Movement::kSlice) return cut_out(local, step.to, comm.size(), comm.rank()).contiguous();
   return comm.rank() == 0 ? local : at::zeros_like(local);
@@ -191,7 +191,7 @@ at::Tensor step_here(const at::Tensor& local, const Communicator& comm, const Re
 
 bool is_collective(Movement movement) { return movement != Movement::kSlice && movement != Movement::kSpread; }
 
-/// `sizes` are those that the ranks of the axis see together.
+/// `sizes` are those that the ranks of the axis hold together.
 Transfer transfer_for(const at::Tensor& local, Communicator& comm, const RedistributionStep& step, const Sizes& sizes) {
   switch (step.movement) {
     case Movement::kAllGather:
@@ -223,7 +223,7 @@ StartedPart move(at::Tensor local, DeviceMesh& mesh, const MeshLayout& from, con
     if (!is_collective(step.movement)) {
       local = step_here(local, comm, step);
     } else {
-      // Dimensions that this axis cuts are whole for it, but may be parts for the axes before and after.
+      // For this axis its dimension is whole, but other axes may shard it, too.
       std::vector<Placement> without = state;
       without[static_cast<size_t>(step.axis)] = Placement::replicate();
       Transfer transfer =

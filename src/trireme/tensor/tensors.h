@@ -1,4 +1,4 @@
-// A list of tensors: what a layer takes and gives, and what travels between the stages of a pipeline.
+// A list of tensors: what a layer takes and returns, and what pipeline stages send each other.
 #pragma once
 
 #include <ATen/core/Tensor.h>

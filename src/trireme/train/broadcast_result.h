@@ -1,4 +1,5 @@
-// Broadcasts what one rank finds out and all need: a path, a token, or an error, which one rank reports.
+// Broadcasts something that one rank finds out and all need, such as a path or a token, and errors, so that only one
+// rank reports them.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,32 +14,32 @@
 
 namespace trireme {
 
-/// An error that another rank reports, so this one need not.
+/// An error that another rank reports, so this rank need not.
 class RelayedError : public Error {
  public:
   explicit RelayedError(const Error& told, bool is_usage = false)
       : Error(told.what(), {}, told.where()), is_usage_(is_usage) {}
-  bool is_usage() const { return is_usage_; }  ///< what the other has is a UsageError
+  bool is_usage() const { return is_usage_; }  ///< the other rank's error is a UsageError
 
  private:
   bool is_usage_;
 };
 
-/// What all ranks have found: the first throws `error`, the others a RelayedError of its words.
+/// For an error that all ranks have found: rank 0 throws it, the others throw a RelayedError with its message.
 template <typename Thrown>
 [[noreturn]] void throw_once(const Communicator& comm, const Thrown& error) {
   if (comm.rank() > 0) throw RelayedError(error);
   throw error;
 }
 
-/// Runs `work` on every rank. Where it throws on any, all throw: the first of those ranks what it met, the others a
-/// RelayedError of its words. Collective, which `work` must not be.
+/// Runs `work` on every rank. If it throws on any rank, all throw: the lowest such rank its own exception, the others a
+/// RelayedError with that message. Collective, but `work` must not be.
 template <typename Work>
 void run_on_all(Communicator& comm, Work work) {
   constexpr int32_t kFine = 1 << 30;
   std::exception_ptr met;
   std::string words;
-  int32_t told = kFine;  // 2 · rank, and 1 more where it is no UsageError
+  int32_t told = kFine;  // 2 · rank, plus 1 unless it is a UsageError
   try {
     work();
   } catch (const std::exception& error) {
@@ -54,8 +55,8 @@ void run_on_all(Communicator& comm, Work work) {
   throw RelayedError(failure_from_text(words), first[0] % 2 == 0);
 }
 
-/// Runs `work` on the root alone and gives all ranks its text; where it throws, all throw an Error with
-/// its words, a RelayedError on the others. Collective.
+/// Runs `work` on the root alone and returns its text on all ranks. If it throws, all throw: the root an Error with its
+/// message, the others a RelayedError. Collective.
 template <typename Work>
 std::string broadcast_result(Communicator& comm, Work work, int root = 0) {
   std::string text;

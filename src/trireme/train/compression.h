@@ -1,4 +1,4 @@
-// Compression of gradients as a config asks for it, and what it remembers as tensors of a checkpoint.
+// Gradient compression as a config asks for it, and the names of its state in a checkpoint.
 #pragma once
 
 #include <torch/types.h>
@@ -14,12 +14,13 @@ namespace trireme {
 
 CompressionOptions compression_options(const Config& config);
 
-/// For an executor's groups, on their device. Null where servers sum, where gradients
-/// travel whole, or nowhere (MomentumExchange). Collective over the replicas, which may be null.
+/// Makes the compressor for an executor's buckets, on their device. Returns null if gradients are not compressed, or
+/// are summed by servers, or momenta are exchanged instead. Collective over `replicas`, which may be null.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups, const torch::Device& device);
 
-/// A checkpoint's name of a piece, and back: which replica and place saved it, and what it is of what.
+/// Name of a piece of state in a checkpoint: the replica and tp position that saved it, its kind, its range and its
+/// array.
 struct PieceName {
   int replica = 0, place = 0;
   StateKind kind = StateKind::kPerRank;
@@ -28,7 +29,7 @@ struct PieceName {
 
   std::string to_string() const;
   static bool is_one(const std::string& text) { return text.starts_with("compression/"); }
-  /// Throws Error for a text that is none.
+  /// Throws Error if `text` is not such a name.
   static PieceName parse(const std::string& text);
 };
 

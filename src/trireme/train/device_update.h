@@ -1,7 +1,7 @@
-// The end of a step on a GPU: norm of the gradients, clipping and the optimizer, without the host in between.
+// The end of a step on a GPU: gradient norm, clipping and optimizer, without the host in between.
 //
-// What changes from step to step is written before the step and read after it, so that all between can be one captured
-// graph. Owner: update policies. Threads: one. In a build without CUDA it cannot be made.
+// Values that change from step to step are written before the step and read after it, so everything in between can be
+// one captured graph. Owner: update policies. Threads: one. In a build without CUDA the constructor throws Error.
 #pragma once
 
 #include <torch/torch.h>
@@ -19,19 +19,19 @@ class DeviceUpdate : public WeightUpdate {
   DeviceUpdate(const Config& config, ModelPart& part);
   ~DeviceUpdate() override;
 
-  /// Enqueued, without a norm.
+  /// Enqueues the update, without a norm and so without clipping.
   void apply(int64_t update, double lr, double factor) override;
 
-  /// Before enqueue(): the updates before this one, its learning rate and the factor of the gradients.
+  /// Call it before enqueue(). `update`: updates before this one; `factor` scales the gradients.
   void prepare(int64_t update, double lr, double factor);
-  /// Enqueues norm and update; nothing is updated where the norm is not finite. Also brings `values` to the host.
-  /// `norm`, of the gradients' sums, is known where this rank holds a part of the model.
+  /// Enqueues norm and update, which does nothing if the norm is not finite, and a copy of `values` to the host. Pass
+  /// `norm`, of the gradient sums, if this rank holds only a part of the model; unset: the device computes it.
   void enqueue(const torch::Tensor& values, std::optional<double> norm);
   struct Outcome {
     double gradient_norm = 0;
-    torch::Tensor values;  ///< on the host
+    torch::Tensor values;  ///< host copy
   };
-  /// After the step, which is waited for.
+  /// Waits for the step and returns its outcome.
   Outcome read();
 
  private:

@@ -24,8 +24,8 @@ torch::ScalarType scalar_type_of(NumberType type) {
                                         : torch::kFloat32;
 }
 
-/// Operators run in the compute type or in float32, as autocast's lists have it. Parameters are in the compute type
-/// already, so nothing of theirs is cast or cached.
+/// Runs operators in the compute type or in float32, following autocast's lists. Parameters are already in the compute
+/// type, so none of them is cast or cached.
 class Autocast {
  public:
   Autocast(const torch::Device& device, torch::ScalarType type) : device_(device.type()), on_(type != torch::kFloat32) {
@@ -44,7 +44,7 @@ class Autocast {
   const bool on_;
 };
 
-/// What the section [model] says does not count for a model that a program gives.
+/// Ignores the section [model] if the program passes a model of its own.
 Config config_with(const Model& model, Config config) {
   if (config.model.is_own() || dynamic_cast<const BuiltInModel*>(&model)) return config;
   config.model = {};
@@ -112,7 +112,7 @@ std::map<int, Stage> Engine::make_stages() {
   return stages;
 }
 
-/// Whether any rank of this model says so. Replicas learn it with their gradients.
+/// Whether `flag` is set on any rank of this model. Other replicas learn it along with the gradients.
 bool Engine::agree(bool flag) {
   if (!groups_.model()) return flag;
   std::vector<int32_t> said = {flag ? 1 : 0};
@@ -202,7 +202,7 @@ StepReport Engine::run_step(bool stop, Clock::time_point start) {
   return report;
 }
 
-/// Of the micro-batches of the step to come; none where nobody asks.
+/// Tokens of this rank's micro-batches in the coming step; empty if the policy does not need them.
 std::vector<torch::Tensor> Engine::own_tokens() const {
   std::vector<torch::Tensor> tokens;
   for (int64_t i = 0; policy_->needs_tokens() && i < std::ssize(micro_batches()); ++i) {
@@ -211,7 +211,7 @@ std::vector<torch::Tensor> Engine::own_tokens() const {
   return tokens;
 }
 
-/// What a graph can hold of a step: passes, sums and update.
+/// Runs the part of a step that a graph can capture: passes, sums and update.
 StepTimes Engine::run_program(StepReport& report) {
   if (fp8_) fp8_->copy_weights();
   const StepTimes times = steps_->step([&](const Instruction& instruction) { run_update(instruction, report); });
@@ -239,7 +239,7 @@ void Engine::run_update(const Instruction& instruction, StepReport& report) {
   }
 }
 
-/// Every rank notes the largest values of its own samples: their maximum keeps the weights alike on all.
+/// Each rank records the largest values of its own samples; taking their maximum keeps the scales equal on all ranks.
 void Engine::update_fp8_scales() {
   if (world_.size() == 1) return fp8_->update_scales();
   fp8_->update_scales([this](torch::Tensor& largest) {
@@ -247,7 +247,7 @@ void Engine::update_fp8_scales() {
   });
 }
 
-/// After the update, or after it was skipped: counts, blames, and takes the next loss scale.
+/// After the update, or after it was skipped: updates counters, finds bad numbers, and takes the next loss scale.
 void Engine::conclude(const StepEnd& end, StepReport& report) {
   report.loss = end.loss;
   report.gradient_norm = end.gradient_norm;
@@ -289,7 +289,7 @@ Tensors Engine::predict(const Tensors& inputs) {
   run_passes(
       1, seq, [&](int64_t) { return inputs; }, [&](int64_t, const Tensors& made) { outputs = made; });
   if (groups_.pp == 1) return outputs;
-  // What the last stage has: the shapes, then the tensors.
+  // Broadcasts the outputs of the last stage: first the shapes, then the tensors.
   const int last = part_->rank_of_last();
   const torch::Tensor numbers = part_->has_last() ? forms_to_numbers(forms_of(outputs)) : empty_forms();
   groups_.broadcast_from_stage(numbers, last);

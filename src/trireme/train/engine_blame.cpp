@@ -1,4 +1,4 @@
-// When a step's numbers are not finite: whose they were.
+// Finds where a number that is not finite first occurred in a step.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -36,8 +36,8 @@ Where BadNumber::where(int64_t step) const {
   return {.rank = rank, .step = step, .micro_batch = micro_batch, .parameter = parameter};
 }
 
-/// The weights have not changed and everything else is a function of seed and step: each worker computes its part
-/// again, alone, and looks at every gradient as it comes.
+/// The weights have not changed, and everything else is a function of seed and step, so each worker computes its own
+/// part again, without communication, and checks every gradient as it is computed.
 std::optional<BadNumber> Engine::find_bad_number() {
   FoundBad found;
   const auto note = [&](const std::string& name) {
@@ -57,7 +57,7 @@ std::optional<BadNumber> Engine::find_bad_number() {
   on_loss_ = [&](const torch::Tensor& loss) {
     if (!std::isfinite(loss.item<float>())) note("loss");
   };
-  if (fp8_) fp8_->copy_weights();  // by the scales of now
+  if (fp8_) fp8_->copy_weights();  // with the current scales
   steps_->executor().replay();
   on_loss_ = {};
   for (size_t i = 0; i < usual.size(); ++i) part_->stages()[i].gradients->on_gradient = usual[i];
@@ -65,7 +65,8 @@ std::optional<BadNumber> Engine::find_bad_number() {
   std::vector<uint8_t> own(sizeof found), all(sizeof found * static_cast<size_t>(world_.size()));
   std::memcpy(own.data(), &found, sizeof found);
   world_.comm().all_gather(own, all);
-  // In a pipeline what is not finite goes on to the stages before: of a micro-batch, the last stage is to blame.
+  // A bad number in one stage spreads to earlier stages in the backward pass, so within a micro-batch the latest stage
+  // is to blame.
   std::optional<BadNumber> first;
   int first_stage = 0;
   for (int rank = 0; rank < world_.size(); ++rank) {
@@ -81,7 +82,7 @@ std::optional<BadNumber> Engine::find_bad_number() {
   return first;
 }
 
-/// Says what was wrong with a bad step; throws on all ranks where train.on_nan = "stop".
+/// Describes what was wrong with a bad step; throws on all ranks if train.on_nan = "stop".
 std::string Engine::blame(const StepEnd& end) {
   const bool is_spoiled = end.verdict == Verdict::kSpoiled;
   const BadNumber bad = is_spoiled ? BadNumber{} : find_bad_number().value_or(BadNumber{});

@@ -35,13 +35,13 @@ TensorInfo info_of(const std::string& name, const torch::Tensor& tensor) {
   return {name, data_of(local_part(tensor)).type, tensor.sizes().vec()};
 }
 
-/// Sharded weights are float32.
+/// Sharded state is always float32.
 TensorInfo info_of(const Engine::NamedTensor& named) {
   return named.tensor.defined() ? info_of(named.name, named.tensor)
                                 : TensorInfo{named.name, DataType::kFloat, named.sizes};
 }
 
-/// What a worker leaves in place of its shard where it could not write that, so that nobody waits for it.
+/// Written by a worker instead of its shard if that failed, so that nobody waits for it.
 std::filesystem::path failure_note(const SavePlace& place, int shard) {
   return place.temporary() / fmt::format("failed-{:05}", shard);
 }
@@ -50,13 +50,13 @@ void leave_failure_note(const SavePlace& place, int shard, int worker, const std
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    // On a full disk an empty one.
+    // On a full disk the note is empty.
     File::create(failure_note(place, shard))
         .write(fmt::format("worker {} could not write its share: {}", worker, error.what()));
   }
 }
 
-/// Throws where a shard did not come, with the words of its worker, and where nobody waits for it any more.
+/// Throws if a worker failed to write its shard, with that worker's message, and if `ends` is set meanwhile.
 void wait_for_shards(const PendingCheckpoint& pending, int num_shards, const std::function<int(int shard)>& worker_of,
                      const std::atomic<bool>& ends) {
   const Deadline deadline = Deadline::after(kOthersTimeout);
@@ -73,12 +73,12 @@ void wait_for_shards(const PendingCheckpoint& pending, int num_shards, const std
                                             : words));
     }
     if (ends) throw Error(fmt::format("step {} was not saved: a worker has gone", pending.place().step));
-    if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // says whose shard is missing
+    if (deadline.expired()) pending.wait_until_written(num_shards, deadline);  // throws, naming the missing shard
     std::this_thread::sleep_for(kLookAgain);
   }
 }
 
-/// The one that a folder of Hugging Face has its weights in, or the file itself.
+/// Finds the weights file in a Hugging Face folder, or returns `path` if it is a file.
 std::filesystem::path weights_file(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return path;
@@ -104,7 +104,7 @@ void EngineCheckpoints::problem(const std::string& text) const {
   if (callbacks_.on_problem) callbacks_.on_problem(text);
 }
 
-/// All workers write, or the first of those that hold a stage.
+/// All workers write a shard, or only the first of each stage.
 int EngineCheckpoints::num_shards() const { return config_.spread ? world_.size() : engine_.groups().pp; }
 
 /// The number of this worker's shard; num_shards() or more where it writes none.
@@ -113,7 +113,8 @@ int EngineCheckpoints::own_shard() const {
   return config_.spread ? world_.rank() : groups.holder() == 0 ? groups.pipeline_rank : num_shards();
 }
 
-/// This worker's shard of what its stage has: large tensors first, each to the worker with the least so far.
+/// This worker's shard of the state of its stage: the largest tensors first, each given to the worker with the least so
+/// far.
 std::vector<SnapshotTensor> EngineCheckpoints::snapshot() const {
   const std::vector<Engine::NamedTensor> all = engine_.state();
   const RankGroups& groups = engine_.groups();
@@ -126,7 +127,7 @@ std::vector<SnapshotTensor> EngineCheckpoints::snapshot() const {
   for (const size_t i : order) {
     const auto least = std::min_element(load.begin(), load.end());
     *least += info_of(all[i]).num_bytes() + 1;
-    const torch::Tensor whole = engine_.gather(all[i]);  // gathered by all, kept by one
+    const torch::Tensor whole = engine_.gather(all[i]);  // collective, kept by one worker
     if (least - load.begin() != groups.holder()) continue;
     const torch::Tensor on_host = whole.cpu();
     const auto bytes = bytes_of(on_host);
@@ -136,7 +137,7 @@ std::vector<SnapshotTensor> EngineCheckpoints::snapshot() const {
   return own;
 }
 
-/// What compression keeps is every worker's own, so every worker saves it.
+/// Residuals differ from worker to worker, so every worker saves its own.
 void EngineCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
   const RankGroups& groups = engine_.groups();
   for (const StatePiece& piece : engine_.pieces()) {
@@ -148,8 +149,8 @@ void EngineCheckpoints::add_residuals(std::vector<SnapshotTensor>& own) const {
   }
 }
 
-/// From what all replicas of this worker's place have saved, however many they were; where the model was cut otherwise
-/// along tp, from what all places have: [Note: Residuals of parts].
+/// Loads what all replicas at this worker's tp position have saved, however many there were; if tp has changed, what
+/// all positions have saved: [Note: Residuals of parts].
 void EngineCheckpoints::load_residuals(const CheckpointReader& reader) {
   const RankGroups& groups = engine_.groups();
   std::vector<std::pair<const TensorInfo*, PieceName>> all;
@@ -217,7 +218,7 @@ bool EngineCheckpoints::save() {
   return config_.async || finish();
 }
 
-/// This worker's shard, in the background. On worker 0 the save is then committed.
+/// Writes this worker's shard in the background. Worker 0 then commits the save.
 void EngineCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<PendingCheckpoint> pending,
                                       Clock::time_point start) {
   SaveRequest request;
@@ -303,7 +304,7 @@ void EngineCheckpoints::load(const std::filesystem::path& path, bool keep_positi
     }
     weights_fit &= faults.size() == before || item.group != "weights";
   }
-  // What no stage has.
+  // Tensors of the checkpoint that no stage has.
   std::vector<int32_t> known;
   for (const TensorInfo& theirs : reader.tensors()) {
     const auto same = [&](const Engine::NamedTensor& item) { return item.name == theirs.name; };

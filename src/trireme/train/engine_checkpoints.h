@@ -1,8 +1,8 @@
-// Saves and loads an engine's state: workers write their shards beside training, worker 0 commits.
+// Saves and loads an engine's state: workers write their shards in the background, worker 0 commits.
 //
-// Owner: run_training(). Threads: one; writing has its own. save() blocks while an earlier save is under way and while
-// the snapshot is copied. A save that fails leaves the previous checkpoint, is told to `on_problem`, and training goes
-// on.
+// Owner: run_training(). Threads: one; writing has its own. save() blocks while an earlier save is running and while
+// the snapshot is copied. If a save fails, the previous checkpoint remains, `on_problem` is told, and training
+// continues.
 #pragma once
 
 #include <atomic>
@@ -29,27 +29,28 @@ struct CheckpointDone {
 class EngineCheckpoints {
  public:
   struct Callbacks {
-    std::function<void(const CheckpointDone&)> on_done;  ///< on worker 0, from the writing thread
-    std::function<void(const std::string&)> on_problem;  ///< on worker 0, from any thread
+    std::function<void(const CheckpointDone&)> on_done;  ///< called on worker 0, from the writing thread
+    std::function<void(const std::string&)> on_problem;  ///< called on any worker, from any thread
   };
   EngineCheckpoints(World& world, Engine& engine, std::filesystem::path root, const CheckpointConfig& config,
                     Callbacks callbacks);
-  /// A save under way whose other shards do not come is given up.
+  /// Gives up a running save if shards of other workers are missing.
   ~EngineCheckpoints();
 
-  /// Collective. False where this save could not begin.
+  /// Starts a save; waits for it unless checkpoint.async. Collective. Returns false if it could not begin.
   bool save();
-  /// Collective. Returns when the save under way has ended. False where it failed on any worker.
+  /// Waits for the running save. Collective. Returns false if it failed on any worker.
   bool finish();
-  /// Loads the newest whole checkpoint; nothing where there is none. Damaged ones are set aside and told. Collective.
+  /// Loads the newest complete checkpoint; returns nullopt if there is none. Damaged ones are set aside and reported to
+  /// `on_problem`. Collective.
   std::optional<std::filesystem::path> load_newest(bool keep_position = false);
-  /// Loads this one; collective. Throws UsageError that lists the tensors that do not fit the model.
+  /// Loads this checkpoint. Collective. Throws UsageError that lists the tensors that do not fit the model.
   void load(const std::filesystem::path& path, bool keep_position = false);
-  /// Weights from a file in the names of Hugging Face; the optimizer starts from zero.
+  /// Loads weights from a safetensors file with Hugging Face's names; the optimizer starts from zero. Collective.
   void start_from(const std::filesystem::path& path, const ModelConfig& model);
 
  private:
-  /// Whether it is so on every worker; collective.
+  /// Whether `good` is true on every worker. Collective.
   bool all_agree(bool good);
   void add_residuals(std::vector<SnapshotTensor>& own) const;
   void load_residuals(const CheckpointReader& reader);

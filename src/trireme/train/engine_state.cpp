@@ -1,4 +1,4 @@
-// What an engine is asked between steps: its trace, its memory, and the state that a checkpoint holds.
+// The engine between steps: its trace, its memory, and the state that a checkpoint holds.
 #include <algorithm>
 #include <cmath>
 
@@ -65,7 +65,7 @@ void Engine::load_pieces(const std::vector<StatePieces>& by_replica) {
   if (CompressedReducer* const compressor = steps_->executor().reducer().compressor()) compressor->load(by_replica);
 }
 
-/// `own` is what the owner of a parameter has of it.
+/// Broadcasts the whole parameter from its owner; `own` is the owner's part of it, undefined on the other stages.
 torch::Tensor Engine::from_owner(size_t weight, const torch::Tensor& own) const {
   const ModelPart::Weight& known = part_->weights()[weight];
   torch::Tensor whole =
@@ -121,7 +121,7 @@ std::vector<Engine::NamedTensor> Engine::state() const {
   };
   for (const auto& buffer : part_->model().named_buffers()) add_whole(buffer);
   for (const auto& parameter : part_->model().named_parameters()) {
-    if (!parameter.value().requires_grad()) add_whole(parameter);  // it is not trained
+    if (!parameter.value().requires_grad()) add_whole(parameter);  // frozen
   }
   for (size_t i = 0; i < entries.size(); ++i) {
     for (const Optimizer::Kind& kind : kinds) add(i, kind.name + "." + entries[i].name, "optimizer", kind.of_shard);
@@ -130,7 +130,7 @@ std::vector<Engine::NamedTensor> Engine::state() const {
 }
 
 torch::Tensor Engine::gather(const NamedTensor& named) const {
-  if (named.tensor.defined()) return full(named.tensor);  // a mesh tensor is gathered by all
+  if (named.tensor.defined()) return full(named.tensor);  // collective for a mesh tensor
   const auto entry = static_cast<size_t>(named.entry);
   return full(
       ParameterStore::as_whole(parameters().entries()[entry], parameters().gather_entry(entry, named.of_shard)));
@@ -139,7 +139,7 @@ torch::Tensor Engine::gather(const NamedTensor& named) const {
 void Engine::fill(const NamedTensor& named, const torch::Tensor& whole) {
   const torch::NoGradGuard no_grad;
   if (named.tensor.defined()) {
-    torch::Tensor(named.tensor).copy_(whole);  // of a mesh tensor, this rank's part
+    torch::Tensor(named.tensor).copy_(whole);  // into a mesh tensor: this rank's part
     return;
   }
   const auto entry = static_cast<size_t>(named.entry);
@@ -183,15 +183,15 @@ void Engine::restore(const std::string& meta, bool keep_position) {
   if (!keep_position) samples_done_ = json.at("samples").get<int64_t>();
   if (!keep_position) bad_steps_ = json.value("steps_bad", int64_t{0});
   loss_scale_ = LossScale::of(config_.precision);
-  if (json.value("compute", "float32") == name_of(config_.precision.compute)) {  // a scale belongs to its type
+  if (json.value("compute", "float32") == name_of(config_.precision.compute)) {  // the scale belongs to its dtype
     loss_scale_.scale = json.at("loss_scale").get<double>();
     loss_scale_.good_steps = json.at("loss_scale_good_steps").get<int64_t>();
   }
   loss_scale_.num_skipped = json.at("steps_skipped").get<int64_t>();
-  if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // those of another precision are measured again
+  if (fp8_) fp8_->restore(json.value("fp8_scales", ""));  // without saved scales, they are measured again
   part_->parameters().publish();
   part_->refresh_tied_weights();
-  // Where a checkpoint does not say, it is of a version whose skipped steps are in these counts.
+  // A checkpoint without "updates" is of an older version, which counted skipped steps as updates.
   const int64_t skipped =
       loss_scale_.num_skipped + (config_.train.on_nan == OnNan::kSkip ? json.value("steps_bad", 0) : 0);
   updates_done_ = json.value("updates", std::max<int64_t>(0, steps_done_ * num_updates() - skipped));

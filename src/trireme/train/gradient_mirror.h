@@ -1,6 +1,6 @@
-// Gradients that leave a GPU while its backward pass goes on: copies of their groups in pinned memory of the host.
+// Copies a GPU's gradients to pinned host memory, bucket by bucket, while its backward pass continues.
 //
-// Owner: who sends them. Threads: one. Blocking: wait() alone; it throws Error after ten minutes.
+// Owner: the sender of the gradients. Threads: one. Blocking: only wait(), which throws Error after ten minutes.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -15,15 +15,15 @@ namespace trireme {
 
 class GradientMirror {
  public:
-  /// Of the first `num_slots` slots of all stages of `part`, which must outlive it.
+  /// For the first `num_slots` slots of all stages of `part`, which must outlive it.
   GradientMirror(const ModelPart& part, size_t num_slots);
 
-  /// The GPU copies a group of a stage in its turn, after what was started so far.
+  /// Enqueues the copy of a stage's bucket on the current stream.
   void start(size_t stage, int group);
-  /// Whether the copy that was started last is there.
+  /// Whether the last copy started for this bucket has arrived.
   bool is_there(size_t stage, int group) const { return copies_[stage][static_cast<size_t>(group)].arrived->query(); }
   void wait(size_t stage, int group) const;
-  /// As GradientStore::gradient(), of the copy.
+  /// Like GradientStore::gradient(), but from the host copy.
   torch::Tensor gradient(size_t stage, size_t slot, size_t source) const;
 
  private:
@@ -32,7 +32,7 @@ class GradientMirror {
     std::unique_ptr<c10::Event> arrived;
   };
   const ModelPart& part_;
-  std::vector<std::vector<Copy>> copies_;  ///< by stage and group
+  std::vector<std::vector<Copy>> copies_;  ///< indexed by stage and bucket
 };
 
 }  // namespace trireme

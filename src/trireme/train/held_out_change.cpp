@@ -20,7 +20,7 @@ std::string held_out_change(const std::string& meta, const Config& now) {
   } catch (const UsageError&) {
     return "";
   }
-  // Generated data have held-out samples of their own, and other files are other data.
+  // Generated data have separate held-out samples, and other files are other data.
   if (now.data.path.empty() || now.data.path != before.data.path || now.data.held_out == 0) return "";
   std::vector<std::string> cures;
   if (now.data.split != before.data.split) cures.push_back(fmt::format("--data.split={}", name_of(before.data.split)));

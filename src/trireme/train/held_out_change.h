@@ -1,4 +1,4 @@
-// Whether a run that goes on holds out the samples that its checkpoint's run held out.
+// Checks whether a resumed run holds out the same samples as the run that made its checkpoint.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-/// A warning for people where it holds out others of the same data; empty where all is well, or nothing can be said.
-/// `meta` is that of the checkpoint. Does not throw for a config of another version.
+/// Returns a warning for the user if the held-out samples of the same data differ; empty if they do not, or if that
+/// cannot be known. `meta` is that of the checkpoint. Does not throw if its config is of another version.
 std::string held_out_change(const std::string& meta, const Config& now);
 
 }  // namespace trireme

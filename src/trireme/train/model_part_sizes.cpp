@@ -1,4 +1,4 @@
-// What a model part has, and how much memory its gradients take.
+// Which tensors a model part has, and how much memory its gradients take.
 #include <algorithm>
 
 #include "trireme/train/model_part.h"

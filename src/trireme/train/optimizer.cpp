@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kPerThread = 1 << 16;  // elements at least: below, threads cost more than they save
+constexpr int64_t kPerThread = 1 << 16;  // minimum elements per thread: below that, threads cost more than they save
 
 double scheduled(const OptimizerConfig& config, int64_t step, int64_t num_steps) {
   if (step < config.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
@@ -64,7 +64,7 @@ void Optimizer::update(const std::function<torch::Tensor(size_t)>& gradient, dou
     const bool decays = config_.decay == Decay::kAll || parameters_.entries()[shard.entry].is_matrix;
     float* const master = shard.master.data_ptr<float>();
     const float* const values = g.const_data_ptr<float>();
-    // Elements do not meet: threads change no bit.
+    // Elements are independent, so the number of threads changes no bit.
     at::parallel_for(0, shard.count, kPerThread, [&](int64_t begin, int64_t end) {
       const auto from = [begin](float* array) { return array ? array + begin : nullptr; };
       rule_.apply({.factor = factor, .lr = lr, .step = step, .decays = decays}, master + begin, values + begin,

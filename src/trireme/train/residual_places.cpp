@@ -13,12 +13,12 @@ namespace {
 
 const char* const kSecondUse = " (second use)";
 
-/// Elements of a whole tensor, `count` from `first`, that lie one after another in a part.
+/// A run of `count` elements of a whole tensor, from `first`, that are contiguous in a part too.
 struct Stretch {
   size_t first = 0, count = 0;
 };
 
-/// What a place holds of a tensor, in the order in which it lies there.
+/// What a tp position holds of a tensor, in that position's element order.
 struct HeldPart {
   std::vector<Stretch> runs = {};
   size_t count = 0;
@@ -49,7 +49,7 @@ HeldPart part_of(const WholeTensor& tensor, const PlaceCuts& cuts, int place) {
   return part;
 }
 
-/// Calls `move(of_whole, of_piece, count)` for what elements first … first + count − 1 of a part are of the whole.
+/// Calls `move(of_whole, of_piece, count)` for each run that elements first … first + count − 1 of a part cover.
 template <typename Move>
 void for_each_run(const HeldPart& part, size_t first, size_t count, Move move) {
   size_t begin = 0;
@@ -78,14 +78,14 @@ std::string tensor_of_piece(const std::string& piece_name) {
 
 std::vector<StatePieces> move_to_place(const std::vector<PlacedPiece>& saved, const std::vector<WholeTensor>& tensors,
                                        const PlaceCuts& from, const PlaceCuts& to, int place) {
-  // Parts of one array have come from any replica; what is each replica's own stays apart.
+  // An array that is reassembled from pieces: across replicas, unless each replica has one of its own.
   struct Array {
     const WholeTensor* tensor = nullptr;
     StateKind kind = StateKind::kPerRank;
     std::vector<float> whole;
   };
   std::map<std::pair<int, std::string>, Array> arrays;    // by replica and name
-  std::map<std::pair<std::string, int>, HeldPart> parts;  // by tensor and place of `from`
+  std::map<std::pair<std::string, int>, HeldPart> parts;  // by tensor and tp position in `from`
   size_t num_replicas = 1;
   for (const auto& [replica, old_place, piece] : saved) {
     num_replicas = std::max(num_replicas, static_cast<size_t>(replica) + 1);

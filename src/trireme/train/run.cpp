@@ -36,7 +36,7 @@ namespace {
 
 constexpr int64_t kMostSums = 200;
 
-/// Mean seconds of each part of a step.
+/// Mean time of each part of a step.
 class PartSums {
  public:
   void add(const StepReport& step) {
@@ -69,7 +69,7 @@ class PartSums {
   int64_t count_ = 0;
 };
 
-/// Stages between the first and the last need no samples: what others hold in memory stays on the disk.
+/// Stages between the first and the last need no samples, so they map the files instead of reading them into memory.
 DataOptions data_options(const World& world, const Config& config) {
   DataOptions options = data_options_of(config);
   const Layout layout = check(config, world.size());
@@ -77,7 +77,7 @@ DataOptions data_options(const World& world, const Config& config) {
   return options;
 }
 
-/// The most that the fullest worker ever held, or its GPU.
+/// Peak memory of the fullest worker, or of this worker's GPU.
 int64_t memory_of_worker(const RunResult& result) {
   const auto on_card = static_cast<int64_t>(result.device_memory_bytes);
   return on_card > 0 ? on_card : result.peak_memory_bytes;
@@ -131,7 +131,7 @@ class Run {
     return result_;
   }
 
-  /// In what one worker does with the whole model: all who hold parts of it.
+  /// Whether this worker takes part in collectives over the whole model, whose result worker 0 uses.
   bool takes_part() const { return leads_ || trainer_.groups().model() || trainer_.groups().shard_group(); }
   uint64_t bytes_sent() const {
     const Communicator* const replicas = trainer_.groups().replicas();
@@ -142,7 +142,7 @@ class Run {
   std::string speed_name() const { return std::string(unit()) + "_per_s"; }
 
   void log(EventKind kind, const EventValues& values) { log(kind, trainer_.steps_done(), values); }
-  /// A full disk under the log is no reason to end a training. Threads: all.
+  /// A full disk under the log must not end training, so it only warns, once. Threads: any.
   void log(EventKind kind, int64_t step, const EventValues& values) {
     if (!log_) return;
     try {
@@ -178,7 +178,7 @@ class Run {
                                                       [this](const std::string& text) { warn(text); }});
   }
 
-  /// Better now than when the first checkpoint waits for shards that cannot come.
+  /// Fails now rather than when the first checkpoint waits for shards that cannot arrive.
   void check_sharded() {
     const std::optional<std::string> problem = unshared_folder(world_.comm(), paths_.folder);
     if (!problem) return;
@@ -219,7 +219,7 @@ class Run {
       checkpoints_->start_from(from.start_from, config_.model);
     }
     first_step_ = trainer_.steps_done();
-    // Only now: a config that does not fit the checkpoints must not replace the one that made them.
+    // Only now, so that a config that does not fit the checkpoints does not replace the one that made them.
     if (leads_) replace_file(paths_.config(), to_toml(config_));
     log(EventKind::kStart, start_values());
     if (loaded) {
@@ -233,7 +233,7 @@ class Run {
       log(EventKind::kResume, {{"message", from.resumes_never() ? "begins anew: checkpoint.resume = \"never\""
                                                                 : "begins anew: there was no checkpoint to resume"}});
     }
-    // Something to go back to, whatever the first steps bring.
+    // A checkpoint to roll back to, even from the first steps.
     if (!loaded && config_.train.on_nan == OnNan::kRollback) checkpoints_->save();
     if (leads_ && config_.observe.tensorboard) {
       TensorBoardOptions tensorboard;
@@ -243,7 +243,7 @@ class Run {
     }
   }
 
-  /// "data, pipeline and tensor parallel"
+  /// For example "data, pipeline and tensor parallel".
   std::string kinds_of_parallelism() const {
     const RankGroups& groups = trainer_.groups();
     std::vector<std::string> kinds;
@@ -257,7 +257,7 @@ class Run {
     return kinds.empty() ? last + " parallel" : fmt::format("{} and {} parallel", join(kinds, ", "), last);
   }
 
-  /// Layout and size of what is trained.
+  /// Fills in the layout and size of the trained model.
   void describe() {
     std::string stages = config_.parallel.stages;
     std::replace(stages.begin(), stages.end(), ',', '+');  // commas separate keys, as in verify --a
@@ -272,7 +272,7 @@ class Run {
     result_.num_parameters = trainer_.part().num_parameters();
   }
 
-  /// What `trireme report` tells of this process.
+  /// What `trireme report` shows about this process.
   EventValues start_values() const {
     return {{"message", fmt::format("{}, {}", counted(world_.size(), "worker"), world_.transport())},
             {"workers", world_.size()},
@@ -355,14 +355,14 @@ class Run {
     if (checkpoints_) is_saved_ = checkpoints_->finish() && is_saved_;
   }
 
-  /// Not the first steps, in which memory is found and messages learn their shapes.
+  /// Skips the first steps, which allocate memory and exchange message shapes.
   bool is_traced() const {
     constexpr int64_t kUntraced = 2;
     const int64_t number = trainer_.steps_done() - first_step_ - kUntraced;
     return options_.keeps_run_folder && number >= 0 && number < config_.observe.trace_steps;
   }
 
-  /// A trace that cannot be written stops nobody.
+  /// A trace that cannot be written only causes a warning.
   void write_trace(std::vector<DeviceWork> device_work) const {
     StepTrace trace = trainer_.trace();
     trace.device = std::move(device_work);
@@ -419,7 +419,7 @@ class Run {
   }
 
   void note_evaluation() {
-    std::optional<Progress> line;  // of a large model on one core this takes longer than many steps
+    std::optional<Progress> line;  // with a large model on one core this takes longer than many steps
     if (speaks()) {
       ProgressOptions shown;
       shown.label = "measuring on held-out samples:";
@@ -442,9 +442,10 @@ class Run {
     }
   }
 
-  /// Loss, averaged gradients and weights of a step, for `trireme verify`. Every rank has the same; the first writes.
+  /// Writes loss, averaged gradients and weights of a step, for `trireme verify`. All ranks have the same; worker 0
+  /// writes.
   void record(const StepReport& step) {
-    if (!takes_part()) return;  // those who hold parts gather, one writes
+    if (!takes_part()) return;  // ranks that hold parts gather them
     std::vector<torch::Tensor> kept{torch::tensor({step.loss}, torch::kFloat64)};
     std::vector<TensorView> views;
     const auto add = [&](const std::string& name, torch::Tensor tensor) {
@@ -533,12 +534,12 @@ class Run {
   const OpenedData data_;
   Trainer trainer_;
   bool is_language_ = true;
-  bool is_saved_ = true;  ///< what the last save was given
+  bool is_saved_ = true;  ///< whether the last save succeeded
   double units_a_step_ = 0;
   std::optional<RunFolder> folder_;
   RunPaths paths_;
   std::optional<EventLog> log_;
-  bool continues_log_ = false;  ///< there was one in the folder
+  bool continues_log_ = false;  ///< the folder already had a log
   std::atomic<bool> log_failed_{false};
   std::optional<TensorBoardWriter> board_;
   std::optional<EngineCheckpoints> checkpoints_;  // ends before what its callbacks use

@@ -13,39 +13,39 @@
 namespace trireme {
 
 struct RunOptions {
-  /// Show a text to people; it has no newline at its end. Worker 0 says what it trains, and draws its progress on
-  /// stderr meanwhile; every worker may warn, from any thread. Empty: silent.
+  /// Show a text (without a final newline) to the user. Only worker 0 calls `says`, and draws its progress on stderr;
+  /// any worker may call `warns`, from any thread. Empty: silent.
   std::function<void(const std::string&text)> says, warns;
-  bool keeps_run_folder = true;  ///< off: nothing is written but `record`, for benchmarks and comparisons
+  bool keeps_run_folder = true;  ///< off: writes only `record`, for benchmarks and comparisons
   int64_t stop_after = 0;        ///< stops as if asked to after this many steps of this process; 0: never
-  int64_t warmup_steps = 0;      ///< not counted in speed
-  bool measures_memory = false;  ///< after the last step: what its passes hold (RunResult::passes)
-  int64_t profiled_steps = 0;    ///< done after the last on a GPU, to see where its time goes; nothing is kept of them
-  std::filesystem::path record;  ///< a folder for loss, gradients and weights of every step; empty: none
-  PredictedStep predicted;       ///< stands beside what was measured
+  int64_t warmup_steps = 0;      ///< excluded from the measured speed
+  bool measures_memory = false;  ///< after the last step, measures the memory of its passes (RunResult::passes)
+  int64_t profiled_steps = 0;    ///< extra steps after the last, profiled on a GPU; their updates are not saved
+  std::filesystem::path record;  ///< folder for loss, gradients and weights of every step; empty: none
+  PredictedStep predicted;       ///< shown next to the measured values
 };
 
 struct RunResult {
   int64_t steps = 0;
-  double final_loss = 0;  ///< of the last step, on its training batch
+  double final_loss = 0;  ///< training loss of the last step
   Evaluation held_out;
   bool has_target = false, reached_target = false;
-  bool stopped = false;        ///< by a signal; the state was saved
-  bool nothing_to_do = false;  ///< the run that was resumed had done all its steps
+  bool stopped = false;        ///< stopped by a signal; the state was saved
+  bool nothing_to_do = false;  ///< the resumed run had already done all its steps
   double seconds = 0;
   double step_ms = 0;  ///< median
   double units_per_second = 0;
   std::string unit;                                      ///< "tokens" or "samples"
-  std::vector<std::pair<std::string, double>> parts_ms;  ///< means of the parts of a step, this worker's
-  std::vector<KernelTime> kernels;                       ///< a step's, where RunOptions::profiled_steps asked for it
-  std::vector<int64_t> worker_memory_bytes;              ///< the most that each worker ever held
-  int64_t peak_memory_bytes = 0;                         ///< of the fullest of them
-  uint64_t device_memory_bytes = 0;                      ///< at the most, of a GPU
+  std::vector<std::pair<std::string, double>> parts_ms;  ///< mean time of each part of a step, on this worker
+  std::vector<KernelTime> kernels;           ///< GPU work of one step, if RunOptions::profiled_steps asked for it
+  std::vector<int64_t> worker_memory_bytes;  ///< peak memory of each worker
+  int64_t peak_memory_bytes = 0;             ///< the largest of them
+  uint64_t device_memory_bytes = 0;          ///< peak GPU memory
   StateParts state;
-  PassMemory passes;  ///< zeros where nobody asked
+  PassMemory passes;  ///< zeros unless RunOptions::measures_memory
   uint64_t reduced_bytes_per_step = 0;
-  uint64_t sent_bytes_per_step = 0;      ///< in messages between replicas; 0 where they reach each other's memory
-  uint64_t gathered_bytes_per_step = 0;  ///< of sharded weights
+  uint64_t sent_bytes_per_step = 0;  ///< sent in messages between replicas; 0 when replicas read each other's memory
+  uint64_t gathered_bytes_per_step = 0;  ///< sent to replicas, of sharded weights
   int64_t num_parameters = 0;
   int64_t sums_asked = 0, sums_right = 0;
   int64_t steps_skipped = 0;
@@ -53,10 +53,11 @@ struct RunResult {
   std::filesystem::path run_dir;
 };
 
-/// "81.5 ms a step (+8.4 %), 166 MiB a worker (+0.8 %)": how far the prediction was off in brackets.
+/// "81.5 ms a step (+8.4 %), 166 MiB a worker (+0.8 %)": the prediction, with its error in parentheses.
 std::string predicted_text(const PredictedStep& predicted, const RunResult& measured);
 
-/// Collective; blocks until the training ends. SIGINT and SIGTERM to any worker save and stop all of them.
+/// Trains from start to end. Collective; blocks until training ends. SIGINT or SIGTERM to any worker makes all of them
+/// save and stop.
 RunResult run_training(World& world, const Config& config, const RunOptions& options);
 
 }  // namespace trireme

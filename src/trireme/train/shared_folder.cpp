@@ -35,7 +35,7 @@ bool appears(const fs::path& file) {
 
 std::optional<std::string> unshared_folder(Communicator& comm, const fs::path& folder) {
   if (comm.size() == 1) return std::nullopt;
-  // A name that nobody can have asked for before: network file systems remember for a while what was not there.
+  // A new name, since network file systems cache for a while that a file was not there.
   const fs::path file = broadcast_result(comm, [&] {
     std::random_device random;
     const fs::path made = folder / fmt::format(".seen-by-all-{:08x}{:08x}", random(), random());

@@ -1,4 +1,4 @@
-// Whether the ranks of a job see one and the same run folder.
+// Checks whether all ranks of a job see the same run folder.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace trireme {
 
-/// Where a rank does not see what rank 0 writes into `folder`: the sentence that says so, with both hosts; the same on
-/// all ranks. Collective; blocks for up to ten seconds, since other hosts may learn late of a new file. Throws Error
-/// where rank 0 cannot write there.
+/// Returns a sentence that names both hosts if some rank does not see what rank 0 writes into `folder`, the same on all
+/// ranks; nullopt if all see it. Collective; blocks for up to ten seconds, since other hosts may see a new file late.
+/// Throws Error if rank 0 cannot write there.
 std::optional<std::string> unshared_folder(Communicator& comm, const std::filesystem::path& folder);
 
 }  // namespace trireme

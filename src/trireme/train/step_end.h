@@ -1,5 +1,5 @@
-// The end of a step as arithmetic: whether the weights change, by what factor gradients are scaled and clipped, what is
-// reported, and the next loss scale. Every update policy decides here, whoever has made the sums.
+// Arithmetic at the end of a step: whether the weights change, how gradients are scaled and clipped, what is reported,
+// and the next loss scale. Every update policy uses it, whichever way the sums were made.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-/// Dynamic loss scaling for float16: small gradients are lifted over the type's smallest number, and a step whose
-/// gradients overflow is skipped. A part of the checkpoint.
+/// Dynamic loss scaling for float16: scales small gradients above the type's smallest number; a step whose gradients
+/// overflow is skipped. Saved in checkpoints.
 struct LossScale {
   double scale = 1;
   int64_t good_steps = 0;  ///< since the last change
@@ -19,7 +19,8 @@ struct LossScale {
   static LossScale of(const PrecisionConfig& config) {
     return {config.compute == NumberType::kFloat16 ? config.loss_scale_init : 1, 0, 0};
   }
-  /// After a step whose gradients were finite, or not. The scale halves, or doubles after enough good ones.
+  /// Call it after each step; `finite` says whether its gradients were. The scale halves, or doubles after
+  /// `growth_every` good steps.
   void update(bool finite, int64_t growth_every) {
     if (!finite) {
       scale = std::max(scale / 2, 1.0);
@@ -35,24 +36,24 @@ struct LossScale {
 
 /// Sums over all ranks of the model, the same on each.
 struct StepSums {
-  double loss = 0;      ///< sum of the micro-batches' losses
-  double factor = 1;    ///< from summed gradients to averages, without the loss scale
-  double own_norm = 0;  ///< norm of the gradients times `factor`: the one that is clipped
-  double norm = 0;      ///< the same, or the mean over replicas that update alone: the one that is reported
+  double loss = 0;      ///< sum over micro-batches
+  double factor = 1;    ///< factor from summed gradients to averages, with the loss scale divided out
+  double own_norm = 0;  ///< norm of the gradients times `factor`: this one is clipped
+  double norm = 0;      ///< the same, or the mean over replicas that update alone: this one is reported
   bool stop = false;    ///< some worker was asked to stop
 };
 
 struct StepRules {
-  /// Which numbers an update waits for.
+  /// Which numbers decide whether to update.
   enum class Check : uint8_t {
     kLossAndNorm,
-    kNorm,  ///< the device decides, and the host learns the loss later
-    kNone,  ///< stages are updated in the middle of the step
+    kNorm,  ///< decided on the device; the host learns the loss later
+    kNone,  ///< none: stages are updated in the middle of the step
   };
-  double clip = 0;  ///< largest norm; 0: gradients are not clipped
+  double clip = 0;  ///< largest norm; 0: no clipping
   int64_t num_micro_batches = 1;
   bool scales_loss = false;
-  int64_t growth_every = 1;  ///< good steps until the loss scale doubles
+  int64_t growth_every = 1;  ///< good steps before the loss scale doubles
   Check check = Check::kLossAndNorm;
 };
 
@@ -60,12 +61,12 @@ enum class Verdict : uint8_t {
   kUpdate,
   kOverflow,  ///< skipped: the loss scale was too large
   kBad,       ///< skipped: a smaller loss scale would not help
-  kSpoiled,   ///< numbers are not finite, and the weights were updated before anybody knew
+  kSpoiled,   ///< numbers are not finite, but the weights have already been updated
 };
 
 struct StepEnd {
   Verdict verdict = Verdict::kUpdate;
-  double factor = 1;  ///< of the gradients in the update, with clipping
+  double factor = 1;  ///< scales the gradients in the update; includes clipping
   double loss = 0;    ///< mean over micro-batches
   double gradient_norm = 0;
   bool stop = false;

@@ -1,8 +1,8 @@
 // The samples of a step as tensors on the training device.
 //
-// On the CPU they are views of what was read. On a GPU they lie at fixed places, as a captured graph wants it, and the
-// next step's samples travel from pinned memory while this one computes. Owner: the trainer. Threads: one. Blocking:
-// until samples are read, five minutes at most.
+// On the CPU they are views of the batch that was read. On a GPU they stay at fixed addresses, as a captured graph
+// requires, and the next step's samples are copied from pinned memory while the current step computes. Owner: the
+// engine. Threads: one. Blocking: next() and prefetch() wait for samples to be read, up to five minutes.
 #pragma once
 
 #include <torch/torch.h>
@@ -18,26 +18,26 @@
 
 namespace trireme {
 
-/// What a model is given of a micro-batch, and what its loss compares with. A part that is not read is empty.
+/// Inputs of the model for one micro-batch, and the targets of its loss. A part that is not read is empty.
 struct Inputs {
   Tensors inputs, targets;
 };
 
-/// Tensors in the memory of `batch`, which they keep alive.
+/// Views of the memory of `batch`, which they keep alive.
 Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape);
 
 class StepInputs {
  public:
   StepInputs(torch::Device device, size_t num_micro_batches);
 
-  /// From now on the samples of this reader. They lie where earlier ones did.
+  /// Reads samples from this reader from now on, into the same memory as before.
   void read_from(const SampleShape& shape, std::unique_ptr<ReadAhead> reader);
-  /// The next step's samples become the current ones. Returns the seconds that were spent waiting for data. Nothing
-  /// happens without a reader.
+  /// Makes the next step's samples the current ones. Returns the seconds spent waiting for data. Does nothing without a
+  /// reader.
   double next();
-  /// Starts to bring the step after this one. Call it when this one is under way.
+  /// Starts to copy the samples of the next step to the GPU. Call it once the current step is running.
   void prefetch();
-  /// In place of a reader's: of each micro-batch. Throws UsageError on a GPU where they change their shapes.
+  /// Sets the samples of each micro-batch directly, instead of a reader. Throws UsageError if shapes change on a GPU.
   void give(const std::vector<Inputs>& micro_batches);
   const Inputs& at(size_t micro_batch) const { return current_[micro_batch]; }
 
@@ -49,7 +49,7 @@ class StepInputs {
   SampleShape shape_;
   std::unique_ptr<ReadAhead> reader_;
   std::vector<Inputs> current_;
-  // On a GPU: where samples arrive, and the pinned memory that they come from.
+  // On a GPU: where samples arrive, and the pinned memory from which they are copied.
   std::vector<Inputs> arriving_, pinned_;
   std::optional<UploadLane> lane_;
   bool is_arriving_ = false;

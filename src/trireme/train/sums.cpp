@@ -8,7 +8,8 @@ SumsScore ask_sums(const std::function<torch::Tensor(const torch::Tensor&)>& pre
                    const GeneratedTextOptions& options, int64_t most) {
   const std::vector<SumQuestion> questions = held_out_sums(options, most);
   if (questions.empty()) return {};
-  // All prompts have one length. The end of the line before is part of each: lines begin after one.
+  // All prompts have the same length. Each starts with the newline of the line before, since lines in training follow
+  // one.
   const auto count = static_cast<int64_t>(questions.size());
   const auto length = static_cast<int64_t>(questions[0].prompt.size()) + 1;
   torch::Tensor text = torch::empty({count, length}, torch::kInt64);

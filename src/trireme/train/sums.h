@@ -1,4 +1,4 @@
-// Asks a model that was trained on generated text for sums that it has never seen.
+// Asks a model that was trained on generated text for sums that it has not seen in training.
 #pragma once
 
 #include <torch/types.h>
@@ -13,7 +13,8 @@ struct SumsScore {
   int64_t asked = 0;
   int64_t right = 0;
 };
-/// `predict` gives the logits of a text. The most likely next byte is taken, again and again.
+/// `predict` returns the logits of a text. Answers are decoded greedily, byte by byte. `most`: largest number of
+/// questions.
 SumsScore ask_sums(const std::function<torch::Tensor(const torch::Tensor&)>& predict,
                    const GeneratedTextOptions& options, int64_t most);
 

@@ -46,18 +46,18 @@ Evaluation Trainer::evaluate(int64_t num_batches, const std::function<void(int64
   const SampleStream stream(data_.held_out, 0, SampleOrder::kAsStored, parts_to_read());
   const int64_t samples = std::min(data_.held_out->size(), num_batches * layout_.global_batch);
   const int64_t blocks = (samples + layout_.micro_batch - 1) / layout_.micro_batch;
-  // A GPU takes samples one by one: logits of all would be more than a training step holds.
+  // A GPU evaluates samples one by one: the logits of a whole micro-batch would need more memory than a training step.
   const int64_t together = device_.is_cuda() ? 1 : layout_.micro_batch, of_block = layout_.micro_batch / together;
-  // Replicas take blocks in turn, and all make as many passes: what is too much is the last sample again, which nobody
-  // counts. One place for each pass, filled by one worker: adding the others' zeros changes nothing, so neither does
-  // dp.
+  // Replicas take blocks in turn, and all run the same number of passes; surplus passes repeat the last sample and are
+  // not counted. Each pass has its own entries, filled by one worker: adding the others' zeros changes nothing, so the
+  // result does not depend on dp.
   const int64_t num_passes = (blocks + layout_.dp - 1) / layout_.dp * of_block;
   std::vector<double> sums(static_cast<size_t>(3 * blocks * of_block), 0.0);
   const auto first_of = [&](int64_t pass) {
     const int64_t block = pass % num_passes / of_block * layout_.dp + pass / num_passes;
     return block * layout_.micro_batch + pass % of_block * together;
   };
-  std::map<int64_t, Tensors> targets;  // of passes under way, on a rank that has the first stage, too
+  std::map<int64_t, Tensors> targets;  // of running passes, on a rank that also has the first stage
   const auto read = [&](int64_t pass) {
     const int64_t first = std::min(first_of(pass), samples - 1);
     if (told) told(first, samples);

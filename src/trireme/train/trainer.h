@@ -22,12 +22,13 @@ class Trainer : public Engine {
   Trainer(World& world, std::shared_ptr<Model> model, const Config& config, const OpenedData& data);
 
   using Engine::step;
-  /// One optimizer step on the next batch. `stop` asks all workers to stop: the report says when one has.
+  /// Runs one optimizer step on the next batch. `stop` asks all workers to stop; the report says when any has.
   StepReport step(bool stop = false);
-  /// On held-out data, in stored order; all workers share the work. `num_batches` of the global size at most.
-  /// `told` hears how many of the samples are done, as far as this worker knows.
+  /// Evaluates up to `num_batches` batches of the global size of held-out data, in stored order, divided over all
+  /// workers. `told` is called with the number of samples done, as far as this worker knows. Collective; returns zeros
+  /// without held-out data.
   Evaluation evaluate(int64_t num_batches, const std::function<void(int64_t done, int64_t samples)>& told = {});
-  /// Goes on with the samples from there, too.
+  /// Also continues reading samples from the restored position.
   void restore(const std::string& meta, bool keep_position = false) override;
 
  private:

@@ -40,7 +40,8 @@ void UpdatePolicy::update_statistics() const {
 UpdatePolicy::Totals UpdatePolicy::totals(const std::vector<double>& squares, double own_loss) const {
   const std::vector<ModelPart::Weight>& weights = part_.weights();
   const size_t count = weights.size();
-  // Of each parameter the square of its gradient, then the loss; of a parameter that is cut, this rank's part at first.
+  // The squared norm of each parameter's gradient, then the loss; `parts` has those of sharded parameters, this rank's
+  // part.
   std::vector<double> numbers(count + 1, 0.0), parts(count, 0.0);
   for (size_t i = 0; i < count; ++i) {
     if (weights[i].entry < 0) continue;

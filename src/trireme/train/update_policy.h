@@ -1,15 +1,15 @@
-// What an update does: one implementation for each way in which a step's gradients become new weights.
+// The update at the end of a step: one implementation for each way to turn a step's gradients into new weights.
 //
 //   updates/host_update.h     all-reduced gradients: the host decides, and the optimizer updates
-//   updates/enqueued.cpp      the same on a GPU, enqueued, maybe as a graph: the host waits once
-//   updates/stages.cpp        each stage by itself, several times in a step (PipeDream)
-//   updates/adasum.cpp        replicas' gradients are combined by Adasum
-//   updates/local_steps.cpp   replicas update alone and meet now and then (local SGD, DiLoCo)
-//   updates/one_bit_adam.cpp  after a warm-up replicas exchange signs of momenta
+//   updates/enqueued.cpp      the same, enqueued on a GPU, possibly as a graph: the host waits once
+//   updates/stages.cpp        each stage on its own, several times per step (PipeDream)
+//   updates/adasum.cpp        replicas combine their gradients with Adasum
+//   updates/local_steps.cpp   replicas update alone and meet from time to time (local SGD, DiLoCo)
+//   updates/one_bit_adam.cpp  after a warm-up, replicas exchange signs of momenta
 //   servers/                  parameter servers sum and update
 //
-// Owner: the engine. Threads: one. Blocking and failure: as the communicators. What is collective for one rank is for
-// all: begin() to finish(), refresh(), state() and restart().
+// Owner: the engine. Threads: one. Blocking and failure: as for communicators. If a function is collective for one
+// rank, it is for all: begin() to finish(), refresh(), state() and restart().
 #pragma once
 
 #include <torch/torch.h>
@@ -32,7 +32,7 @@ namespace trireme {
 
 class ServerAggregation;
 
-/// What is summed over the micro-batches of a step beside gradients: these numbers, then the statistics.
+/// Values that are summed over the micro-batches of a step along with the gradients: these, then the statistics.
 enum StepValue : int64_t { kLoss, kStop, kNumValues };
 
 /// What an update works on. All of it outlives the policy.
@@ -43,16 +43,16 @@ struct UpdateContext {
   const RankGroups& groups;
   ModelPart& part;
   const Executor& executor;
-  int64_t own_micro_batches = 1;  ///< of a step, that this rank computes
+  int64_t own_micro_batches = 1;  ///< micro-batches of a step that this rank computes
 };
 
 struct StepStart {
   int64_t step = 0;     ///< steps before this one
-  int64_t updates = 0;  ///< of the weights, before this step
+  int64_t updates = 0;  ///< updates of the weights before this step
   double lr = 0;
   LossScale loss_scale;
   bool stop = false;                       ///< some worker of this model was asked to stop
-  std::vector<torch::Tensor> tokens = {};  ///< of the micro-batches, where needs_tokens()
+  std::vector<torch::Tensor> tokens = {};  ///< tokens of this rank's micro-batches, if needs_tokens()
 };
 
 class UpdatePolicy {
@@ -63,54 +63,54 @@ class UpdatePolicy {
 
   // A step calls these from top to bottom.
   virtual void begin(const StepStart& start) { start_ = start; }
-  /// What the program of this step does with gradients: what the config asks for, or at first something else.
+  /// What this step's program does with gradients: as the config asks, or a plain sum during a warm-up.
   virtual GradientExchange exchange() const { return exchange_; }
-  /// Runs the program of the step, whose instructions call the next six.
+  /// Runs the step's program, whose instructions call push() to meet().
   virtual StepTimes launch(const std::function<StepTimes()>& program) { return program(); }
   virtual void push(int /*stage*/, int /*group*/) {}
   virtual void combine() {}
   virtual void norm() {}
-  /// OptimizerStep. Returns the end of the step where that has been decided, else finish() does.
+  /// Performs OptimizerStep. Returns the end of the step if it is already decided; otherwise finish() returns it.
   virtual std::optional<StepEnd> update(int stage) = 0;
   virtual void pull() {}
   virtual void meet() {}
   virtual std::optional<StepEnd> finish() { return std::nullopt; }
 
-  /// Tokens of the step are wanted by begin().
+  /// Whether begin() needs the tokens of the step.
   virtual bool needs_tokens() const { return false; }
-  /// On a GPU: the host's own work in the last step, before it waited.
+  /// On a GPU: host time of the last step until it waited for the device.
   virtual double enqueue_s() const { return 0; }
-  /// From what slot 0 holds after a step to averaged gradients. Throws Error where no worker has them.
+  /// Factor from what slot 0 holds after a step to averaged gradients. Throws Error if no worker has the sums.
   virtual double gradient_factor() const { return average_; }
 
-  /// Waits for weights that are on their way.
+  /// Waits for weights that are still being pulled.
   virtual void finish_pulls() {}
   /// Fetches the newest weights from all replicas.
   virtual void refresh() {}
-  /// The optimizer's state, the same on all replicas, until the next step.
+  /// The optimizer's state, the same on all replicas; valid until the next step.
   virtual std::vector<Optimizer::Kind> state() = 0;
   virtual size_t state_bytes() const = 0;
-  /// After a load, not at a fresh start: weights have been replaced, the same on all replicas; state() too, unless they
-  /// came from checkpoint.start_from.
+  /// Called after a load, not at a fresh start: the weights have been replaced, with the same values on all replicas;
+  /// so has state(), unless the weights came from checkpoint.start_from.
   virtual void restart(int64_t /*step*/, int64_t /*updates*/) {}
-  /// What a worker keeps beside state(). load_pieces() comes after restart().
+  /// State that a worker keeps in addition to state(). load_pieces() is called after restart().
   virtual StatePieces pieces() const { return {}; }
   virtual void load_pieces(const std::vector<StatePieces>& /*by_replica*/) {}
-  /// Bytes of gradients, weights and momenta that this policy has sent itself.
+  /// Bytes of gradients, weights and momenta that this policy itself has sent.
   virtual uint64_t bytes_sent() const { return 0; }
   virtual const ServerAggregation* servers() const { return nullptr; }
 
  protected:
   struct Totals {
-    double norm = 0;  ///< of the gradients' sums
+    double norm = 0;  ///< norm of the gradient sums
     double loss = 0;
   };
-  /// Over the ranks of a model, in the order of its parameters wherever they are: from the squares of this rank's
-  /// entries and the loss of the last stage's rank. Collective.
+  /// Norm and loss of the whole model, added in the order of its parameters whichever rank holds them, from the squares
+  /// of this rank's entries and the loss on the last stage's rank. Collective.
   Totals totals(const std::vector<double>& squares, double own_loss) const;
-  /// Hold loss and stop flag, of this rank's last stage.
+  /// Loss and stop flag on this rank's last stage.
   torch::Tensor last_values() const { return executor_.values(part_.stages().back().number); }
-  /// Moving averages of batch norms follow an update.
+  /// Moves the running averages of batch norms after an update.
   void update_statistics() const;
 
   World& world_;
@@ -118,13 +118,13 @@ class UpdatePolicy {
   const RankGroups& groups_;
   ModelPart& part_;
   const Executor& executor_;
-  const GradientExchange exchange_;  ///< of the program that the engine was made with
+  const GradientExchange exchange_;  ///< as in the program that the engine was built with
   StepRules rules_;
   double average_ = 1;  ///< factor from summed gradients to averages
-  StepStart start_;     ///< of the step under way
+  StepStart start_;     ///< start of the current step
 };
 
-/// By the config. Collective over replicas.
+/// Makes the policy that the config asks for. Collective over replicas.
 std::unique_ptr<UpdatePolicy> make_update_policy(const UpdateContext& context);
 
 }  // namespace trireme

@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kBlocksPerThread = 16;  // at least
+constexpr int64_t kBlocksPerThread = 16;  // minimum
 
 size_t blocks_of(int64_t count) { return (static_cast<size_t>(count) + kSquaresBlock - 1) / kSquaresBlock; }
 
@@ -72,7 +72,7 @@ std::vector<double> WeightUpdate::squares(const RankGroups& groups) {
   for (const ParameterStore::Shard& shard : parameters.shards()) {
     const auto from = next;
     next += static_cast<std::ptrdiff_t>(blocks_of(shard.count));
-    // What all have counts once.
+    // Replicated entries count once.
     if (shard_group && shard_group->rank() > 0 && !parameters.entries()[shard.entry].is_sharded) continue;
     const size_t at = first[shard.entry] + static_cast<size_t>(shard.first) / kSquaresBlock;
     std::copy(from, next, blocks.begin() + static_cast<std::ptrdiff_t>(at));

@@ -1,7 +1,7 @@
-// The optimizer where the master weights are: on the host, maybe for gradients of a GPU; on a GPU in device_update.h.
+// The optimizer where the master weights are: on the host, even if gradients are on a GPU; device_update.h is for GPUs.
 //
-// Owner: update policies. Threads: one. Blocking: fetch() and squares(), until a GPU's gradients are there; they fail
-// as synchronize() does, squares() as the communicator.
+// Owner: update policies. Threads: one. Blocking: fetch() and squares() wait for a GPU's gradients. Failure: as
+// synchronize(); squares() also as the communicator.
 #pragma once
 
 #include <memory>
@@ -16,22 +16,22 @@ namespace trireme {
 
 class WeightUpdate {
  public:
-  /// For the gradients in slot 0 of `part`, which must outlive it.
+  /// Updates from the gradients in slot 0 of `part`, which must outlive it.
   WeightUpdate(const Config& config, ModelPart& part);
   virtual ~WeightUpdate() = default;
   WeightUpdate(const WeightUpdate&) = delete;
 
-  /// Brings the gradients, as started for the device so far, to where the optimizer reads them.
+  /// Copies the gradients, as enqueued on the device so far, to where the optimizer reads them.
   void fetch();
-  /// Σ g² of each entry of the parameters, over fixed blocks: no cut and no device changes a bit. Collective over
+  /// Σ g² of each entry of the parameters, in fixed blocks, so no sharding and no device changes a bit. Collective over
   /// the shard group.
   std::vector<double> squares(const RankGroups& groups);
-  /// Updates with the gradients times `factor`, whatever they are. `update`: the number of updates before this one.
+  /// Applies the optimizer to gradients scaled by `factor`, without any check. `update`: updates before this one.
   virtual void apply(int64_t update, double lr, double factor);
   Optimizer& optimizer() { return optimizer_; }
 
  protected:
-  /// Of each block of each shard's gradient, shard by shard.
+  /// Σ g² of each block of each shard's gradient, shard by shard.
   virtual std::vector<double> block_squares();
 
   ModelPart& part_;
@@ -39,7 +39,7 @@ class WeightUpdate {
 
  private:
   torch::Tensor gradient(size_t shard) const;
-  /// Of a GPU's gradients, where master weights are in the host's memory: pinned, in float32, which the GPU makes.
+  /// Pinned float32 copies of a GPU's gradients, if the master weights are in host memory; the GPU converts them.
   std::vector<torch::Tensor> copies_;
 };
 

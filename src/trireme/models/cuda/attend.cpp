@@ -1,4 +1,4 @@
-// Attention of queries, keys and values that lie side by side, and its gradients, written the same way.
+// Attention of packed queries, keys and values; its gradients are packed the same way.
 #include <ATen/ops/empty.h>
 
 #include "trireme/models/cuda/inside.h"
@@ -6,7 +6,7 @@
 namespace trireme::ops::on_gpu {
 namespace {
 
-/// Queries, keys and values side by side, as views [batch, seq, heads, head_dim].
+/// Queries, keys and values of a packed tensor, as views [batch, seq, heads, head_dim].
 struct Parts {
   at::Tensor q, k, v;
   Parts(const at::Tensor& qkv, int64_t heads) {

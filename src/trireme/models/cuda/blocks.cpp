@@ -1,5 +1,5 @@
-// The halves of a GPT-2 block on a GPU: biases, GELU and the residual sum ride on the matrix products, the norm's
-// backward adds the gradient that went past it, and attention's gradients are written side by side.
+// The halves of a GPT-2 block on a GPU: biases, GELU and the residual sum are fused into the matmuls, the norm's
+// backward adds the gradient that bypassed it, and attention's gradients are written packed.
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "trireme/models/cuda/fp8_linear.h"
@@ -22,7 +22,7 @@ Matmul with_bias(const at::Tensor& bias, const at::Tensor& add = {}) {
   return more;
 }
 
-// A wide model is short of memory, and a norm is little work beside its products: its backward computes the norm again,
+// Wide models are short of memory, and a norm is cheap compared to their matmuls: so the backward recomputes the norm,
 // to the same bits, instead of keeping it.
 bool computes_norm_again(const at::Tensor& x) { return x.size(-1) > 1024; }
 
@@ -96,7 +96,7 @@ class AttentionBlock : public torch::autograd::Function<AttentionBlock> {
   }
 };
 
-/// Weights in the type of x, vectors of the norm in float32, biases there.
+/// Whether weights have the dtype of x, the norm's vectors are float32, and biases exist.
 bool fits(const at::Tensor& x, const NormParameters& norm, std::initializer_list<const LinearParameters*> linears) {
   bool fits = x.dim() == 3 && norm.scale.scalar_type() == at::kFloat && norm.shift.scalar_type() == at::kFloat;
   for (const LinearParameters* linear : linears) {

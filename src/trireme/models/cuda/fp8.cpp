@@ -32,7 +32,7 @@ constexpr int64_t kPlaces = 3;  // of a linear layer: weight, x, dy
 constexpr int64_t kWords = sizeof(Fp8Scale) / sizeof(int32_t);
 constexpr int64_t kAmaxWord = offsetof(Fp8Scale, amax) / sizeof(int32_t);
 
-// What a scope has made usable, by the parameter. Looked up for each product while a step is not a graph.
+// Layers that a scope has enabled, by parameter. Looked up for every matmul unless the step is a graph.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<const c10::TensorImpl*, Fp8LinearPtr> all;
@@ -55,8 +55,8 @@ void demand_gpu(const at::Device& device) {
                    "they came with 8.9: set precision.matmul = \"compute\"");
 }
 
-// A scale as text: 8 digits of the scale's bits, 1 of the position, 4 a value of the history. All values are bfloat16
-// at heart, so the upper half of their bits is all there is.
+// A scale as text: 8 digits for the scale's bits, 1 for the position, 4 per value of the history. The values are
+// bfloat16 in origin, so the upper half of their bits is enough.
 constexpr size_t kTextLength = 8 + 1 + 4 * Fp8Scale::kHistory;
 
 uint32_t bits_of(float value) { return __builtin_bit_cast(uint32_t, value); }
@@ -67,7 +67,7 @@ std::string to_text(const Fp8Scale& scale) {
   return text;
 }
 
-/// False where the digits are none. `largest` is the place's own.
+/// Returns false if `text` is malformed.
 bool from_text(std::string_view text, Fp8Scale& scale) {
   const auto number = [&](size_t first, size_t count, uint32_t& to) {
     const char *begin = text.data() + first, *end = begin + count;
@@ -100,7 +100,7 @@ struct Fp8Products::Inside {
     Fp8LinearPtr linear;
   };
   std::vector<Item> items;
-  at::Tensor scales;  ///< bytes: kPlaces of Fp8Scale for each item
+  at::Tensor scales;  ///< bytes: kPlaces of Fp8Scale per item
 
   int64_t num_scales() const { return static_cast<int64_t>(items.size()) * kPlaces; }
   Fp8Scale* device_scales() const { return static_cast<Fp8Scale*>(scales.mutable_data_ptr()); }
@@ -126,7 +126,7 @@ struct Fp8Products::Inside {
 
 Fp8Products::Fp8Products(const Model& model) : inside_(std::make_unique<Inside>()) {
   const at::NoGradGuard no_grad;
-  demand_gpu(model.parameters().at(0).device());  // once: it asks the driver
+  demand_gpu(model.parameters().at(0).device());  // once, since it asks the driver
   for (const auto& layer : model.layers()) {
     if (!layer->is_numbered()) continue;
     for (const auto& module : layer->modules()) {

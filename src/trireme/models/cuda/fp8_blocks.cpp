@@ -1,5 +1,5 @@
-// The halves of a GPT-2 block with products in 8 bits. Norm and GELU are quantised in the pass that computes them, the
-// bias' gradient is summed in the pass that quantises, and products keep only 8-bit transposes for the backward.
+// The halves of a GPT-2 block with 8-bit matmuls. Norm and GELU are quantised in the pass that computes them, the bias
+// gradient is summed in the quantising pass, and only 8-bit transposes are kept for the backward.
 #include <utility>
 
 #include "trireme/models/cuda/fp8_linear.h"

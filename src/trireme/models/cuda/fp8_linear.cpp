@@ -15,8 +15,8 @@ using gpu::Fp8;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Fast sums keep some 14 bits. A weight's gradient is a sum over all tokens, where that would cost accuracy; elsewhere
-// it vanishes in the rounding of the operands.
+// Fast accumulation keeps about 14 bits. A weight's gradient is a sum over all tokens, where that would cost accuracy;
+// elsewhere it disappears in the rounding of the operands.
 constexpr bool kFastAlongWidth = true, kFastAlongTokens = false;
 
 Fp8Copies room_for(const at::Tensor& x) {
@@ -24,7 +24,7 @@ Fp8Copies room_for(const at::Tensor& x) {
   return {at::empty(x.sizes(), bytes), at::empty({x.size(-1), rows_of(x)}, bytes)};
 }
 
-/// The scale of a matrix that was never seen comes from the matrix itself; `make` gives it in bfloat16.
+/// Measures the scale of a matrix that was never seen from the matrix itself; `make` returns it in bfloat16.
 template <typename Make>
 void know(Fp8Place& place, Make make) {
   if (place.is_known) return;
@@ -59,8 +59,8 @@ void multiply(const at::Tensor& out, const Operand8& a, const Operand8& b, bool 
   gpu::matmul_fp8(product, current_stream());
 }
 
-/// Of dy, or of dy · gelu'(before_gelu) where that is defined; with the sums of its columns in the type of `like` where
-/// that is.
+/// Quantised dy, or dy · gelu'(before_gelu) if that is defined; with its column sums in the dtype of `like` if that is
+/// defined.
 struct Fp8Gradient : Fp8Copies {
   at::Tensor sums;
 };
@@ -104,7 +104,7 @@ at::Tensor gradient_of_weight(const at::Tensor& dy_transposed, const at::Tensor&
   return out;
 }
 
-/// A linear layer on its own.
+/// A linear layer outside the fused blocks.
 class LinearFp8 : public torch::autograd::Function<LinearFp8> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,

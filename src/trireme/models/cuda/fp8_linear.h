@@ -1,8 +1,8 @@
-// A linear layer's matrices in 8 bits: its weights, its input and the gradient of its output, and their products.
+// Matrices of a linear layer in 8 bits (its weight, its input and the gradient of its output), and their matmuls.
 //
 //   y  = x · Wᵀ     x [rows, in],      W [out, in]
 //   dx = dy · W     dy [rows, out],    Wᵀ [in, out]
-//   dW = dyᵀ · x    dyᵀ [out, rows],   xᵀ [in, rows]      all with rows along the summed dimension, as Hopper wants it
+//   dW = dyᵀ · x    dyᵀ [out, rows],   xᵀ [in, rows]      Hopper wants the summed dim contiguous in all of them
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,60 +14,59 @@
 
 namespace trireme::ops::on_gpu {
 
-/// A scale in device memory, and whether it was set from something that was seen.
+/// A scale in device memory, and whether it was set from data.
 struct Fp8Place {
   gpu::Fp8Scale* scale = nullptr;
   bool is_known = false;
 };
 
-/// Made by Fp8Products. Nodes of the graph hold it while they live.
+/// Made by Fp8Products. Autograd nodes keep it alive.
 struct Fp8Linear : torch::CustomClassHolder {
   at::Tensor weight;              ///< the parameter's values in bfloat16
-  at::Tensor values, transposed;  ///< the same in 8 bits: [out, in] and [in, out]
-  at::Tensor scales;              ///< the memory of the places
+  at::Tensor values, transposed;  ///< the weight in 8 bits, [out, in], and its transpose [in, out]
+  at::Tensor scales;              ///< memory of the three scales
   Fp8Place of_weight, of_x, of_dy;
 };
 using Fp8LinearPtr = c10::intrusive_ptr<Fp8Linear>;
 
-/// For the layer with this weight, inside an Fp8Scope; null where it multiplies in its own type. Threads: all.
+/// The layer with this weight, inside an Fp8Scope; null if it multiplies in its own dtype. Threads: all.
 Fp8LinearPtr find_fp8(const at::Tensor& weight);
 
 /// Whether this input can be used in 8 bits.
 bool fits_fp8(const at::Tensor& x);
 
-/// From the forward of a node to its backward.
+/// Keep a layer from a node's forward to its backward.
 void keep(torch::autograd::AutogradContext* context, const char* name, const Fp8LinearPtr& linear);
 Fp8LinearPtr kept(torch::autograd::AutogradContext* context, const char* name);
 
-/// [rows, cols] in the shape of what was quantised, and [cols, rows].
+/// A quantised matrix [rows, cols], in the shape of its source, and its transpose [cols, rows].
 struct Fp8Copies {
   at::Tensor values, transposed;
 };
-/// Of x, an input of the layer.
+/// Quantises x, an input of the layer.
 Fp8Copies quantised(const at::Tensor& x, Fp8Linear& linear);
-/// Of gelu(x).
+/// Quantises gelu(x).
 Fp8Copies quantised_gelu(const at::Tensor& x, Fp8Linear& linear);
-/// Of layer_norm(x), which is never there in bfloat16.
+/// Quantises layer_norm(x), which is never stored in bfloat16.
 struct Fp8Normed : Fp8Copies {
   at::Tensor mean, rstd;
 };
 Fp8Normed quantised_layer_norm(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& shift, double eps,
                                Fp8Linear& linear);
 
-/// Of x in 8 bits, in bfloat16. `bias` and `add` may be undefined.
+/// x · Wᵀ in bfloat16, from a quantised x. `bias` and `add` may be undefined.
 at::Tensor times_weight_fp8(const at::Tensor& x, const Fp8Linear& linear, const at::Tensor& bias,
                             const at::Tensor& add = {});
 
 struct Fp8LinearGradients {
-  at::Tensor dx, d_weight;  ///< in bfloat16
-  at::Tensor d_bias;        ///< in the type of `bias`; undefined where that is
+  at::Tensor dx, d_weight;  ///< always bfloat16
+  at::Tensor d_bias;        ///< has the dtype of `bias`; undefined if that is
 };
-/// From the gradient of y, or, where before_gelu is defined, of gelu(y). A dy that is moved in goes once it is
-/// quantised.
+/// From the gradient of y, or of gelu(y) if before_gelu is defined. If dy is moved in, it is freed once quantised.
 Fp8LinearGradients linear_backward_fp8(at::Tensor dy, const at::Tensor& before_gelu, const at::Tensor& x_transposed,
                                        const at::Tensor& bias, Fp8Linear& linear);
 
-// The blocks of functions_gpu.h; x fits, and so do the others.
+// The blocks of functions_gpu.h; x and all layers must fit.
 at::Tensor mlp_block_fp8(const at::Tensor& x, const NormParameters& norm, const LinearParameters& up,
                          const LinearParameters& down, const Fp8LinearPtr& up8, const Fp8LinearPtr& down8);
 at::Tensor attention_block_fp8(const at::Tensor& x, const NormParameters& norm, const LinearParameters& qkv,

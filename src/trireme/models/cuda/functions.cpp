@@ -1,4 +1,4 @@
-// Norms, SwiGLU, rotary positions, attention, embedding and the loss on our GPU kernels, each a node of the graph.
+// Norms, SwiGLU, rotary positions, attention, embedding and the loss on our GPU kernels, each an autograd node.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -206,8 +206,8 @@ class EmbeddingFunction : public torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
-/// Both gradients come out of the forward, for a loss that is the sum over rows: the logits are there only then, a part
-/// of the rows at a time. The backward multiplies them by the loss's own gradient over the number of rows.
+/// The forward also computes both gradients, for a loss that sums over rows: only then are the logits available, a
+/// chunk of rows at a time. The backward multiplies them by the gradient of the loss over the number of rows.
 class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossEntropyFunction> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& given,
@@ -255,8 +255,8 @@ class LinearCrossEntropyFunction : public torch::autograd::Function<LinearCrossE
   static constexpr int64_t kIgnored = -100;
   static constexpr int64_t kLogitsBytes = int64_t{2} << 30;
 
-  /// Rows of logits that do not begin at a multiple of 16 bytes, as those of 50,257 classes, make the products twice as
-  /// slow: rows of zeros are added to the weights. Their logits are 0, and no class.
+  /// Rows of logits that are not aligned to 16 bytes, such as those of 50,257 classes, make the matmuls twice as slow:
+  /// so rows of zeros are added to the weights. Their logits are 0 and belong to no class.
   static at::Tensor padded(const at::Tensor& weight) {
     constexpr int64_t kAligned = 8, kWhole = 64;
     const int64_t classes = weight.size(0);

@@ -1,4 +1,4 @@
-// The kernels with AVX2 and FMA: vectors of 8 floats, tiles of 6 × 16 in the 16 registers.
+// Kernels for AVX2 and FMA: vectors of 8 floats, tiles of 6 × 16 in the 16 registers.
 #include <utility>
 
 #include "trireme/models/kernels/kernels.h"
@@ -7,8 +7,8 @@
 
 #include <immintrin.h>
 
-// Nothing of the standard library is called below: its templates would be compiled for these instructions, and other
-// files could then be linked with that copy.
+// No standard-library calls below: its templates would be compiled for these instructions, and the linker could use
+// that copy in other files.
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 
@@ -21,7 +21,7 @@ struct Isa {
   static constexpr int64_t kWidth = 8;
   static constexpr int kRows = 6;
 
-  /// The first `count` lanes; none for a negative count.
+  /// Selects the first `count` lanes; none if count is negative.
   static Mask mask(int64_t count) {
     const int lanes = count >= kWidth ? 8 : count <= 0 ? 0 : static_cast<int>(count);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -37,11 +37,11 @@ struct Isa {
   static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
   static V div(V a, V b) { return _mm256_div_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
-  /// Of a NaN and a number, these give the second.
+  /// For a NaN and a number, these return the second operand.
   static V max(V a, V b) { return _mm256_max_ps(a, b); }
   static V min(V a, V b) { return _mm256_min_ps(a, b); }
   static V round(V v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  /// v · 2ⁿ for whole n from −126 to 127.
+  /// v · 2ⁿ for integers n from −126 to 127.
   static V times_power_of_2(V v, V n) {
     const __m256i power = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
     return _mm256_mul_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(power, 23)));
@@ -53,7 +53,7 @@ struct Isa {
     V a[8], b[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) a[i] = i < rows ? load(from + i * from_row, some) : _mm256_setzero_ps();
-      // Pairs, then fours inside each 128 bits; then the halves themselves change places.
+      // Interleave pairs, then groups of four within each 128 bits; then swap the halves.
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2) {
       b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
@@ -78,7 +78,7 @@ struct Isa {
   }
 };
 
-// Each uses those before it.
+// Order matters: each uses the ones before it.
 // clang-format off
 #include "trireme/models/kernels/gemm.inc"
 #include "trireme/models/kernels/pointwise.inc"

@@ -1,19 +1,19 @@
-// The kernels with AVX-512 F: vectors of 16 floats, tiles of 14 × 32 in the 32 registers.
+// Kernels for AVX-512 F: vectors of 16 floats, tiles of 14 × 32 in the 32 registers.
 #include <utility>
 
 #include "trireme/models/kernels/kernels.h"
 
 #if defined(__x86_64__)
 
-// GCC 12 takes the undefined vectors inside its own intrinsics for mistakes of ours (GCC bug 105593).
+// GCC 12 warns about undefined vectors inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
 
-// Nothing of the standard library is called below: its templates would be compiled for these instructions, and other
-// files could then be linked with that copy.
+// No standard-library calls below: its templates would be compiled for these instructions, and the linker could use
+// that copy in other files.
 #pragma GCC push_options
 #pragma GCC target("avx512f")
 
@@ -26,7 +26,7 @@ struct Isa {
   static constexpr int64_t kWidth = 16;
   static constexpr int kRows = 14;
 
-  /// The first `count` lanes; none for a negative count.
+  /// Selects the first `count` lanes; none if count is negative.
   static Mask mask(int64_t count) {
     return count >= kWidth ? Mask(0xffff) : count <= 0 ? Mask(0) : Mask((1u << count) - 1);
   }
@@ -41,11 +41,11 @@ struct Isa {
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V div(V a, V b) { return _mm512_div_ps(a, b); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
-  /// Of a NaN and a number, these give the second.
+  /// For a NaN and a number, these return the second operand.
   static V max(V a, V b) { return _mm512_max_ps(a, b); }
   static V min(V a, V b) { return _mm512_min_ps(a, b); }
   static V round(V v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  /// v · 2ⁿ for whole n from −126 to 127.
+  /// v · 2ⁿ for integers n from −126 to 127.
   static V times_power_of_2(V v, V n) {
     const __m512i power = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
     return _mm512_mul_ps(v, _mm512_castsi512_ps(_mm512_slli_epi32(power, 23)));
@@ -57,7 +57,7 @@ struct Isa {
     V a[16], b[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) a[i] = i < rows ? load(from + i * from_row, some) : _mm512_setzero_ps();
-      // Pairs, then fours inside each 128 bits; then the 128-bit quarters themselves change places.
+      // Interleave pairs, then groups of four within each 128 bits; then permute the 128-bit quarters.
 #pragma GCC unroll 8
     for (int i = 0; i < 16; i += 2) {
       b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
@@ -89,7 +89,7 @@ struct Isa {
   }
 };
 
-// Each uses those before it.
+// Order matters: each uses the ones before it.
 // clang-format off
 #include "trireme/models/kernels/gemm.inc"
 #include "trireme/models/kernels/pointwise.inc"

@@ -1,15 +1,15 @@
-// The inner loops behind models/functions.h for float32 on CPUs, one table of them for each instruction set.
+// Inner loops behind models/functions.h for float32 on CPUs, with one table per instruction set.
 //
-// Every result is a function of the values alone: not of addresses, of the rows beside, nor of how a caller divides
-// rows among threads. Sets of instructions differ in the last bits. Threads: all; nothing is shared but what is passed.
+// Every result depends only on the values: not on addresses, on neighbouring rows, or on how a caller divides rows
+// among threads. Instruction sets differ in the last bits. Threads: all; there is no shared state.
 #pragma once
 
 #include <cstdint>
 
-// Not trireme::kernels: that is of comm, and the two would clash at run time without a word.
+// Not trireme::kernels, which belongs to comm: the two would clash silently at run time.
 namespace trireme::model_kernels {
 
-/// Columns of B that lie side by side in a packed matrix: [columns / panel][depth][panel], zeros past the last column.
+/// Columns of B that are adjacent in a packed matrix: [columns / panel][depth][panel], zeros after the last column.
 struct GemmShape {
   int64_t rows_per_tile;
   int64_t panel;
@@ -21,7 +21,7 @@ struct Matrix {
   int64_t row, column;
 };
 
-/// The rows of one block of C = A · B. Either stride of A is 1.
+/// One block of C = A · B. Either stride of A is 1.
 struct GemmBlock {
   Matrix a;
   const float* packed_b;
@@ -29,29 +29,29 @@ struct GemmBlock {
   float* c;
   int64_t c_row;
   const float* bias;  ///< added to each row; null for none
-  bool accumulate;    ///< adds to C; the bias is not read then
+  bool accumulate;    ///< adds to C; the bias is then ignored
 };
 constexpr int64_t kMaxDepth = 256;
 
-/// Strides of a tensor [batch, seq, heads, head_dim] whose last one is 1; the pointer is to one sample's one head.
+/// One head of one sample of a tensor [batch, seq, heads, head_dim] whose last stride is 1.
 struct Heads {
   float* data;
-  int64_t row;  ///< from token to token
+  int64_t row;  ///< stride from token to token
 };
 
-/// One key head, and the query heads that use it.
+/// One key head and the query heads that use it.
 struct AttentionShape {
   int64_t seq, head_dim, uses;
-  int64_t q_head, o_head;  ///< from one query head to the next
+  int64_t q_head, o_head;  ///< stride from one query head to the next
   float scale;
-  int64_t dq_head = 0;  ///< the same of dq; read by the backward
+  int64_t dq_head = 0;  ///< the same for dq; read by the backward
 };
 
 struct Kernels {
   GemmShape gemm;
-  /// Packs B, `depth` × `columns`, of which either stride is 1.
+  /// Packs B, `depth` × `columns`; either stride is 1.
   void (*pack_b)(const Matrix& b, int64_t depth, int64_t columns, float* packed);
-  /// Rows [first, end) of the block.
+  /// Computes rows [first, end) of the block.
   void (*gemm_rows)(const GemmBlock& block, int64_t first, int64_t end);
   /// sums[j] = Σ x[i · row + j] for j in [0, columns), in the order of i.
   void (*column_sums)(const float* x, int64_t rows, int64_t row, int64_t columns, float* sums);
@@ -63,16 +63,16 @@ struct Kernels {
   /// −log softmax(logits)[target]; with a gradient, also (softmax − one-hot) · scale.
   float (*cross_entropy)(const float* logits, int64_t classes, int64_t target, float* gradient, float scale);
 
-  /// o is written, and log_sums[use · seq + i], the logarithm of the sum of row i. Scratch is counted in floats.
+  /// Writes o, and into log_sums[use · seq + i] the logarithm of the sum of row i. Scratch sizes are in floats.
   int64_t (*attention_scratch)(const AttentionShape& shape);
   void (*attention)(const AttentionShape& shape, Heads q, Heads k, Heads v, Heads o, float* log_sums, float* scratch);
   int64_t (*attention_backward_scratch)(const AttentionShape& shape);
-  /// dq, dk and dv are written; d_o has the strides between heads that o has.
+  /// Writes dq, dk and dv; d_o has the same strides between heads as o.
   void (*attention_backward)(const AttentionShape& shape, Heads q, Heads k, Heads v, Heads o, Heads d_o,
                              const float* log_sums, Heads dq, Heads dk, Heads dv, float* scratch);
 };
 
-/// Null where this machine cannot run them.
+/// Null if this machine cannot run them.
 #if defined(__x86_64__)
 const Kernels* avx2();
 const Kernels* avx512();
@@ -80,7 +80,7 @@ const Kernels* avx512();
 inline const Kernels* avx2() { return nullptr; }
 inline const Kernels* avx512() { return nullptr; }
 #endif
-/// The fastest that this machine can run, null for none.
+/// The fastest table that this machine can run, or null.
 const Kernels* best();
 
 }  // namespace trireme::model_kernels

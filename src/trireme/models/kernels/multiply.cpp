@@ -10,7 +10,7 @@
 namespace trireme::model_kernels {
 namespace {
 
-constexpr int64_t kMaxColumns = 512;           // packed B of a block then leaves half the second-level cache free
+constexpr int64_t kMaxColumns = 512;           // a block's packed B then leaves half the L2 cache free
 constexpr int64_t kLeastProducts = 1'000'000;  // fewer are not worth another thread
 
 }  // namespace

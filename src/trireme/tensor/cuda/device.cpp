@@ -22,7 +22,7 @@ torch::Device open_device(const std::string& name, int local_rank) {
   const gpu::Device device = gpu::choose_device(local_rank);
   const torch::Device opened(torch::kCUDA, static_cast<c10::DeviceIndex>(device.index));
   c10::cuda::set_device(opened.index());
-  // float32 means float32: no TF32 in products, no search for convolutions whose outcome depends on timing.
+  // True float32: no TF32 in matmuls, and no timing-dependent choice of convolution algorithms.
   at::globalContext().setAllowTF32CuBLAS(false);
   at::globalContext().setAllowTF32CuDNN(false);
   return opened;
@@ -85,7 +85,7 @@ DeviceGraph::~DeviceGraph() = default;
 void DeviceGraph::capture(const std::function<void()>& work) {
   const auto stream = at::cuda::getStreamFromPool(/*isHighPriority=*/true);
   gpu::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  c10::cuda::CUDACachingAllocator::emptyCache();  // what the warm-up took, the graph's own pool takes again
+  c10::cuda::CUDACachingAllocator::emptyCache();  // memory of the warm-up, which the graph's own pool needs
   const c10::cuda::CUDAStreamGuard guard(stream);
   gpu::warm_matmul(stream.stream());
   inside_->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);

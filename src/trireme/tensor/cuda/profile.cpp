@@ -1,4 +1,4 @@
-// Where a GPU's time goes, by libtorch's own profiler.
+// Where a GPU's time goes, measured by libtorch's profiler.
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<DeviceWork> trace_device(const torch::Device& device, const std::fun
   synchronize(device);
   torch::autograd::profiler::prepareProfiler(config, activities);
   torch::autograd::profiler::enableProfiler(config, activities);
-  // The profiler has the time of day, traces have that of the rank's clock.
+  // The profiler uses the time of day, traces use the rank's clock.
   const double own_clock = clock_seconds();
   const double day = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   work();

@@ -45,7 +45,7 @@ struct DeviceUpdate::Inside {
         values(bytes_for_values(torch::TensorOptions().device(device_))),
         after(bytes_for_values(torch::TensorOptions().pinned_memory(true))) {}
 
-  /// To the device. Memory of its own each time: several may be under way.
+  /// Enqueues a copy to the device, from new pinned memory each time, since several copies may be in flight.
   void write(const gpu::StepValues& wanted) {
     const torch::Tensor bytes = bytes_for_values(torch::TensorOptions().pinned_memory(true));
     std::memcpy(bytes.data_ptr(), &wanted, sizeof wanted);
@@ -59,8 +59,8 @@ struct DeviceUpdate::Inside {
   const gpu::OptimizerSettings settings;
   const torch::Device device;
   gpu::StepValues prepared;
-  torch::Tensor values, after;  ///< StepValues: on the device, and as read by the host
-  torch::Tensor step_values;    ///< of the executor, on the host
+  torch::Tensor values, after;  ///< StepValues: on the device, and as copied back to the host
+  torch::Tensor step_values;    ///< the executor's values of the step, on the host
   std::unique_ptr<gpu::ParameterBlocks> blocks;
 };
 

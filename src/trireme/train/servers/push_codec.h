@@ -1,9 +1,9 @@
-// Compressed gradients on their way to parameter servers: what a worker packs and keeps, what a server unpacks.
+// Compressed gradients on their way to parameter servers: workers pack them, servers unpack them.
 //
-// Every piece of a key is packed by itself, as one message of compress/message.h. What a method leaves out stays with
-// the worker, under the name of the parameter: a checkpoint's residuals go on with servers and without.
+// Each piece of a key is packed separately, as one message of compress/message.h. The residual of a method stays with
+// the worker, under the name of the parameter, so residuals of a checkpoint can be continued with or without servers.
 //
-// Owner: the trainer's ServerAggregation. Threads: the one that pushes; servers unpack with a copy of the settings.
+// Owner: ServerAggregation. Threads: the one that pushes; servers unpack with a copy of the settings.
 #pragma once
 
 #include <map>
@@ -22,31 +22,32 @@ class PushCodec {
  public:
   static constexpr uint32_t kId = 1;
 
-  /// For replica `replica` of `num_replicas`. Throws UsageError for a method that takes more than one message.
+  /// For replica `replica` of `num_replicas`. add() throws UsageError for a method that needs more than one message.
   PushCodec(const CompressionOptions& options, int replica, int num_replicas)
       : options_(options), replica_(replica), num_replicas_(num_replicas) {}
 
-  /// This worker will push that key, which has the gradients of `tensors`, summed; the first names what is saved.
+  /// Declares that this worker will push key `key`: the summed gradients of `tensors`; residuals are saved under the
+  /// first.
   void add(const server::KeyTable& table, size_t key, std::vector<std::string> tensors);
-  /// For servers and for this worker. Clock 0 is step `first_step`.
+  /// The codec for servers and for this worker. Clock 0 is step `first_step`.
   server::Codec codec(uint64_t first_step);
 
-  /// What was left out so far: [Note: Residuals].
+  /// The gradient not sent so far: [Note: Residuals].
   StatePieces save() const;
   void load(const std::vector<StatePieces>& by_replica);
 
  private:
   struct Packer {
     std::vector<std::string> tensors;
-    std::string part;  ///< what the encoder calls its part of the first tensor
+    std::string part;  ///< the encoder's name for its part of the first tensor
     size_t first = 0, count = 0, total = 0;
     std::unique_ptr<MessageEncoder> encoder;
   };
 
   const CompressionOptions options_;
   const int replica_, num_replicas_;
-  std::map<std::pair<std::string, size_t>, Packer> packers_;  ///< by key and first element
-  std::vector<float> values_;                                 ///< encoders may change what they are given
+  std::map<std::pair<std::string, size_t>, Packer> packers_;  ///< keyed by key name and first element
+  std::vector<float> values_;                                 ///< scratch, since encoders may modify their input
 };
 
 }  // namespace trireme

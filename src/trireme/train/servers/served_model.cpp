@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Whether every place along tp holds all of it.
+/// Whether every tp position holds the whole parameter.
 bool is_whole(const torch::Tensor& parameter) {
   const MeshSpec* spec = mesh_spec(parameter);
   return !spec || spec->layout->is_replicated;
@@ -22,7 +22,7 @@ std::string key_name(const std::string& name, const torch::Tensor& parameter, co
   return is_whole(parameter) ? name : fmt::format("{}, part {} of {}", name, groups.place + 1, groups.tp);
 }
 
-/// Of all members, in their order.
+/// Concatenates the texts of all members, in rank order.
 std::string gather_texts(Communicator& comm, const std::string& own) {
   std::vector<int64_t> size = {static_cast<int64_t>(own.size())}, sizes(static_cast<size_t>(comm.size()));
   comm.all_gather(size, sizes);
@@ -69,7 +69,7 @@ ServedModel serve_model(const Config& config, const ModelPart& part, const RankG
     const ParameterStore::Entry& entry = entries[number];
     const auto shard = std::find_if(shards.begin(), shards.end(), [&](const auto& s) { return s.entry == number; });
     const auto count = static_cast<size_t>(local_part(entry.parameter).numel());
-    if (count == 0) continue;  // of a tensor with fewer rows than places
+    if (count == 0) continue;  // its part of a tensor with fewer rows than tp positions
     ServedParameter& parameter = served.parameters.emplace_back();
     parameter.name = entry.name;
     parameter.entry = static_cast<int>(number);

@@ -17,9 +17,9 @@ namespace {
 using server::Mode;
 using server::Part;
 
-constexpr auto kGoodbye = std::chrono::seconds(10);  // for the other workers to leave, before own servers end
+constexpr auto kGoodbye = std::chrono::seconds(10);  // for other workers to leave before this rank's servers end
 
-/// By which the other hosts reach this one.
+/// Address at which other hosts reach this one.
 std::string serving_address(const World& world) {
   if (world.local_size() == world.size()) return "127.0.0.1";
   const std::string address = read_launch_environment().bind_address;
@@ -63,7 +63,7 @@ ServerAggregation::ServerAggregation(const UpdateContext& context)
     const ServedParameter& parameter = served_.parameters[i];
     if (parameter.by_rows) by_rows_ = i;
     if (!codec_ || !pushes(parameter) || parameter.by_rows) continue;
-    // By the names that sums without servers save them under.
+    // Under the same names as without servers.
     const std::string second = parameter.name + " (second use)";
     std::vector<std::string> tensors;
     for (const ServedParameter::Use& use : parameter.uses) tensors.push_back(use.number == 0 ? parameter.name : second);
@@ -81,7 +81,7 @@ ServerAggregation::~ServerAggregation() {
   }
 }
 
-/// Which partial sums this worker has, and which leaves of the servers' tree they are.
+/// Finds which partial sums this worker has, and which leaves of the servers' tree they cover.
 void ServerAggregation::plan_sums(const Layout& layout) {
   sums_own_ = executor_.program().update.sums_own();
   const auto leaves = static_cast<int>(layout.leaves), leaves_each = leaves / groups_.dp, replica = groups_.replica;
@@ -96,7 +96,7 @@ void ServerAggregation::plan_sums(const Layout& layout) {
   settings_.num_leaves = tree_ << (served_.most_uses - 1);
 }
 
-/// Who waits for which weights.
+/// Decides where each pull is waited for.
 void ServerAggregation::plan_layers() {
   for (const ModelPart::Tied& tied : part_.tied()) waits_at_once_ |= tied.use != tied.owner;
   waits_at_once_ |= groups_.tp > 1;
@@ -113,10 +113,10 @@ void ServerAggregation::plan_layers() {
                                  {}});
 }
 
-/// Of what all places have, the first speaks with the servers.
+/// For a replicated parameter only the first tp position communicates with the servers.
 bool ServerAggregation::pushes(const ServedParameter& parameter) const {
   if (parameter.is_replicated && groups_.place > 0) return false;
-  return is_synchronous() || parameter.entry >= 0;  // without rounds the owner pushes the sum of all uses
+  return is_synchronous() || parameter.entry >= 0;  // else the owner pushes the sum of all uses
 }
 
 bool ServerAggregation::pulls(const ServedParameter& parameter) const {
@@ -128,7 +128,8 @@ std::span<float> ServerAggregation::master(const ServedParameter& parameter) con
   return {master.data_ptr<float>(), static_cast<size_t>(master.numel())};
 }
 
-/// Starts servers, and gives them masters and moments: the workers of the first replica, for all, who have the same.
+/// Starts servers; the workers of the first replica give them master weights and moments, which all replicas hold
+/// alike.
 void ServerAggregation::give_weights(int64_t step, int64_t num_updates) {
   clock_ = is_synchronous() ? static_cast<uint64_t>(step) : 0;
   server::ServerOptions options;
@@ -152,7 +153,7 @@ void ServerAggregation::give_weights(int64_t step, int64_t num_updates) {
   forget_pushes();
   has_all_rows_ = true;
   if (groups_.replica == 0) {
-    // Without rounds servers count updates: one for each replica's step.
+    // The asynchronous modes count updates per replica: one for each replica's step.
     const auto updates = static_cast<uint64_t>(is_synchronous() ? num_updates : num_updates * groups_.dp);
     const auto version = is_synchronous() ? static_cast<uint64_t>(step) : updates;
     std::vector<server::Pending> all;
@@ -176,7 +177,7 @@ void ServerAggregation::give_weights(int64_t step, int64_t num_updates) {
 void ServerAggregation::leave(bool waits) {
   if (!worker_) return;
   const server::ServersOfJob servers = std::move(servers_);
-  const std::unique_ptr<server::Worker> worker = std::move(worker_);  // ends before the servers
+  const std::unique_ptr<server::Worker> worker = std::move(worker_);  // destroyed before the servers
   if (!waits) return;
   worker->close();
   for (const auto& each : servers.own) each->wait_until_done(Deadline::after(kGoodbye));
@@ -191,8 +192,8 @@ void ServerAggregation::restart(int64_t step, int64_t updates) {
 void ServerAggregation::refresh() {
   finish_pulls();
   if (is_synchronous()) return;
-  world_.comm().barrier();  // all have waited for what they pushed
-  has_all_rows_ = true;     // as of now
+  world_.comm().barrier();  // all pushes have been waited for
+  has_all_rows_ = true;     // at this moment
   start_pulls();
   finish_pulls();
   part_.refresh_tied_weights();

@@ -1,30 +1,32 @@
-// Parameter servers in place of an all-reduce: gradients go to them, weights come back, and nobody else has moments.
+// Parameter servers instead of an all-reduce: workers push gradients and pull weights; only servers hold moments.
 //
 // [Note: Trees on servers]
-// Servers sum along one tree for all keys, with holes where nobody pushes. Its leaves are those of the step, filled up
-// to a power of two, P, which changes no sum. A weight with two uses has two such trees under one node, as training
-// without servers adds the uses only after each is summed; with a pipeline, two workers may push them:
+// Servers sum every key along the same tree, with holes where no worker pushes. Its leaves are those of the step,
+// padded to a power of two, P; padding changes no sum. A weight with two uses has two such trees under one root,
+// because training without servers also sums each use before it adds the two; in a pipeline, different workers may push
+// them:
 //
-//   2 P ─┬─ 0 … P − 1      first use; of all other weights, the whole sum
+//   2 P ─┬─ 0 … P − 1      first use; for all other weights, the whole sum
 //        └─ P … 2 P − 1    second use
 //
-// In the synchronous mode weights, moments, norms and losses are bit-equal to those without servers. In the other modes
-// a replica's gradient is the average over its own micro-batches and moves the weights by 1 / dp of the learning rate:
-// a step of all replicas goes as far as a synchronous one. Compressed gradients are summed by each worker first, so
-// their tree has a leaf for each replica.
+// In synchronous mode weights, moments, norms and losses are bit-equal to those without servers. In the other modes a
+// replica pushes the average gradient of its own micro-batches, applied with 1 / dp of the learning rate, so one step
+// of all replicas moves the weights as far as one synchronous step. Compressed gradients are summed by each worker
+// before they are packed, so their tree has one leaf per replica.
 //
 // [Note: Weights on their way]
-// A step ends when the servers know what to do. Weights are pulled while the next one computes: before a layer begins,
-// its own have arrived, and those of the first layers are sent first. Where other workers wait for what one has pulled
-// (tensor parallelism, a weight that is tied over two stages), all are waited for at once.
+// A step ends once the servers know how to update. Weights are pulled while the next step computes: each layer waits
+// for its own weights before it begins, and those of the first layers are sent first. If other workers depend on what
+// one worker pulls (tensor parallelism, a weight tied across two stages), all pulls are waited for at once.
 //
 // [Note: Servers and GPUs]
-// Servers work in the host's memory. A worker on a GPU has its masters there, too, in pinned memory: what is pulled
-// goes to the GPU before its layer begins. Gradients are copied group by group in the GPU's own turn, while the
-// backward pass goes on; each push begins when somebody looks after its copy has arrived, at the latest for the norm.
+// Servers work in host memory. A worker on a GPU also keeps its master weights there, in pinned memory: pulled weights
+// are copied to the GPU before their layer begins. Gradients are copied bucket by bucket in stream order, while the
+// backward pass continues; a bucket is pushed the next time the worker checks after its copy has arrived, at the latest
+// for the norm.
 //
-// Threads: one calls; servers and messages have threads of their own. Blocking: as the workers of servers, with their
-// timeout. Fails with UsageError for servers that cannot be, with Error that names the server and who is missing.
+// Threads: one calls; servers and messages have their own threads. Blocking: as server::Worker, with its timeout.
+// Failure: UsageError for settings that servers cannot run with; Error that names the server and the missing rank.
 #pragma once
 
 #include <torch/torch.h>
@@ -47,47 +49,47 @@ namespace trireme {
 
 class ServerAggregation : public HostDecision {
  public:
-  /// Servers begin with the weights of the part.
+  /// Starts the servers with the weights of the part. Collective.
   explicit ServerAggregation(const UpdateContext& context);
   ~ServerAggregation() override;
 
-  /// The rows of the step's tokens are there, where rows travel.
+  /// Also pulls the rows of the step's tokens, if weights are pulled by rows, and waits for them.
   void begin(const StepStart& start) override;
   bool needs_tokens() const override { return by_rows_.has_value(); }
-  /// A group whose gradients are complete; in modes without rounds, after the norm.
+  /// Pushes a bucket whose gradients are complete; in the asynchronous modes, called after the norm.
   void push(int stage, int group) override;
-  /// New weights are on their way, unless the step was skipped.
+  /// Starts to pull the new weights, unless the step was skipped.
   void pull() override;
   double gradient_factor() const override;
 
-  /// All weights are there, of the step that this worker has reached. Not collective.
+  /// Waits for all weights of the step that this worker has reached. Not collective.
   void finish_pulls() override;
-  /// Takes what all workers have sent so far into the masters.
+  /// Pulls into the masters everything that any worker has pushed so far.
   void refresh() override;
-  /// Takes the newest weights into the masters, too.
+  /// Also pulls the newest weights into the masters.
   std::vector<Optimizer::Kind> state() override;
   size_t state_bytes() const override { return 0; }
-  /// New servers, with the masters and what was filled into state().
+  /// Starts new servers with the masters and the filled state().
   void restart(int64_t step, int64_t updates) override;
-  /// What compression has not sent yet.
+  /// The residual of compression.
   StatePieces pieces() const override { return codec_ ? codec_->save() : StatePieces(); }
   void load_pieces(const std::vector<StatePieces>& by_replica) override;
   uint64_t bytes_sent() const override { return worker_stats().bytes_sent; }
   const ServerAggregation* servers() const override { return this; }
 
-  /// Parameters whose newest weights nobody has waited for yet.
+  /// Number of parameters whose newest weights have not been waited for yet.
   int num_on_their_way() const;
-  /// Of the servers on this rank.
+  /// Statistics of the servers on this rank.
   std::vector<server::ServerStats> stats() const;
   server::WorkerStats worker_stats() const { return worker_->stats(); }
 
  protected:
-  /// From a GPU to the host.
+  /// Copies gradients from a GPU to the host.
   void collect() override;
-  /// Of each entry's summed gradient. In modes without rounds, dp times the mean of the replicas' own, which gives the
-  /// norm of a typical one's average.
+  /// Σ g² of each entry's summed gradient. In the asynchronous modes, dp times the mean of Σ g² over the replicas,
+  /// which gives the norm of a typical replica's average.
   std::vector<double> squares() override;
-  /// The servers update, or do not.
+  /// Tells the servers to update, or to skip.
   void apply(const StepEnd& end) override;
 
  private:
@@ -116,22 +118,22 @@ class ServerAggregation : public HostDecision {
 
   server::Settings settings_;
   ServedModel served_;
-  LeafRange leaves_;                                ///< of this worker, in the servers' tree
-  std::vector<LeafRange> partials_;                 ///< of this worker, by slot, as branches of the servers' tree
-  bool sums_own_ = false;                           ///< this worker's partial sums and uses are added before they leave
-  int tree_ = 1;                                    ///< leaves of a use, filled up
-  std::optional<size_t> by_rows_;                   ///< the parameter whose rows travel
-  std::vector<int64_t> rows_;                       ///< of the step's tokens
-  bool has_all_rows_ = true;                        ///< those of other tokens are the newest, too
-  std::map<size_t, std::vector<size_t>> of_layer_;  ///< parameters
-  bool waits_at_once_ = false;                      ///< for all pulls: [Note: Weights on their way]
-  uint64_t clock_ = 0;                              ///< of the next step
-  std::unique_ptr<GradientMirror> mirror_;          ///< null but for gradients on a GPU: [Note: Servers and GPUs]
-  std::deque<std::pair<size_t, int>> on_their_way_;  ///< copies of groups: stage, group
-  std::vector<int> missing_;                         ///< of each parameter: groups that are not there yet
+  LeafRange leaves_;                 ///< this worker's leaves in the servers' tree
+  std::vector<LeafRange> partials_;  ///< this worker's partial sums by slot, as branches of the servers' tree
+  bool sums_own_ = false;            ///< this worker adds its partial sums and uses before it pushes
+  int tree_ = 1;                     ///< leaves of one use, padded to a power of two
+  std::optional<size_t> by_rows_;    ///< index of the parameter that is pushed and pulled by rows
+  std::vector<int64_t> rows_;        ///< rows of the step's tokens, sorted
+  bool has_all_rows_ = true;         ///< the rows of all other tokens are the newest, too
+  std::map<size_t, std::vector<size_t>> of_layer_;   ///< indices of the parameters that each layer needs
+  bool waits_at_once_ = false;                       ///< all pulls together: [Note: Weights on their way]
+  uint64_t clock_ = 0;                               ///< clock of the next step
+  std::unique_ptr<GradientMirror> mirror_;           ///< null unless gradients are on a GPU: [Note: Servers and GPUs]
+  std::deque<std::pair<size_t, int>> on_their_way_;  ///< copies of buckets that were started: stage, bucket
+  std::vector<int> missing_;  ///< number of uses of each parameter whose bucket is not complete yet
   std::vector<server::Pending> pushes_, pulls_;
-  std::unique_ptr<Optimizer> moments_;  ///< while somebody looks at them
-  std::unique_ptr<PushCodec> codec_;    ///< null: gradients travel whole
+  std::unique_ptr<Optimizer> moments_;  ///< set while the optimizer's state is being read or filled
+  std::unique_ptr<PushCodec> codec_;    ///< null: gradients are sent uncompressed
   server::ServersOfJob servers_;
   std::unique_ptr<server::Worker> worker_;
 };

@@ -1,4 +1,4 @@
-// A step with parameter servers: gradients leave, the servers update, weights come back.
+// A step with parameter servers: gradients are pushed, servers update, weights are pulled.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -39,7 +39,7 @@ void ServerAggregation::push(int stage_number, int group) {
   push_arrived(/*waits=*/false);
 }
 
-/// Copies from a GPU, in the order in which they were started.
+/// Pushes buckets whose copies from the GPU have arrived, in the order in which the copies were started.
 void ServerAggregation::push_arrived(bool waits) {
   while (!on_their_way_.empty()) {
     const auto [stage, group] = on_their_way_.front();
@@ -50,7 +50,7 @@ void ServerAggregation::push_arrived(bool waits) {
   }
 }
 
-/// Pushes the parameters whose last group this is.
+/// Pushes the parameters whose gradients this bucket completes.
 void ServerAggregation::push_complete(size_t stage, int group) {
   const GradientStore& store = *part_.stages()[stage].gradients;
   for (size_t i = 0; i < served_.parameters.size(); ++i) {
@@ -70,7 +70,7 @@ void ServerAggregation::copy_all() {
   }
 }
 
-/// On the host.
+/// Gradient of one use in one slot, in host memory.
 torch::Tensor ServerAggregation::gradient(const ServedParameter::Use& use, size_t slot) const {
   if (mirror_) return mirror_->gradient(use.stage, slot, use.source);
   return part_.stages()[use.stage].gradients->gradient(static_cast<int>(slot), use.source);
@@ -85,7 +85,8 @@ void ServerAggregation::push_parameter(size_t number) {
     options.factor = end_.factor * groups_.dp;
   }
   if (parameter.by_rows) return push_rows(parameter, options);
-  // Where own partial sums are added, so are the uses: without rounds by the model part, among stages.
+  // A worker that adds its partial sums also adds the uses; in the asynchronous modes the model part does, even across
+  // stages.
   const size_t num_uses = sums_own_ ? 1 : parameter.uses.size();
   const torch::NoGradGuard no_grad;
   for (size_t use = 1; codec_ && is_synchronous() && use < parameter.uses.size(); ++use) {
@@ -103,7 +104,7 @@ void ServerAggregation::push_parameter(size_t number) {
   pushes_.push_back(worker_->push_partials(served_.keys[parameter.key].name, partials, options));
 }
 
-/// Those of the step's tokens; the gradients of the others are zero.
+/// Pushes only the rows of the step's tokens; the gradients of all other rows are zero.
 void ServerAggregation::push_rows(const ServedParameter& parameter, const server::PushOptions& options) {
   const torch::Tensor rows = torch::tensor(rows_, torch::kInt64);
   std::vector<torch::Tensor> chosen;
@@ -129,7 +130,7 @@ std::vector<double> ServerAggregation::by_entry(const std::vector<double>& by_ke
   return squares;
 }
 
-/// Of this replica's gradients, which lie in the first slot.
+/// Σ g² of this replica's gradients, which are in slot 0.
 std::vector<double> ServerAggregation::own_squares() const {
   std::vector<double> squares(part_.parameters().entries().size(), 0.0);
   for (const ServedParameter& parameter : served_.parameters) {
@@ -192,7 +193,7 @@ void ServerAggregation::finish_pulls() {
   for (size_t i = 0; i < pulls_.size(); ++i) finish_pull(i);
 }
 
-/// Of the embedding: those that the step will use, which are needed before everything else.
+/// Pulls the embedding rows that the step uses, and waits for them, since the first layer needs them.
 void ServerAggregation::pull_rows() {
   const ServedParameter& parameter = served_.parameters[*by_rows_];
   const server::Key& key = served_.keys[parameter.key];
@@ -206,7 +207,8 @@ void ServerAggregation::pull_rows() {
   publish(parameter);
 }
 
-/// What every place has, from the first, who has pulled it: so that all have the same, whatever the mode.
+/// Broadcasts replicated parameters from the first tp position, which has pulled them, so that all hold the same values
+/// in every mode.
 void ServerAggregation::broadcast_replicated() {
   std::vector<float> all;
   for (const ServedParameter& parameter : served_.parameters) {
@@ -227,7 +229,7 @@ void ServerAggregation::broadcast_replicated() {
   }
 }
 
-/// The weights that the model computes with follow the master.
+/// Updates the weights that the model computes with from the master.
 void ServerAggregation::publish(const ServedParameter& parameter) const {
   part_.parameters().publish(part_.parameters().shards()[parameter.shard]);
 }

@@ -1,4 +1,4 @@
-// Gradients that Adasum combines over replicas, where they lie.
+// Combines gradients over replicas with Adasum, on the device that holds them.
 #include "trireme/compress/adasum.h"
 
 #include <algorithm>

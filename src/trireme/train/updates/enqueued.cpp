@@ -1,5 +1,5 @@
-// All-reduced gradients on a GPU: norm, clipping and optimizer are enqueued behind the passes, and the host waits once.
-// After some steps the whole step is one captured graph.
+// All-reduced gradients on a GPU: norm, clipping and optimizer are enqueued after the passes, and the host waits once.
+// After a few steps the whole step becomes one captured graph.
 #include "trireme/base/deadline.h"
 #include "trireme/base/fault.h"
 #include "trireme/tensor/device.h"
@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kWarmupSteps = 3;  // before a graph is captured: libraries choose their algorithms in them
+constexpr int64_t kWarmupSteps = 3;  // before a graph is captured: libraries choose their algorithms in these
 
 class EnqueuedUpdate : public UpdatePolicy {
  public:
@@ -23,7 +23,7 @@ class EnqueuedUpdate : public UpdatePolicy {
     weights_->prepare(start.updates, start.lr, average_ / start.loss_scale.scale);
   }
 
-  /// Without times: the program only enqueues.
+  /// Returns no times, since the program only enqueues.
   StepTimes launch(const std::function<StepTimes()>& program) override {
     const bool is_warm = launches_++ >= kWarmupSteps;
     if (!graph_.captured() && is_warm && can_capture()) graph_.capture(program);
@@ -35,7 +35,7 @@ class EnqueuedUpdate : public UpdatePolicy {
     return {};
   }
 
-  /// The host waits for the gradients where others have parts of the model; else the device makes the norm.
+  /// Waits for the gradients only if other ranks hold parts of the model; otherwise the device computes the norm.
   void norm() override {
     norm_.reset();
     if (groups_.model() || groups_.shard_group()) norm_ = totals(weights_->squares(groups_), 0).norm;
@@ -51,12 +51,12 @@ class EnqueuedUpdate : public UpdatePolicy {
     enqueue_s_ = std::chrono::duration<double>(Clock::now() - began_).count();
     const DeviceUpdate::Outcome outcome = weights_->read();
     const float* const values = outcome.values.const_data_ptr<float>();
-    std::vector<double> loss = {values[kLoss]};  // 0 but for the last stage
+    std::vector<double> loss = {values[kLoss]};  // 0 except on the last stage
     groups_.sum_over_stages(loss);
     const StepSums sums{.loss = loss[0],
                         .own_norm = outcome.gradient_norm,
                         .norm = outcome.gradient_norm,
-                        // A graph has the flag of its capture.
+                        // A graph replays the flag from its capture.
                         .stop = world_.size() == 1 ? start_.stop : values[kStop] > 0};
     const StepEnd end = decide(sums, start_.loss_scale, rules_);
     if (end.updates()) update_statistics();
@@ -68,7 +68,8 @@ class EnqueuedUpdate : public UpdatePolicy {
   size_t state_bytes() const override { return weights_->optimizer().num_bytes(); }
 
  private:
-  /// Not where host code inside the step decides what happens: meetings with other ranks, dropout's masks, faults.
+  /// Not if host code decides something within the step: communication with other ranks, dropout masks, injected
+  /// faults.
   bool can_capture() const {
     const bool draws = part_.model().modules_of() == Model::Modules::kTorch || config_.model.dropout > 0;
     return config_.train.graph && world_.size() == 1 && !draws && !faults_armed();
@@ -76,7 +77,7 @@ class EnqueuedUpdate : public UpdatePolicy {
 
   const std::shared_ptr<DeviceUpdate> weights_;
   DeviceGraph graph_;
-  std::optional<double> norm_;  ///< of the sums of the step under way
+  std::optional<double> norm_;  ///< norm of the current step's gradient sums
   int64_t launches_ = 0;
   Clock::time_point began_;
   double enqueue_s_ = 0;

@@ -1,4 +1,4 @@
-// Policies with which the host decides at the end of a step: it waits for the gradients' sums, then updates or skips.
+// Policies that decide on the host at the end of a step: wait for the gradient sums, then update or skip.
 #pragma once
 
 #include <memory>
@@ -17,21 +17,21 @@ class HostDecision : public UpdatePolicy {
   std::optional<StepEnd> update(int stage) override;
 
  protected:
-  /// Brings the gradients of the update to the host.
+  /// Copies the gradients of the update to the host.
   virtual void collect() = 0;
-  /// Σ g² of each entry of the parameters, of what collect() has brought.
+  /// Σ g² of each entry of the parameters, after collect().
   virtual std::vector<double> squares() = 0;
-  /// From what collect() has brought to averages, with the loss scale.
+  /// Factor from the collected sums to averages, with the loss scale divided out.
   virtual double factor() const { return average_ / start_.loss_scale.scale; }
-  /// The norm that is reported: where replicas update alone, a mean.
+  /// The reported norm: a mean if replicas update alone.
   virtual double norm_over_replicas(double own) const { return own; }
-  /// Updates the weights, or leaves them where the step is skipped.
+  /// Updates the weights, unless the step is skipped.
   virtual void apply(const StepEnd& end) = 0;
 
-  StepEnd end_;  ///< of the step under way, as norm() has decided
+  StepEnd end_;  ///< decision of norm() for the current step
 };
 
-/// All-reduced gradients; the base of policies that make gradients otherwise.
+/// For all-reduced gradients; also the base of policies that combine gradients in another way.
 class HostUpdate : public HostDecision {
  public:
   HostUpdate(const UpdateContext& context, std::shared_ptr<WeightUpdate> weights)
@@ -44,7 +44,7 @@ class HostUpdate : public HostDecision {
   void collect() override { weights_->fetch(); }
   std::vector<double> squares() override { return weights_->squares(groups_); }
   void apply(const StepEnd& end) override;
-  /// Of an array that holds something of all shards of the parameters, one after another.
+  /// Layout of an array that holds a value per element of all shards of the parameters, one shard after another.
   GroupLayout layout_of_shards(const std::string& name) const;
 
   const std::shared_ptr<WeightUpdate> weights_;

@@ -1,11 +1,11 @@
-// Replicas that update alone and meet now and then: local SGD and DiLoCo.
+// Replicas that update alone and meet from time to time: local SGD and DiLoCo.
 //
 // [Note: Meetings]
-// Between meetings every replica updates its weights with its own gradients; losses are still averaged over all. At a
-// meeting replicas average their weights, or take an outer step (DiLoCo). Moments of the optimizer stay a replica's
-// own. What others may see, a checkpoint above all, is the same on all replicas: so before it, and at the end of
-// training, they settle: they meet, and average their moments too. Weights of GPUs meet in the host's memory, where
-// DiLoCo keeps what it needs between meetings.
+// Between meetings each replica updates its weights with its own gradients; losses are still averaged over all
+// replicas. At a meeting replicas average their weights, or take an outer step (DiLoCo). Each replica keeps its own
+// optimizer moments. Visible state, above all a checkpoint, must be the same on all replicas: so before it is read, and
+// at the end of training, replicas settle: they meet, and average their moments too. Weights on GPUs are exchanged
+// through host memory, where DiLoCo keeps its state between meetings.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -21,7 +21,7 @@ namespace {
 
 class LocalSteps : public HostUpdate {
  public:
-  /// All replicas begin with the same weights.
+  /// All replicas start with the same weights.
   LocalSteps(const UpdateContext& context, std::shared_ptr<WeightUpdate> weights)
       : HostUpdate(context, std::move(weights)),
         comm_(*groups_.replicas()),
@@ -31,7 +31,7 @@ class LocalSteps : public HostUpdate {
     LocalSteps::restart(0, 0);
   }
 
-  /// Replicas meet where the plan says so, and settle where training ends.
+  /// Replicas meet when the plan says so, and settle when training ends.
   void meet() override {
     last_step_ = start_.step;
     weights_differ_ = moments_differ_ = true;
@@ -49,7 +49,7 @@ class LocalSteps : public HostUpdate {
     if (config_.local.method != LocalMethod::kDiloco) return;
     take([this](size_t shard) { return parameters_.shards()[shard].master; });
     DiLoCoOptions options;
-    options.plan = {1, 0};  // this plan decides, and settle()
+    options.plan = {1, 0};  // meets at every call: `plan_` and settle() decide when
     options.lr = static_cast<float>(config_.local.outer_lr);
     options.momentum = static_cast<float>(config_.local.outer_momentum);
     options.format = block_format(config_.local.format);
@@ -57,7 +57,7 @@ class LocalSteps : public HostUpdate {
     diloco_.emplace(comm_, options, layout_of_shards("weights"), flat_);
   }
 
-  /// What DiLoCo keeps.
+  /// DiLoCo's state.
   StatePieces pieces() const override { return diloco_ ? diloco_->save() : StatePieces(); }
 
   void load_pieces(const std::vector<StatePieces>& by_replica) override {
@@ -65,7 +65,7 @@ class LocalSteps : public HostUpdate {
       return std::any_of(pieces.begin(), pieces.end(),
                          [](const StatePiece& piece) { return piece.name.starts_with("diloco/"); });
     });
-    if (diloco_ && has_some) diloco_->load(by_replica);  // else the checkpoint is of another way to train
+    if (diloco_ && has_some) diloco_->load(by_replica);  // otherwise the checkpoint is of another update method
   }
 
   uint64_t bytes_sent() const override { return bytes_sent_ + (diloco_ ? diloco_->bytes_sent() : 0); }
@@ -73,7 +73,7 @@ class LocalSteps : public HostUpdate {
  private:
   using OfShard = std::function<torch::Tensor(size_t shard)>;
 
-  /// The root of the mean square of the replicas' norms: not finite where one is not.
+  /// Root mean square of the replicas' norms; not finite if any of them is not.
   double norm_over_replicas(double own) const override {
     std::vector<double> square = {own * own};
     comm_.all_reduce(square);
@@ -117,7 +117,7 @@ class LocalSteps : public HostUpdate {
     weights_differ_ = false;
   }
 
-  /// [Note: Meetings]. Nothing where no step was made since.
+  /// [Note: Meetings]. Does nothing if no step was taken since.
   void settle() {
     if (weights_differ_) meet_after(last_step_);
     if (!moments_differ_) return;
@@ -133,7 +133,7 @@ class LocalSteps : public HostUpdate {
   ParameterStore& parameters_;
   const MeetingPlan plan_;
   std::optional<DiLoCo> diloco_;
-  std::vector<float> flat_;  ///< of all shards, one after another
+  std::vector<float> flat_;  ///< values of all shards, one shard after another
   int64_t last_step_ = 0;
   bool weights_differ_ = false, moments_differ_ = false;
   uint64_t bytes_sent_ = 0;

@@ -1,9 +1,9 @@
-// 1-bit Adam in training: after a warm-up, replicas exchange signs of their momenta instead of gradients.
+// 1-bit Adam: after a warm-up, replicas exchange signs of their momenta instead of gradients.
 //
-// The warm-up is plain training, to the bit. Then gradients are not summed between replicas: each adds its own to the
-// momentum, and what travels is the part of the weights' next moves that is its own ([Note: Moves]), in one sum.
+// The warm-up is plain training, bit for bit. After it, gradients are not summed between replicas: each replica adds
+// its own to the momentum, and one sum exchanges its contribution to the weights' next moves ([Note: Moves]).
 //
-// All of it happens where the weights lie, on the host or on a GPU, with the same bits for the same gradients.
+// All of this runs where the weights are, on the host or on a GPU, with the same bits for the same gradients.
 #include "trireme/compress/one_bit_adam.h"
 
 #include <optional>
@@ -40,7 +40,7 @@ class OneBitAdam : public HostUpdate {
 
   void begin(const StepStart& start) override {
     HostUpdate::begin(start);
-    // The second moment has its correction for exactly so many updates.
+    // The bias correction of the second moment assumes exactly this many updates.
     is_due_ = start.updates >= config_.compression.warmup_steps;
     if (!is_due_) warmup_->begin(start);
   }
@@ -51,12 +51,12 @@ class OneBitAdam : public HostUpdate {
     return is_due_ ? HostUpdate::launch(program) : warmup_->launch(program);
   }
 
-  /// Leaves the next momentum in the place of the gradients, the same on all replicas.
+  /// Replaces the gradients in slot 0 by the next momentum, the same on all replicas.
   void combine() override {
     follow();
     const auto warmup = static_cast<uint64_t>(config_.compression.warmup_steps);
     const auto scale = static_cast<float>(average_);
-    // Adam, unlike AdamW, adds the pull towards zero to the gradient.
+    // Adam, unlike AdamW, adds weight decay to the gradient.
     const double pull =
         config_.optimizer.kind == OptimizerKind::kAdam ? config_.optimizer.weight_decay / comm_.size() : 0;
     for (size_t i = 0; i < firsts_.size(); ++i) {
@@ -113,7 +113,7 @@ class OneBitAdam : public HostUpdate {
             .decays = config_.optimizer.decay == Decay::kAll || parameters_.entries()[place.entry].is_matrix};
   }
 
-  /// The processor begins after what was started for the device so far.
+  /// Makes the processor wait for work enqueued on the device so far.
   void follow() const {
     const std::function<void()> wait = processor_.after(current_stream(parameters_.device()));
     if (wait) wait();
@@ -123,7 +123,7 @@ class OneBitAdam : public HostUpdate {
 
   double factor() const override { return 1; }
 
-  /// Takes momentum and weights there.
+  /// Moves momentum and weights to the exchanged values.
   void apply(const StepEnd& end) override {
     if (!end.updates()) return;
     follow();
@@ -141,15 +141,15 @@ class OneBitAdam : public HostUpdate {
   }
 
   const std::unique_ptr<UpdatePolicy> warmup_;
-  bool is_due_ = false;  ///< in this step: the warm-up is over
+  bool is_due_ = false;  ///< the warm-up is over in this step
   Communicator& comm_;
   ParameterStore& parameters_;
   OneBitAdamSettings settings_;
   std::unique_ptr<Processor> own_processor_;  ///< null: the host's
-  Processor& processor_;                      ///< where weights and moments lie
+  Processor& processor_;                      ///< runs on the device that holds weights and moments
   std::unique_ptr<Exchange> sums_;
-  std::optional<Array<float>> moves_;  ///< of all shards, one after another
-  std::vector<size_t> firsts_;         ///< where those of each begin
+  std::optional<Array<float>> moves_;  ///< moves of all shards, one after another
+  std::vector<size_t> firsts_;         ///< offset of each shard's moves
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How update_policy.h makes the policies that nobody derives from; each is one file.
+// Factories of the policies that no other policy derives from; each is one file.
 #pragma once
 
 #include <memory>

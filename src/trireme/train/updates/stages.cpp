@@ -1,5 +1,6 @@
-// Several updates in a step (PipeDream): each stage is updated while micro-batches are under way in others. Nothing can
-// depend on all gradients of an update, so none is clipped, and numbers that are not finite are found too late.
+// Several updates per step (PipeDream): each stage is updated while other stages still process micro-batches. Nothing
+// can depend on all gradients of an update, so they are not clipped, and numbers that are not finite are found too
+// late.
 #include "trireme/train/updates/policies.h"
 
 namespace trireme {
@@ -18,7 +19,7 @@ class StageUpdates : public UpdatePolicy {
     loss_sum_ = torch::zeros({}, torch::TensorOptions().device(part_.parameters().device()).dtype(torch::kFloat64));
   }
 
-  /// Where there are several updates, a rank has one stage.
+  /// With several updates per step, a rank has only one stage.
   std::optional<StepEnd> update(int) override {
     if (part_.is_last(part_.stages().back())) loss_sum_.add_(last_values()[kLoss]);
     weights_->fetch();
@@ -27,7 +28,7 @@ class StageUpdates : public UpdatePolicy {
     return std::nullopt;
   }
 
-  /// The norm is that of the last update.
+  /// Reports the norm of the last update.
   std::optional<StepEnd> finish() override {
     const Totals totals = this->totals(weights_->squares(groups_), loss_sum_.item<double>());
     const double norm = totals.norm * average_;
@@ -41,8 +42,8 @@ class StageUpdates : public UpdatePolicy {
 
  private:
   const std::shared_ptr<WeightUpdate> weights_;
-  int64_t number_ = 0;      ///< of the next update
-  torch::Tensor loss_sum_;  ///< of the micro-batches' losses, a double
+  int64_t number_ = 0;      ///< number of the next update
+  torch::Tensor loss_sum_;  ///< sum of the micro-batches' losses, float64
 };
 
 }  // namespace
