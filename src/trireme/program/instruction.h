@@ -24,6 +24,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -111,6 +112,22 @@ inline PipelineMessage message_of(const Instruction& instruction) {
   const bool is_gradient = instruction.op == OpCode::kSendGradient || instruction.op == OpCode::kRecvGradient;
   const int to_receiver = !is_send(instruction.op) ? 0 : is_gradient ? -1 : 1;
   return {is_gradient, instruction.stage + to_receiver, instruction.micro_batch};
+}
+
+/// What a computation gets from the stage before or after its own, and what it makes for one: the interpreter and the
+/// executor both go by it.
+struct MessagesOfPass {
+  std::optional<PipelineMessage> needs, makes;
+};
+/// Empty at the ends of the pipeline, for a whole model (stage -1), and for WeightGrad and Recompute.
+inline MessagesOfPass messages_of(const Instruction& computation, int num_stages) {
+  const int stage = computation.stage, micro_batch = computation.micro_batch;
+  const bool is_forward = computation.op == OpCode::kForward;
+  if (stage < 0 || (!is_forward && !makes_input_gradient(computation.op))) return {};
+  std::optional<PipelineMessage> before, after;
+  if (stage > 0) before = {!is_forward, is_forward ? stage : stage - 1, micro_batch};
+  if (stage + 1 < num_stages) after = {!is_forward, is_forward ? stage + 1 : stage, micro_batch};
+  return is_forward ? MessagesOfPass{before, after} : MessagesOfPass{after, before};
 }
 
 /// How the partial sums of all ranks are added up ([Note: Leaves]).

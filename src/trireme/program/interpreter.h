@@ -104,9 +104,8 @@ class Interpreter {
   }
   bool is_there(const PipelineMessage& message) const { return there_[number_of(message)]; }
   Dataflow dataflow_of(const Instruction& i) const {
-    if (i.op == OpCode::kForward) return {result(i.stage - 1, i.stage, i), result(i.stage, i.stage + 1, i)};
-    if (!makes_input_gradient(i.op)) return {};
-    return {result(i.stage + 1, i.stage, i), result(i.stage, i.stage - 1, i)};
+    const auto [needs, makes] = messages_of(i, static_cast<int>(rank_of_stage_.size()));
+    return {needs ? result(*needs) : PassResult(), makes ? result(*makes) : PassResult()};
   }
 
   /// Index of the program at the other end of a send or a receive.
@@ -132,10 +131,9 @@ class Interpreter {
 
   static const Instruction& instruction_of(const Instruction& instruction) { return instruction; }
   static const Instruction& instruction_of(const auto& item) { return *item.instruction; }
-  bool has_stage(int stage) const { return stage >= 0 && at(stage) < rank_of_stage_.size(); }
-  PassResult result(int from, int to, const Instruction& i) const {
-    if (!has_stage(from) || !has_stage(to)) return {};
-    return {from, to, number_of({from > to, to, i.micro_batch}), rank_of_stage_[at(from)] != rank_of_stage_[at(to)]};
+  PassResult result(const PipelineMessage& message) const {
+    const int to = message.stage, from = message.is_gradient ? to + 1 : to - 1;
+    return {from, to, number_of(message), rank_of_stage_[at(from)] != rank_of_stage_[at(to)]};
   }
 
   bool is_held(size_t rank, const Instruction& i, const Dataflow& flow) {

@@ -53,7 +53,7 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
       messages_(options.messages),
       reducer_(options.replicas, program_.across, options.travel_type) {
   if (options.pipeline) {
-    messages_ = &plain_messages_.emplace(*options.pipeline, program_.num_micro_batches, device_);
+    messages_ = &plain_messages_.emplace(*options.pipeline, device_);
   }
   int groups = 0;
   for (const int number : program_.own_stages()) {
@@ -75,6 +75,12 @@ Executor::Executor(Program program, std::map<int, Stage> stages, const ExecutorO
     first_group_[number] = groups;
     groups += program_.groups_of(number);
   }
+  take_program(std::move(program_));
+}
+
+void Executor::take_program(Program program) {
+  program_ = std::move(program);
+  recomputed_.clear();
   for (const Instruction& instruction : program_.instructions) {
     if (instruction.op != OpCode::kFree || instruction.micro_batch < 0) continue;
     recomputed_.insert({instruction.stage, instruction.micro_batch});
@@ -115,12 +121,33 @@ std::vector<GroupLayout> Executor::group_layouts() const {
 StepTimes Executor::run(const Update& update) {
   times_ = {};
   update_ = &update;
-  execute(false);
+  execute(false, [this] { run_list(0, program_.instructions.size()); });
   update_ = nullptr;
   return times_;
 }
 
-void Executor::replay() { execute(true); }
+StepTimes Executor::run(const Stream& stream, int rounds, const Update& update) {
+  Program usual = program_;
+  set_program(stream.program);
+  stream_ = &stream;
+  times_ = {};
+  update_ = &update;
+  execute(false, [&] {
+    round_ = 0;
+    run_list(0, stream.round_begin);
+    for (; round_ < rounds; ++round_) run_list(stream.round_begin, stream.round_end);
+    --round_;
+    run_list(stream.round_end, stream.program.instructions.size());
+  });
+  update_ = nullptr;
+  stream_ = nullptr;
+  take_program(std::move(usual));
+  return times_;
+}
+
+void Executor::replay() {
+  execute(true, [this] { run_list(0, program_.instructions.size()); });
+}
 
 void Executor::set_program(const Program& program) {
   if (program.num_slots != program_.num_slots || program.rank_of_stage != program_.rank_of_stage ||
@@ -128,10 +155,10 @@ void Executor::set_program(const Program& program) {
       program.across != program_.across || program.zero != program_.zero) {
     throw Error("the program is not of the stages and sums that the executor has");
   }
-  program_ = program;
+  take_program(program);
 }
 
-void Executor::execute(bool alone) {
+void Executor::execute(bool alone, const std::function<void()>& lists) {
   const bool outer = std::exchange(alone_, alone);
   works_.clear();
   made_.clear();
@@ -142,27 +169,35 @@ void Executor::execute(bool alone) {
     for (const GradientSource& source : stage.store->sources()) source.leaf.mutable_grad().reset();
   }
   if (tracing_) trace_.assign(program_.instructions.size(), {});
-  for (size_t at = 0; at < program_.instructions.size(); ++at) {
+  lists();
+  if (messages_) messages_->finish();
+  alone_ = outer;
+}
+
+Instruction Executor::instruction_at(size_t at) const {
+  const Instruction& instruction = program_.instructions[at];
+  return stream_ ? stream_->shifted(instruction, round_) : instruction;
+}
+
+void Executor::run_list(size_t begin, size_t end) {
+  for (size_t at = begin; at < end; ++at) {
     const size_t number = at;
-    const Instruction& instruction = program_.instructions[number];
-    micro_batch_ = instruction.micro_batch;
+    micro_batch_ = program_.instructions[number].micro_batch;
     const double start = ready_ = tracing_ ? clock_seconds() : 0;
     try {
       run_instruction(at);
     } catch (...) {
       if (!messages_) throw;
-      rethrow_at(program_.pipeline_rank, place_of(instruction, step_));
+      rethrow_at(program_.pipeline_rank, place_of(instruction_at(number), step_));
     }
     if (!tracing_) continue;
     synchronize(device_);
     trace_[number] = {start, ready_, clock_seconds()};
   }
-  if (messages_) messages_->finish();
-  alone_ = outer;
 }
 
 void Executor::run_instruction(size_t& at) {
-  const Instruction& instruction = program_.instructions[at];
+  const Instruction instruction = instruction_at(at);
   const int peer = program_.pipeline_rank + instruction.peer;
   switch (instruction.op) {
     case OpCode::kForward:
@@ -231,10 +266,10 @@ void Executor::run_passes(const Program& program, StageMessages* messages, const
     if (i.op == OpCode::kSendActivation) return send(i, peer, *messages);
     LayerWeights* const weights = stages_.at(i.stage).weights;
     if (i.op == OpCode::kAllGather) return weights ? weights->expect(i.group) : void();
-    Tensors outputs =
-        pass(i.stage, is_first(i.stage) ? Tensors() : take({false, i.stage, i.micro_batch}, messages), i.micro_batch);
+    const auto [needs, makes] = messages_of(i, program.num_stages());
+    Tensors outputs = pass(i.stage, needs ? take(*needs, messages) : Tensors(), i.micro_batch);
     if (weights) weights->end_pass(false);
-    if (!is_last(i.stage)) made_[{false, i.stage + 1, i.micro_batch}] = std::move(outputs);
+    if (makes) made_[*makes] = std::move(outputs);
   };
   for (const Instruction& instruction : program.instructions) {
     try {
@@ -341,15 +376,11 @@ void Executor::scatter_group(const Instruction& instruction) {
   if (alone_) return store->give_back(slots[0]);
   const bool single = program_.across.direct || !store->keeps_whole();
   for (int slot = 1; slot < (single ? 1 : program_.num_slots); ++slot) slots.push_back(store->group(slot, group));
-  const torch::Tensor whole = slots[0];
-  reducer_.start(first_group_.at(instruction.stage) + group, std::move(slots), true,
-                 {.shard_group = shard_group_,
-                  .copies = copies_,
-                  .cuts = &store->cuts(group),
-                  .shard = store->shard(group),
-                  .add = instruction.add,
-                  .single = single,
-                  .on_done = [store, whole] { store->give_back(whole); }});
+  ShardedSum sum = sharded_sum(*store, group, slots[0], *shard_group_);
+  sum.copies = copies_;
+  sum.add = instruction.add;
+  sum.single = single;
+  reducer_.start(first_group_.at(instruction.stage) + group, std::move(slots), true, std::move(sum));
 }
 
 }  // namespace trireme

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "trireme/program/instruction.h"
+#include "trireme/program/stream.h"
 #include "trireme/program/trace.h"
 #include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
@@ -74,6 +75,8 @@ class Executor {
   /// those of the values in values(). A Push may come while the backward pass goes on.
   using Update = std::function<void(const Instruction& instruction)>;
   StepTimes run(const Update& update);
+  /// Runs a stream of the executor's stages with so many rounds ([Note: Streams]); then the pipeline is empty again.
+  StepTimes run(const Stream& stream, int rounds, const Update& update);
   /// The step once more without sums over replicas and without the update: to find out who computed what. May be called
   /// by an update.
   void replay();
@@ -118,7 +121,11 @@ class Executor {
   using Stash = std::vector<torch::Tensor>;
   class OldWeights;
 
-  void execute(bool alone);
+  void take_program(Program program);
+  void execute(bool alone, const std::function<void()>& lists);
+  void run_list(size_t begin, size_t end);
+  /// Instruction `at` of the program, with the numbers of the round under way.
+  Instruction instruction_at(size_t at) const;
   void run_instruction(size_t& at);
   void send(const Instruction& instruction, int peer, StageMessages& messages);
   void run_forward(const Instruction& instruction);
@@ -138,7 +145,6 @@ class Executor {
   Tensors take_output_gradients(const Instruction& instruction);
   void give_input_gradients(const Instruction& instruction, const Tensors& inputs, const Tensors& gradients);
   void check_forms(const Instruction& instruction, const Tensors& outputs);
-  bool is_first(int stage) const { return stage <= 0; }
   bool is_last(int stage) const { return stage < 0 || stage == program_.num_stages() - 1; }
   bool is_values(int stage, int group) const;
   bool is_scattered(int stage, int group) const;
@@ -164,7 +170,9 @@ class Executor {
   bool alone_ = false;
   const Update* update_ = nullptr;
   int micro_batch_ = -1;
-  double ready_ = 0;  ///< when the instruction under way had its message
+  const Stream* stream_ = nullptr;  ///< null in a program with an end
+  int round_ = 0;                   ///< of the stream: rounds before the one under way
+  double ready_ = 0;                ///< when the instruction under way had its message
   StepTimes times_;
   std::map<Place, Work> works_;
   std::map<PipelineMessage, Tensors> made_;       ///< to be sent, or to be used on this rank

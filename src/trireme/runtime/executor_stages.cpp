@@ -174,11 +174,13 @@ Tensors Executor::take(const PipelineMessage& message, StageMessages* messages) 
 void Executor::run_forward(const Instruction& instruction) {
   const int stage = instruction.stage, micro_batch = instruction.micro_batch;
   Work& work = works_[{stage, micro_batch}];
-  if (!is_first(stage)) work.inputs = detached(take({false, stage, micro_batch}, messages_));
+  const auto [needs, makes] = messages_of(instruction, program_.num_stages());
+  if (needs) work.inputs = detached(take(*needs, messages_));
   const Stopwatch watch(times_.forward_s);
   work.values = torch::empty({stages_.at(stage).num_values}, torch::TensorOptions().device(device_));
   Tensors outputs;
-  if (recomputed_.contains({stage, micro_batch})) {
+  const int in_program = stream_ ? micro_batch - round_ * stream_->micro_batches_per_round : micro_batch;
+  if (recomputed_.contains({stage, in_program})) {
     const torch::Tensor before = random_state(device_);
     const std::vector<uint32_t> versions = versions_of(work.inputs);
     const torch::NoGradGuard keeps_nothing;
@@ -193,9 +195,9 @@ void Executor::run_forward(const Instruction& instruction) {
     outputs = work.outputs = compute(instruction, work.inputs, work.values);
   }
   if (LayerWeights* weights = stages_.at(stage).weights) weights->end_pass(/*kept=*/stage < 0);
-  if (is_last(stage)) return;
+  if (!makes) return;
   check_forms(instruction, outputs);
-  made_[{false, stage + 1, micro_batch}] = detached(std::move(outputs));
+  made_[*makes] = detached(std::move(outputs));
 }
 
 Tensors Executor::compute(const Instruction& instruction, const Tensors& inputs, const torch::Tensor& values) {
@@ -237,13 +239,15 @@ void Executor::check_forms(const Instruction& instruction, const Tensors& output
 }
 
 Tensors Executor::take_output_gradients(const Instruction& instruction) {
-  return is_last(instruction.stage) ? Tensors() : take({true, instruction.stage, instruction.micro_batch}, messages_);
+  const std::optional<PipelineMessage> needs = messages_of(instruction, program_.num_stages()).needs;
+  return needs ? take(*needs, messages_) : Tensors();
 }
 
 /// To the stage before, of what is of floating point. What does not matter for the outputs has gradients of zero.
 void Executor::give_input_gradients(const Instruction& instruction, const Tensors& inputs, const Tensors& gradients) {
-  if (is_first(instruction.stage)) return;
-  Tensors& made = made_[{true, instruction.stage - 1, instruction.micro_batch}];
+  const std::optional<PipelineMessage> makes = messages_of(instruction, program_.num_stages()).makes;
+  if (!makes) return;
+  Tensors& made = made_[*makes];
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].is_floating_point()) continue;
     made.push_back(gradients[i].defined() ? gradients[i] : torch::zeros_like(inputs[i]).detach());
@@ -251,7 +255,7 @@ void Executor::give_input_gradients(const Instruction& instruction, const Tensor
 }
 
 void Executor::run_backward(size_t at) {
-  const Instruction& instruction = program_.instructions[at];
+  const Instruction instruction = instruction_at(at);
   const Tensors gradients = take_output_gradients(instruction);
   const Stopwatch watch(times_.backward_s);
   Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
@@ -294,7 +298,7 @@ void Executor::run_backward_input(const Instruction& instruction) {
 }
 
 void Executor::run_weight_grad(size_t at) {
-  const Instruction& instruction = program_.instructions[at];
+  const Instruction instruction = instruction_at(at);
   const Stopwatch watch(times_.backward_s);
   const Work work = std::move(works_.extract({instruction.stage, instruction.micro_batch}).mapped());
   const OldWeights weights(*this, instruction.stage);

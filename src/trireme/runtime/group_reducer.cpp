@@ -30,6 +30,15 @@ torch::Tensor buffer_of(std::vector<torch::Tensor>& buffers, int group, Make mak
 
 }  // namespace
 
+ShardedSum sharded_sum(GradientStore& store, int group, const torch::Tensor& whole, Communicator& shard_group) {
+  ShardedSum sum;
+  sum.shard_group = &shard_group;
+  sum.cuts = &store.cuts(group);
+  sum.shard = store.shard(group);
+  sum.on_done = [&store, whole] { store.give_back(whole); };
+  return sum;
+}
+
 GroupReducer::GroupReducer(Communicator* comm, CrossRankSum across, torch::ScalarType travel_type, bool ordered)
     : comm_(comm), across_(std::move(across)), travel_type_(travel_type), ordered_(ordered) {}
 

@@ -16,6 +16,7 @@
 #include "trireme/comm/communicator.h"
 #include "trireme/compress/compressed_reducer.h"
 #include "trireme/program/instruction.h"
+#include "trireme/runtime/gradient_store.h"
 #include "trireme/tensor/host_shared_tensor.h"
 
 namespace trireme {
@@ -35,6 +36,9 @@ struct ShardedSum {
   bool single = false;                 ///< each rank has one partial sum, whatever the program's tree
   std::function<void()> on_done = {};  ///< when it is there
 };
+
+/// For a sharded group of `store` whose whole was taken out: its shard gets the sum, then its buffer is given back.
+ShardedSum sharded_sum(GradientStore& store, int group, const torch::Tensor& whole, Communicator& shard_group);
 
 class GroupReducer {
  public:

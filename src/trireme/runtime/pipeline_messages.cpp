@@ -107,13 +107,12 @@ std::string to_string(const TensorForms& forms) {
   return text;
 }
 
-PipelineMessages::PipelineMessages(Communicator& comm, int num_micro_batches, torch::Device device)
-    : comm_(comm), num_micro_batches_(static_cast<uint32_t>(num_micro_batches)), device_(device) {}
-
+/// Far fewer micro-batches than that are under way at a time, however long a stream is.
 uint32_t PipelineMessages::tag_of(const PipelineMessage& message, size_t tensor, bool is_form) const {
+  constexpr uint32_t kMicroBatches = 4096;
   const uint32_t kind = is_form ? 2 : message.is_gradient ? 1 : 0;
   const auto stage = static_cast<uint32_t>(message.stage), micro_batch = static_cast<uint32_t>(message.micro_batch);
-  return ((stage * num_micro_batches_ + micro_batch) * 3 + kind) * static_cast<uint32_t>(kMostTensors) +
+  return ((stage * kMicroBatches + micro_batch % kMicroBatches) * 3 + kind) * static_cast<uint32_t>(kMostTensors) +
          static_cast<uint32_t>(tensor);
 }
 

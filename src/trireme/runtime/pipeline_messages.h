@@ -96,8 +96,7 @@ class AnyShapeMessages : public StageMessages {
 /// From one rank to another.
 class PipelineMessages : public StageMessages {
  public:
-  /// `num_micro_batches`: of the whole step, so that each message has a tag of its own.
-  PipelineMessages(Communicator& comm, int num_micro_batches, torch::Device device);
+  PipelineMessages(Communicator& comm, torch::Device device) : comm_(comm), device_(device) {}
 
   void send(const PipelineMessage& message, int to, const Tensors& tensors) override;
   void post_receive(const PipelineMessage& message, int from) override;
@@ -135,7 +134,6 @@ class PipelineMessages : public StageMessages {
   void wait(Handle& handle);
 
   Communicator& comm_;
-  const uint32_t num_micro_batches_;
   const torch::Device device_;
   std::vector<torch::Tensor> buffers_;
   std::vector<Sent> sent_;

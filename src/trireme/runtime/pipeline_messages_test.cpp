@@ -12,7 +12,7 @@ torch::Tensor filled(std::vector<int64_t> sizes, double value) { return torch::f
 
 TEST(PipelineMessages, AListOfTensorsTravelsTogether) {
   run_as_threads(2, [](World& world) {
-    PipelineMessages messages(world.comm(), 3, torch::kCPU);
+    PipelineMessages messages(world.comm(), torch::kCPU);
     const auto sent = [](int m) {
       return Tensors{filled({2, 3}, m), torch::arange(4) + m, filled({}, -m), filled({0, 5}, 0)};
     };
@@ -41,7 +41,7 @@ TEST(PipelineMessages, TooManyTensorsAreRefused) {
 
 TEST(PipelineMessages, ShapesAreLearntFromTheFirstMessage) {
   run_as_threads(2, [](World& world) {
-    PipelineMessages messages(world.comm(), 4, torch::kCPU);
+    PipelineMessages messages(world.comm(), torch::kCPU);
     const std::vector<std::vector<int64_t>> shapes{{3, 5}, {}, {2, 0, 4}, {1, 2, 1, 2, 1, 2}};
     if (world.rank() == 0) {
       for (int stage = 0; stage < 4; ++stage) {
@@ -71,7 +71,7 @@ TEST(PipelineMessages, ShapesAreLearntFromTheFirstMessage) {
 TEST(PipelineMessages, AnyOfThemMayBeUsedFirst) {
   for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}}) {
     run_as_threads(2, [&](World& world) {
-      PipelineMessages messages(world.comm(), 1, torch::kCPU);
+      PipelineMessages messages(world.comm(), torch::kCPU);
       const std::vector<PipelineMessage> all{{false, 1, 0}, {true, 2, 0}, {false, 3, 0}};
       for (int step = 0; step < 3; ++step) {
         if (world.rank() == 0) {
@@ -91,7 +91,7 @@ TEST(PipelineMessages, AnyOfThemMayBeUsedFirst) {
 
 TEST(PipelineMessages, BuffersAreUsedAgainWhenNobodyHoldsThem) {
   run_as_threads(2, [](World& world) {
-    PipelineMessages messages(world.comm(), 20, torch::kCPU);
+    PipelineMessages messages(world.comm(), torch::kCPU);
     if (world.rank() == 0) {
       for (int m = 0; m < 20; ++m) messages.send({false, 1, m}, 1, {filled({3}, m)});
       messages.finish();
@@ -110,7 +110,7 @@ TEST(PipelineMessages, BuffersAreUsedAgainWhenNobodyHoldsThem) {
 
 TEST(PipelineMessages, WhatWasNotPostedCannotBeTaken) {
   run_as_threads(1, [](World& world) {
-    PipelineMessages messages(world.comm(), 1, torch::kCPU);
+    PipelineMessages messages(world.comm(), torch::kCPU);
     EXPECT_THROW(messages.take({false, 1, 0}), Error);
   });
 }

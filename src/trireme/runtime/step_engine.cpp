@@ -1,7 +1,11 @@
 #include "trireme/runtime/step_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/program/forward.h"
 
 namespace trireme {
@@ -47,6 +51,28 @@ void StepEngine::set_exchange(GradientExchange exchange) {
   const auto known = programs_.find(exchange);
   executor_.set_program(known != programs_.end() ? known->second
                                                  : programs_.emplace(exchange, lower(exchange)).first->second);
+}
+
+StepTimes StepEngine::stream(const ScheduleShape& schedule, int num_micro_batches, const Executor::Update& update) {
+  const PipelineShape& shape = shape_.pipeline;
+  if (!stream_) {
+    // Longer streams repeat the same round, so two are proof enough.
+    std::vector<Program> programs;
+    for (int replica = 0; replica < shape.num_replicas; ++replica) {
+      const std::vector<Stream> streams = streams_of(shape, schedule, replica);
+      for (const Stream& each : streams) programs.push_back(each.unrolled(2));
+      if (replica == place_.replica) stream_ = streams[at(place_.pipeline_rank)];
+    }
+    check_programs(programs, shape.leaves());
+  }
+  const int least = stream_->num_micro_batches(0) / shape.num_replicas;
+  const int round = stream_->micro_batches_per_round / shape.num_replicas;
+  if (num_micro_batches < least || (num_micro_batches - least) % round != 0) {
+    throw UsageError(
+        fmt::format("a stream of {} cannot have {} micro-batches", name_of(schedule.kind), num_micro_batches),
+        fmt::format("give {}, or any multiple of {} more", least, round));
+  }
+  return executor_.run(*stream_, (num_micro_batches - least) / round, update);
 }
 
 void StepEngine::run_passes(int num_passes,

@@ -35,6 +35,9 @@ class StepEngine {
   const Program& program() const { return executor_.program(); }
   void set_exchange(GradientExchange exchange);
   StepTimes step(const Executor::Update& update) { return executor_.run(update); }
+  /// Runs an asynchronous schedule without a flush over so many micro-batches of each replica. Throws UsageError where
+  /// they are no whole number of rounds.
+  StepTimes stream(const ScheduleShape& schedule, int num_micro_batches, const Executor::Update& update);
   /// Forward passes alone, so many of each lane: number k of lane l is number l · num_passes + k.
   void run_passes(int num_passes, const std::function<std::unique_ptr<StageMessages>(const Program&)>& messages,
                   const Executor::Pass& pass);
@@ -56,6 +59,7 @@ class StepEngine {
   Executor executor_;
   std::vector<int> micro_batches_;
   std::map<GradientExchange, Program> programs_;  ///< that have been wanted
+  std::optional<Stream> stream_;                  ///< if one has been wanted
   std::map<int, Program> forward_programs_;       ///< by their passes
   /// Kept where passes have failed, since their messages may still be under way.
   std::vector<std::unique_ptr<StageMessages>> pass_messages_;

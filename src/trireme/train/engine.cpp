@@ -99,7 +99,7 @@ Engine::~Engine() = default;
 
 std::map<int, Stage> Engine::make_stages() {
   std::map<int, Stage> stages;
-  for (const ModelPart::StagePart& part : part_->stages()) {
+  for (const StageSet::Stage& part : part_->stages()) {
     Stage& stage = stages[part.number];
     stage.forward = [this, &part](const Tensors& x, int micro_batch, torch::Tensor values) {
       return forward(part, x, micro_batch, std::move(values));
@@ -107,7 +107,7 @@ std::map<int, Stage> Engine::make_stages() {
     stage.store = part.gradients.get();
     stage.weights = part.weights.get();
     stage.num_values = kNumValues;
-    for (const Statistic& statistic : part.statistics) stage.num_values += statistic.running.numel();
+    for (const Statistic& statistic : part_->statistics(part)) stage.num_values += statistic.running.numel();
   }
   return stages;
 }
@@ -120,7 +120,7 @@ bool Engine::agree(bool flag) {
   return said[0] != 0;
 }
 
-Tensors Engine::forward(const ModelPart::StagePart& stage, const Tensors& x, int micro_batch, torch::Tensor values) {
+Tensors Engine::forward(const StageSet::Stage& stage, const Tensors& x, int micro_batch, torch::Tensor values) {
   const auto own = std::find(micro_batches().begin(), micro_batches().end(), micro_batch) - micro_batches().begin();
   const Inputs& inputs = inputs_->at(static_cast<size_t>(own));
   const RandomScope scope({static_cast<uint64_t>(config_.train.seed), static_cast<uint64_t>(steps_done_),
@@ -142,7 +142,7 @@ Tensors Engine::forward(const ModelPart::StagePart& stage, const Tensors& x, int
     }
     values[kStop].fill_(stop_ ? 1 : 0);
     int64_t at = kNumValues;
-    for (const Statistic& statistic : stage.statistics) {
+    for (const Statistic& statistic : part_->statistics(stage)) {
       const int64_t count = statistic.running.numel();
       values.narrow(0, at, count).copy_(statistic.observed->detach().flatten());
       at += count;
@@ -252,7 +252,7 @@ void Engine::conclude(const StepEnd& end, StepReport& report) {
   report.loss = end.loss;
   report.gradient_norm = end.gradient_norm;
   report.stop_wanted = end.stop;
-  report.skipped = end.verdict != Verdict::kUpdate;
+  report.skipped = !end.updates();
   loss_scale_ = end.loss_scale;
   if (end.is_bad()) {
     report.bad = blame(end);
@@ -275,7 +275,7 @@ void Engine::run_passes(int num_passes, int64_t seq, const std::function<Tensors
   const auto whole = [](const torch::Tensor& tensor) { return full(tensor); };
   const auto messages = [&](const Program& program) { return part_->pass_messages(program, seq); };
   steps_->run_passes(num_passes, messages, [&](int number, const Tensors& x, int pass) {
-    const ModelPart::StagePart& stage = part_->stage(number);
+    const StageSet::Stage& stage = part_->held().stage(number);
     Tensors outputs = part_->forward(stage, part_->is_first(stage) ? each(inputs(pass), here) : x, seq);
     if (!part_->is_last(stage)) return outputs;
     told(pass, each(std::move(outputs), whole));

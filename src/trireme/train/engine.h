@@ -182,7 +182,7 @@ class Engine {
 
  private:
   std::map<int, Stage> make_stages();
-  Tensors forward(const ModelPart::StagePart& stage, const Tensors& x, int micro_batch, torch::Tensor values);
+  Tensors forward(const StageSet::Stage& stage, const Tensors& x, int micro_batch, torch::Tensor values);
   StepTimes run_program(StepReport& report);
   void run_update(const Instruction& instruction, StepReport& report);
   void update_fp8_scales();

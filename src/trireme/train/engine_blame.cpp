@@ -46,7 +46,7 @@ std::optional<BadNumber> Engine::find_bad_number() {
     std::strncpy(found.parameter, name.c_str(), sizeof found.parameter - 1);
   };
   std::vector<std::function<void(size_t, const torch::Tensor&)>> usual;
-  for (const ModelPart::StagePart& stage : part_->stages()) {
+  for (const StageSet::Stage& stage : part_->stages()) {
     GradientStore& store = *stage.gradients;
     usual.push_back(store.on_gradient);
     store.on_gradient = [&, injected = usual.back()](size_t source, const torch::Tensor& gradient) {

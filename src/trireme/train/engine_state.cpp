@@ -35,9 +35,9 @@ StateParts Engine::state_parts() const {
     for (const ParameterStore::Shard& shard : parameters().shards()) masters += shard.master.nbytes();
   }
   bytes.weights = parameters().num_bytes() - masters + (fp8_ ? fp8_->num_bytes() : 0);
-  bytes.gradients = part_->gradient_bytes();
+  bytes.gradients = part_->held().gradient_bytes();
   bytes.buffers =
-      parameters().buffer_bytes() + part_->gradient_buffer_bytes() + steps_->executor().reducer().buffer_bytes();
+      parameters().buffer_bytes() + part_->held().gradient_buffer_bytes() + steps_->executor().reducer().buffer_bytes();
   bytes.optimizer = masters + policy_->state_bytes();
   return bytes;
 }
@@ -56,8 +56,11 @@ PassMemory Engine::measure_passes() {
 size_t Engine::bytes_reduced() const { return steps_->executor().reducer().bytes_reduced() + policy_->bytes_sent(); }
 
 StatePieces Engine::pieces() const {
-  const CompressedReducer* const compressor = steps_->executor().reducer().compressor();
-  return compressor ? compressor->save() : policy_->pieces();
+  StatePieces pieces = policy_->pieces();
+  if (const CompressedReducer* const compressor = steps_->executor().reducer().compressor()) {
+    for (StatePiece& piece : compressor->save()) pieces.push_back(std::move(piece));
+  }
+  return pieces;
 }
 
 void Engine::load_pieces(const std::vector<StatePieces>& by_replica) {

@@ -17,7 +17,7 @@ constexpr auto kCopyTimeout = std::chrono::minutes(10);
 }  // namespace
 
 GradientMirror::GradientMirror(const ModelPart& part, size_t num_slots) : part_(part) {
-  for (const ModelPart::StagePart& stage : part.stages()) {
+  for (const StageSet::Stage& stage : part.stages()) {
     std::vector<Copy>& groups = copies_.emplace_back();
     for (int group = 0; group < stage.gradients->num_groups(); ++group) {
       Copy& copy = groups.emplace_back();

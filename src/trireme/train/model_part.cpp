@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
@@ -44,7 +43,6 @@ ModelPart::ModelPart(std::shared_ptr<Model> model, const Config& config, const L
       device_(device),
       seed_(static_cast<uint64_t>(config.train.seed)),
       zero_(groups.shard_group() ? layout.zero : 0),
-      keeps_weights_(layout.zero_keep),
       accumulation_(layout.accumulation() * groups.lanes),
       travel_type_(config.precision.gradients == GradientType::kCompute ? compute_type : torch::kFloat32),
       model_(std::move(model)),
@@ -70,12 +68,14 @@ ModelPart::ModelPart(std::shared_ptr<Model> model, const Config& config, const L
   place_parameters();
   if (device.is_cuda()) model_->to(device);  // buffers, and parameters that are not trained
   distribute_parameters();
-  make_stores(config, compute_type);
+  hold(config, compute_type);
   if (!groups.layout().stages.empty()) make_lanes();
   make_tied_weights();
   model_->drop_built_values();
-  for (Weight& weight : weights_) weight.entry = parameters_->find(weight.name);
-  if (zero_ > 0) make_layer_weights();
+  for (Weight& weight : weights_) weight.entry = parameters().find(weight.name);
+  if (zero_ == 0) return;
+  model_->set_layer_hooks({[this](size_t layer) { held_->before(layer); },
+                           [this](size_t layer, const Tensors& outputs) { held_->after(layer, outputs); }});
 }
 
 /// On their device. They keep their shapes alone, until the store gives each its memory: so nobody ever holds more of a
@@ -142,8 +142,8 @@ void ModelPart::list_weights() {
     const int owner = layer_of.at(owned->unsafeGetTensorImpl()), use = static_cast<int>(tied.layer);
     tied_.push_back({.name = tied.parameter,
                      .stages = {stage_of(owner), stage_of(use)},
-                     .use = rank_of_layer_[at(use)],
-                     .owner = rank_of_layer_[at(owner)]});
+                     .owner_rank = rank_of_layer_[at(owner)],
+                     .use_rank = rank_of_layer_[at(use)]});
     shape_.update.tied.push_back(tied_.back().stages);
   }
 }
@@ -172,150 +172,93 @@ void ModelPart::distribute_parameters() {
 }
 
 /// What has gradients in each stage of this rank, in the order of the layers; second uses last.
-std::vector<std::vector<GradientSource>> ModelPart::list_sources() {
-  const bool in_pipeline = groups_.pp > 1;
+std::vector<StageSources> ModelPart::list_sources() {
+  std::vector<StageSources> stages;
   for (int number = 0; number < static_cast<int>(partition_.size()); ++number) {
-    const LayerRange range = partition_[static_cast<size_t>(number)];
-    if (rank_of_layer_[static_cast<size_t>(range.first)] != groups_.pipeline_rank) continue;
-    stages_.push_back({in_pipeline ? number : -1, range, nullptr, nullptr,
-                       model_->statistics(static_cast<size_t>(range.first), static_cast<size_t>(range.last))});
+    const LayerRange range = partition_[at(number)];
+    if (rank_of_layer_[at(range.first)] != groups_.pipeline_rank) continue;
+    stages.push_back({.number = groups_.pp > 1 ? number : -1, .layers = range});
+    statistics_.push_back(model_->statistics(at(range.first), at(range.last)));
   }
   const auto stage_of = [&](int layer) {
-    return static_cast<size_t>(
-        std::find_if(stages_.begin(), stages_.end(), [&](const StagePart& s) { return layer < s.layers.last; }) -
-        stages_.begin());
-  };
-  const auto is_twice = [&](const std::string& name) {
-    return std::any_of(tied_.begin(), tied_.end(), [&](const Tied& each) { return each.name == name; });
+    const auto found = std::find_if(stages.begin(), stages.end(),
+                                    [layer](const StageSources& stage) { return layer < stage.layers.last; });
+    return at(found - stages.begin());
   };
   const std::map<const void*, int> layer_of = layers_of_parameters(*model_);
-  std::vector<std::vector<GradientSource>> sources(stages_.size());
   for (const auto& item : model_->named_parameters()) {
     if (!item.value().requires_grad()) continue;
     const int layer = layer_of.at(item.value().unsafeGetTensorImpl());
     const size_t stage = stage_of(layer);
-    for (Tied& tied : tied_) {
-      if (tied.name == item.key()) tied.of_owner = {stage, sources[stage].size()};
+    bool is_tied = false;
+    for (TiedParameter& tied : tied_) {
+      if (tied.name != item.key()) continue;
+      is_tied = true;
+      tied.owner = {stage, stages[stage].sources.size()};
     }
-    sources[stage].push_back(
-        {item.key(), item.value(), zero_ > 0 && item.value().dim() >= 2, is_twice(item.key()), layer});
+    stages[stage].sources.push_back({item.key(), item.value(), zero_ > 0 && item.value().dim() >= 2, is_tied, layer});
   }
   size_t next = 0;
   const std::vector<TiedUse> uses = model_->tied_uses();  // of the layers that are here
-  for (Tied& tied : tied_) {
-    if (tied.use != groups_.pipeline_rank) continue;
+  for (TiedParameter& tied : tied_) {
+    if (tied.use_rank != groups_.pipeline_rank) continue;
     const TiedUse& use = uses[next++];
-    tied.leaf = *use.use;
-    if (tied.owner == tied.use) tied.leaf.set_data(sources[tied.of_owner.stage][tied.of_owner.number].leaf.detach());
+    torch::Tensor leaf = *use.use;
+    if (tied.is_local()) leaf.set_data(stages[tied.owner->stage].sources[tied.owner->source].leaf.detach());
     const auto layer = static_cast<int>(use.layer);
     const size_t stage = stage_of(layer);
-    tied.of_use = {stage, sources[stage].size()};
-    sources[stage].push_back({tied.name + " (second use)", tied.leaf, zero_ > 0, true, layer});
+    tied.use = {stage, stages[stage].sources.size()};
+    stages[stage].sources.push_back({tied.name + " (second use)", leaf, zero_ > 0 && leaf.dim() >= 2, true, layer});
   }
-  return sources;
+  return stages;
 }
 
-void ModelPart::make_stores(const Config& config, torch::ScalarType compute_type) {
-  std::vector<std::vector<GradientSource>> sources = list_sources();
+GradientStoreOptions ModelPart::gradient_options(const Config& config, const std::vector<StageSources>& stages) const {
   const Program sketch = program_of(shape_, groups_.pipeline_rank, groups_.replica);
-  GradientStoreOptions store;
-  store.num_slots = sketch.num_slots;
-  store.num_host_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
-  if (accumulation_ == 1) store.type = travel_type_;  // sums need float32, copies do not
+  GradientStoreOptions options;
+  options.num_slots = sketch.num_slots;
+  options.num_host_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
+  if (accumulation_ == 1) options.type = travel_type_;  // sums need float32, copies do not
   if (zero_ > 0) {
-    store.num_shards = groups_.shard_group()->size();
-    store.own_shard = groups_.shard_group()->rank();
-    store.by_unit = zero_ == 3;
+    options.num_shards = groups_.shard_group()->size();
+    options.own_shard = groups_.shard_group()->rank();
+    options.by_unit = zero_ == 3;
     // A worker alone sums nothing with others, and its shard is the whole.
-    store.keeps_whole = zero_ == 1 || groups_.dp == 1 ||
-                        (accumulation_ > 1 && config.parallel.zero_accumulation == ZeroAccumulation::kWhole);
+    options.keeps_whole = zero_ == 1 || groups_.dp == 1 ||
+                          (accumulation_ > 1 && config.parallel.zero_accumulation == ZeroAccumulation::kWhole);
   }
   double bytes = config.parallel.bucket_mb * (1 << 20);
   if (bytes == 0) {
     int64_t elements = 0;
-    for (const auto& of_stage : sources) {
-      for (const GradientSource& source : of_stage) elements += local_part(source.leaf).numel();
+    for (const StageSources& stage : stages) {
+      for (const GradientSource& source : stage.sources) elements += local_part(source.leaf).numel();
     }
-    const bool keeps_whole = zero_ < 3 && store.keeps_whole;
+    const bool keeps_whole = zero_ < 3 && options.keeps_whole;
     bytes = derived_bucket_bytes(keeps_whole,
-                                 static_cast<double>(elements) * static_cast<double>(c10::elementSize(store.type)));
+                                 static_cast<double>(elements) * static_cast<double>(c10::elementSize(options.type)));
   }
-  store.bucket_bytes = static_cast<int64_t>(bytes);
-  store.first_bucket_bytes = std::min<int64_t>(store.bucket_bytes, 1 << 20);
-
-  std::vector<ParameterGroups> groups;
-  for (const auto& of_stage : sources) {
-    std::vector<ParameterGroups::Item> items;
-    for (const GradientSource& source : of_stage) items.push_back({source.name, source.leaf});
-    groups.push_back({std::move(items), layout_of(of_stage, store)});
-  }
-  for (const Tied& tied : tied_) {
-    if (tied.use != groups_.pipeline_rank) continue;
-    ParameterGroups::Item& item = groups[tied.of_use.stage].items[tied.of_use.number];
-    const bool is_copy = zero_ > 0 && tied.owner != groups_.pipeline_rank;
-    item = {tied.name, is_copy ? tied.leaf : torch::Tensor(), false};
-  }
-  const auto value = [&](const std::string& name, const torch::Tensor& parameter) {
-    return initial_part(name, parameter);
-  };
-  const bool updates_on_host = !config.parallel.offload.empty() || config.parallel.aggregation == Aggregation::kServer;
-  parameters_ = std::make_unique<ParameterStore>(
-      std::move(groups), compute_type,
-      ParameterSharding{.shard_group = groups_.shard_group(),
-                        .frees = zero_ == 3,
-                        .offload = config.parallel.offloads_to_memory() ? "" : config.parallel.offload,
-                        .masters_on_host = device_.is_cuda() && updates_on_host,
-                        .format = block_format(config.compression.gather),
-                        .at_once = keeps_weights_,
-                        .weights_elsewhere = config.parallel.offload_weights},
-      value);
-  for (Tied& tied : tied_) {
-    if (tied.use != groups_.pipeline_rank) continue;
-    if (tied.owner == tied.use) {
-      const auto entry = static_cast<size_t>(parameters_->find(tied.name));
-      tied.leaf.set_data(parameters_->entries()[entry].parameter.detach());
-    } else if (zero_ == 0) {
-      const torch::Tensor part = initial_part(tied.name, tied.leaf).to(compute_type);
-      const MeshSpec* spec = mesh_spec(tied.leaf);
-      tied.leaf.set_data(spec ? wrap_local(part, spec->mesh, spec->layout, tied.leaf.sizes()) : part);
-    }
-  }
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    stages_[i].gradients = std::make_unique<GradientStore>(groups_.replicas(), std::move(sources[i]), store);
-  }
+  options.bucket_bytes = static_cast<int64_t>(bytes);
+  options.first_bucket_bytes = std::min<int64_t>(options.bucket_bytes, 1 << 20);
+  return options;
 }
 
-/// Which groups each layer needs.
-void ModelPart::make_layer_weights() {
-  for (size_t stage = 0; stage < stages_.size(); ++stage) {
-    StagePart& part = stages_[stage];
-    std::vector<std::set<LayerWeights::Group>> needed(static_cast<size_t>(part.layers.last - part.layers.first));
-    const auto need = [&](int layer, size_t of_stage, size_t source) {
-      const GradientStore& store = *stages_[of_stage].gradients;
-      if (!store.sources()[source].sharded) return;
-      needed[static_cast<size_t>(layer - part.layers.first)].insert({of_stage, store.group_of(source)});
-    };
-    const std::vector<GradientSource>& sources = part.gradients->sources();
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const auto second = std::find_if(tied_.begin(), tied_.end(), [&](const Tied& each) {
-        return each.leaf.defined() && each.of_use.stage == stage && each.of_use.number == i;
-      });
-      const bool lies_elsewhere = second != tied_.end() && second->owner == second->use;
-      need(sources[i].unit, lies_elsewhere ? second->of_owner.stage : stage,
-           lies_elsewhere ? second->of_owner.number : i);
-    }
-    std::vector<std::vector<LayerWeights::Group>> groups;
-    for (const auto& of_layer : needed) groups.emplace_back(of_layer.begin(), of_layer.end());
-    part.weights = std::make_unique<LayerWeights>(*parameters_, stage, static_cast<size_t>(part.layers.first),
-                                                  std::move(groups), keeps_weights_);
-  }
-  const auto at = [this](size_t layer) {
-    return std::find_if(stages_.begin(), stages_.end(),
-                        [&](const StagePart& stage) { return static_cast<int>(layer) < stage.layers.last; })
-        ->weights.get();
-  };
-  model_->set_layer_hooks({[at](size_t layer) { at(layer)->before(layer); },
-                           [at](size_t layer, const Tensors& outputs) { at(layer)->after(layer, outputs); }});
+void ModelPart::hold(const Config& config, torch::ScalarType compute_type) {
+  std::vector<StageSources> stages = list_sources();
+  const GradientStoreOptions gradients = gradient_options(config, stages);
+  const bool updates_on_host = !config.parallel.offload.empty() || config.parallel.aggregation == Aggregation::kServer;
+  FlatWeightsOptions weights{
+      .compute_type = compute_type,
+      .sharding = {.shard_group = groups_.shard_group(),
+                   .frees = zero_ == 3,
+                   .offload = config.parallel.offloads_to_memory() ? "" : config.parallel.offload,
+                   .masters_on_host = device_.is_cuda() && updates_on_host,
+                   .format = block_format(config.compression.gather),
+                   .at_once = groups_.layout().zero_keep,
+                   .weights_elsewhere = config.parallel.offload_weights},
+      .value = [this](const std::string& name, const torch::Tensor& leaf) { return initial_part(name, leaf); }};
+  held_ = std::make_unique<StageSet>(
+      std::move(stages), std::move(tied_),
+      StageSetOptions{.replicas = groups_.replicas(), .gradients = gradients, .weights = std::move(weights)});
 }
 
 std::unique_ptr<StageMessages> ModelPart::pass_messages(const Program& program, int64_t seq) const {
@@ -333,63 +276,26 @@ int64_t ModelPart::num_parameters() const {
   return sum;
 }
 
-const ModelPart::StagePart& ModelPart::stage(int number) const {
-  return *std::find_if(stages_.begin(), stages_.end(),
-                       [number](const StagePart& stage) { return stage.number == number; });
-}
-
-bool ModelPart::has_first() const { return is_first(stages_.front()); }
-bool ModelPart::has_last() const { return is_last(stages_.back()); }
-
-torch::Tensor ModelPart::gradient(size_t number) const {
-  const ParameterStore::Shard& shard = parameters_->shards()[number];
-  const GradientStore& store = *stages_[shard.stage].gradients;
-  const torch::Tensor whole = store.is_sharded(shard.group) ? store.shard(shard.group) : store.group(0, shard.group);
-  return whole.narrow(0, shard.at, shard.count);
-}
-
-int ModelPart::group_of(const Source& source) const { return stages_[source.stage].gradients->group_of(source.number); }
-
-/// The sum, or this rank's part of it.
-torch::Tensor ModelPart::gradient_of(const Source& source) const {
-  const GradientStore& store = *stages_[source.stage].gradients;
-  const int group = group_of(source);
-  return store.is_sharded(group) ? store.shard(group) : store.gradient(0, source.number);
-}
-
-/// This rank's part of a tied weight, at the end that it has.
-torch::Tensor ModelPart::weight_of(const Tied& tied, bool at_use) const {
-  const Source& source = at_use ? tied.of_use : tied.of_owner;
-  const bool is_sharded = lane_messages_ ? stages_[source.stage].gradients->is_sharded(group_of(source)) : zero_ > 0;
-  if (is_sharded) return parameters_->own_part(source.stage, source.number);
-  if (at_use) return local_part(tied.leaf);
-  return local_part(parameters_->entries()[at(parameters_->find(tied.name))].parameter);
-}
+bool ModelPart::has_first() const { return is_first(stages().front()); }
+bool ModelPart::has_last() const { return is_last(stages().back()); }
 
 void ModelPart::make_tied_weights() {
-  if (lane_messages_) {
-    tied_weights_ = std::make_unique<TiedWeights>(routed_ties(), nullptr, lane_messages_.get(), device_);
-    return;
-  }
-  std::vector<TiedWeights::Tie> ties;
-  for (const Tied& tied : tied_) {
-    TiedWeights::Tie& tie = ties.emplace_back(tied.owner, tied.use);
-    if (tied.owner == groups_.pipeline_rank) {
-      tie.owner = {[this, &tied](const torch::Tensor& sum) { gradient_of(tied.of_owner).add_(sum); },
-                   [this, &tied] { return weight_of(tied, false); }};
-    }
-    if (tied.use == groups_.pipeline_rank) {
-      tie.use = {[this, &tied] { return gradient_of(tied.of_use); },
-                 [this, &tied](const torch::Tensor& weight) {
-                   weight_of(tied, true).copy_(weight);
-                   if (zero_ > 0) parameters_->mark_stale(tied.of_use.stage, group_of(tied.of_use));
-                 }};
-    }
-  }
-  tied_weights_ = std::make_unique<TiedWeights>(std::move(ties), groups_.pipeline(), nullptr, device_);
+  tied_weights_ = lane_messages_ ? std::make_unique<TiedWeights>(routed_ties(), nullptr, lane_messages_.get(), device_)
+                                 : std::make_unique<TiedWeights>(held_->ties(), groups_.pipeline(), nullptr, device_);
 }
 
-Tensors ModelPart::forward(const StagePart& stage, const Tensors& x, int64_t seq, const Tensors& targets) const {
+std::vector<WholeTensor> ModelPart::own_tensors() const {
+  std::vector<WholeTensor> own;
+  for (const Weight& weight : weights_) {
+    const auto is_used = [&](const TiedParameter& each) { return each.name == weight.name && each.use; };
+    if (weight.entry >= 0 || std::any_of(held_->tied().begin(), held_->tied().end(), is_used)) {
+      own.push_back({weight.name, weight.sizes});
+    }
+  }
+  return own;
+}
+
+Tensors ModelPart::forward(const StageSet::Stage& stage, const Tensors& x, int64_t seq, const Tensors& targets) const {
   const auto first = static_cast<size_t>(stage.layers.first), last = static_cast<size_t>(stage.layers.last);
   const auto& mesh = groups_.tensor_mesh();
   // How activations lie between stages, whatever the layers around would like.

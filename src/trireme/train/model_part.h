@@ -1,8 +1,7 @@
-// What of a model this worker holds: all of it, or the layers of its stages of a pipeline, and of these with tensor
-// parallelism a part; with the gradients, the program that fills them, and its ends of tied weights ([Note: Tied
-// weights]).
+// The part of a model that this worker trains: all layers, or those of its pipeline stages, and with tensor parallelism
+// a slice of each; which of its parameters belong to which stage of a StageSet.
 //
-// Owner: the trainer. Threads: one. The constructor is collective, and so is what says it.
+// Owner: Engine. Threads: one. The constructor is collective, and so are the functions that say so.
 #pragma once
 
 #include <torch/torch.h>
@@ -15,11 +14,8 @@
 #include "trireme/models/model.h"
 #include "trireme/program/schedules/partition.h"
 #include "trireme/program/step.h"
-#include "trireme/runtime/executor.h"
-#include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/lane_messages.h"
-#include "trireme/runtime/parameter_store.h"
-#include "trireme/runtime/tied_weights.h"
+#include "trireme/runtime/stage_set.h"
 #include "trireme/train/rank_groups.h"
 #include "trireme/train/residual_places.h"
 
@@ -35,52 +31,32 @@ class ModelPart {
   ModelPart(std::shared_ptr<Model> model, const Config& config, const Layout& layout, const RankGroups& groups,
             const torch::Device& device, torch::ScalarType compute_type);
 
-  /// Layers that are computed one after another.
-  struct StagePart {
-    int number = -1;  ///< of the pipeline; -1: the whole model
-    LayerRange layers;
-    std::unique_ptr<GradientStore> gradients;
-    std::unique_ptr<LayerWeights> weights;  ///< null where nothing is sharded
-    std::vector<Statistic> statistics;
-  };
   /// A parameter of the whole model.
   struct Weight {
     std::string name;
     std::vector<int64_t> sizes;
-    int owner = 0;   ///< along the pipeline
-    int entry = -1;  ///< in parameters(); -1: on another rank
-  };
-
-  /// Where gradients of a parameter are.
-  struct Source {
-    size_t stage = 0, number = 0;  ///< of stages(), of its store
-  };
-  /// A second use of a weight: [Note: Tied weights].
-  struct Tied {
-    std::string name;                   ///< of the parameter
-    TiedWeight stages = {};             ///< its two ends
-    int use = -1, owner = -1;           ///< pipeline ranks
-    torch::Tensor leaf = {};            ///< the copy that this rank computes with; undefined on others
-    Source of_owner = {}, of_use = {};  ///< gradients of the two ends, where they are on this rank
+    int owner = 0;   ///< rank along the pipeline
+    int entry = -1;  ///< index into parameters(); -1: on another rank
   };
 
   Model& model() { return *model_; }
   const Model& model() const { return *model_; }
-  ParameterStore& parameters() { return *parameters_; }
-  const ParameterStore& parameters() const { return *parameters_; }
-  const std::vector<StagePart>& stages() const { return stages_; }
-  /// By its number.
-  const StagePart& stage(int number) const;
+  const StageSet& held() const { return *held_; }
+  ParameterStore& parameters() { return held_->parameters(); }
+  const ParameterStore& parameters() const { return held_->parameters(); }
+  const std::vector<StageSet::Stage>& stages() const { return held_->stages(); }
+  /// Statistics that the layers of a stage of stages() observe.
+  const std::vector<Statistic>& statistics(const StageSet::Stage& stage) const {
+    return statistics_[static_cast<size_t>(&stage - stages().data())];
+  }
   const std::vector<Weight>& weights() const { return weights_; }
-  /// Of the whole model, numbered as in the program.
-  const std::vector<Tied>& tied() const { return tied_; }
   const TiedWeights& tied_weights() const { return *tied_weights_; }
   /// Parameters that have gradients here, with the sizes of the whole.
   std::vector<WholeTensor> own_tensors() const;
   int64_t num_parameters() const;
   const Partition& partition() const { return partition_; }
-  bool is_first(const StagePart& stage) const { return stage.layers.first == 0; }
-  bool is_last(const StagePart& stage) const { return stage.layers.last == partition_.back().last; }
+  bool is_first(const StageSet::Stage& stage) const { return stage.layers.first == 0; }
+  bool is_last(const StageSet::Stage& stage) const { return stage.layers.last == partition_.back().last; }
   bool has_first() const;
   bool has_last() const;
   int rank_of_last() const { return rank_of_layer_.back(); }  ///< along the pipeline
@@ -90,52 +66,41 @@ class ModelPart {
   /// For a program of forward passes; null without a pipeline. `seq` as for forward().
   std::unique_ptr<StageMessages> pass_messages(const Program& program, int64_t seq) const;
 
-  /// Where the sum of the gradients of a shard of parameters() lies, flat.
-  torch::Tensor gradient(size_t shard) const;
-  /// Which of stages() a shard belongs to.
-  const StagePart& stage_of(size_t shard) const { return stages_[parameters_->shards()[shard].stage]; }
+  /// Sum of the gradients of a shard of parameters(), flat.
+  torch::Tensor gradient(size_t shard) const { return held_->gradient(shard); }
   torch::ScalarType travel_type() const { return travel_type_; }
   /// The program of ZeRO's stage needs weights that are gathered: all of them, where they are kept. Collective.
-  void gather_weights() const { parameters_->gather_all(); }
+  void gather_weights() const { held_->parameters().gather_all(); }
   /// Outside of a step, after weights have changed: owners' tied weights to their copies. Collective.
   void refresh_tied_weights() const { tied_weights_->refresh(groups_.pipeline_rank); }
 
   /// What a stage makes of the outputs of the one before, or of the inputs: plain tensors, of mesh tensors this rank's
   /// part. Of the last stage the loss where there are targets, else what the model gives; both may be mesh tensors.
   /// `seq` is the length of the samples, for language models.
-  Tensors forward(const StagePart& stage, const Tensors& x, int64_t seq, const Tensors& targets = {}) const;
+  Tensors forward(const StageSet::Stage& stage, const Tensors& x, int64_t seq, const Tensors& targets = {}) const;
   /// Null where stages are alike.
   LaneMessages* lane_messages() const { return lane_messages_.get(); }
-
-  /// Of the sums, and of what is there to make them: partial sums, those of second uses, groups on their way.
-  size_t gradient_bytes() const;
-  size_t gradient_buffer_bytes() const;
 
  private:
   void place_parameters();
   void cut(const Config& config);
   void list_weights();
   void distribute_parameters();
-  std::vector<std::vector<GradientSource>> list_sources();
-  void make_stores(const Config& config, torch::ScalarType compute_type);
-  void make_layer_weights();
-  torch::Tensor gradient_of(const Source& source) const;
-  torch::Tensor weight_of(const Tied& tied, bool at_use) const;
+  std::vector<StageSources> list_sources();
+  GradientStoreOptions gradient_options(const Config& config, const std::vector<StageSources>& stages) const;
+  void hold(const Config& config, torch::ScalarType compute_type);
   void make_tied_weights();
-  size_t second_use_bytes() const;
   torch::Tensor initial_part(const std::string& name, const torch::Tensor& parameter) const;
-  int group_of(const Source& source) const;
-  // Where stages differ in shape: model_part_lanes.cpp.
+  // Stages of different shapes: model_part_lanes.cpp.
   void make_lanes();
   std::vector<TiedWeights::Tie> routed_ties() const;
-  torch::Tensor whole_of(const Source& source, const torch::Tensor& own) const;
-  torch::Tensor own_of(const Source& source, const torch::Tensor& whole) const;
+  torch::Tensor whole_of(const SourcePlace& place, const torch::Tensor& own) const;
+  torch::Tensor own_of(const SourcePlace& place, const torch::Tensor& whole) const;
 
   const RankGroups& groups_;
   const torch::Device device_;
   const uint64_t seed_;
   const int zero_;              ///< 0 where there is one replica
-  const bool keeps_weights_;    ///< from the forward to the backward pass
   const int64_t accumulation_;  ///< micro-batches of a step that this rank sums
   torch::ScalarType travel_type_;
   std::shared_ptr<Model> model_;
@@ -143,9 +108,9 @@ class ModelPart {
   Partition partition_;
   std::vector<int> rank_of_layer_;
   std::vector<Weight> weights_;
-  std::unique_ptr<ParameterStore> parameters_;
-  std::vector<StagePart> stages_;
-  std::vector<Tied> tied_;
+  std::vector<TiedParameter> tied_;  ///< until held_ has them
+  std::vector<std::vector<Statistic>> statistics_;
+  std::unique_ptr<StageSet> held_;
   std::unique_ptr<LaneMessages> lane_messages_;
   std::unique_ptr<TiedWeights> tied_weights_;
 };

@@ -32,46 +32,44 @@ std::vector<TiedWeights::Tie> ModelPart::routed_ties() const {
     return all;
   };
   std::vector<TiedWeights::Tie> ties;
-  for (const Tied& tied : tied_) {
-    TiedWeights::Tie& tie = ties.emplace_back(tied.owner, tied.use);
-    const bool used = tied.use == groups_.pipeline_rank, owned = tied.owner == groups_.pipeline_rank;
-    if (!used && !owned) continue;
-    if (owned) {
-      tie.owner = {[this, &tied](const torch::Tensor& whole) {
-                     const torch::Tensor sum = own_of(tied.of_owner, whole);
-                     gradient_of(tied.of_owner).view({-1}).narrow(0, 0, sum.numel()).add_(sum);
+  for (const TiedParameter& tied : held_->tied()) {
+    TiedWeights::Tie& tie = ties.emplace_back(tied.owner_rank, tied.use_rank);
+    if (!tied.use && !tied.owner) continue;
+    if (tied.owner) {
+      tie.owner = {[this, own = *tied.owner](const torch::Tensor& whole) {
+                     const torch::Tensor sum = own_of(own, whole);
+                     held_->gradient_of(own).view({-1}).narrow(0, 0, sum.numel()).add_(sum);
                    },
-                   [this, &tied] { return whole_of(tied.of_owner, weight_of(tied, false)); }};
+                   [this, own = *tied.owner] { return whole_of(own, held_->weight_of(own)); }};
     }
-    if (used) {
-      tie.use = {[this, &tied] { return whole_of(tied.of_use, gradient_of(tied.of_use)); },
-                 [this, &tied](const torch::Tensor& whole) {
-                   weight_of(tied, true).view({-1}).copy_(own_of(tied.of_use, whole));
-                   if (!stages_[tied.of_use.stage].gradients->is_sharded(group_of(tied.of_use))) return;
-                   parameters_->mark_stale(tied.of_use.stage, group_of(tied.of_use));
+    if (tied.use) {
+      tie.use = {[this, use = *tied.use] { return whole_of(use, held_->gradient_of(use)); },
+                 [this, use = *tied.use](const torch::Tensor& whole) {
+                   held_->weight_of(use).view({-1}).copy_(own_of(use, whole));
+                   held_->mark_written(use);
                  }};
     }
     const auto weight =
         std::find_if(weights_.begin(), weights_.end(), [&](const Weight& each) { return each.name == tied.name; });
-    const torch::ScalarType type = used ? tied.leaf.scalar_type() : weight_of(tied, false).scalar_type();
+    const torch::ScalarType type = held_->source(tied.use ? *tied.use : *tied.owner).leaf.scalar_type();
     const auto route = [&](int from, int to, torch::ScalarType travels) {
       const ParcelItem item{weight->sizes, placements(tied.name, from), placements(tied.name, to)};
       return std::make_shared<ParcelRoute>(std::vector{item}, place_of(from), place_of(to),
                                            torch::TensorOptions().dtype(travels).device(device_));
     };
-    tie.gradient_route = route(tied.use, tied.owner, torch::kFloat32);
-    tie.weight_route = route(tied.owner, tied.use, type);
+    tie.gradient_route = route(tied.use_rank, tied.owner_rank, torch::kFloat32);
+    tie.weight_route = route(tied.owner_rank, tied.use_rank, type);
   }
   return ties;
 }
 
 /// What all replicas of this rank's place have of a source, flat, from what each has: all of it, or its shard.
-torch::Tensor ModelPart::whole_of(const Source& source, const torch::Tensor& own) const {
-  const GradientStore& store = *stages_[source.stage].gradients;
-  if (!store.is_sharded(group_of(source))) return own.reshape({-1});
-  const int64_t count = local_part(store.sources()[source.number].leaf).numel();
+torch::Tensor ModelPart::whole_of(const SourcePlace& place, const torch::Tensor& own) const {
+  const GradientStore& store = held_->store(place);
+  if (!held_->is_sharded(place)) return own.reshape({-1});
+  const int64_t count = local_part(held_->source(place).leaf).numel();
   std::vector<size_t> counts;
-  const std::vector<int64_t>& cuts = store.cuts(group_of(source));
+  const std::vector<int64_t>& cuts = store.cuts(held_->group_of(place));
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {  // a gap may be at the end
     counts.push_back(static_cast<size_t>(std::min(cuts[i + 1], count) - std::min(cuts[i], count)));
   }
@@ -83,10 +81,10 @@ torch::Tensor ModelPart::whole_of(const Source& source, const torch::Tensor& own
 }
 
 /// And back.
-torch::Tensor ModelPart::own_of(const Source& source, const torch::Tensor& whole) const {
-  const GradientStore& store = *stages_[source.stage].gradients;
-  if (!store.is_sharded(group_of(source))) return whole;
-  const std::vector<int64_t>& cuts = store.cuts(group_of(source));
+torch::Tensor ModelPart::own_of(const SourcePlace& place, const torch::Tensor& whole) const {
+  const GradientStore& store = held_->store(place);
+  if (!held_->is_sharded(place)) return whole;
+  const std::vector<int64_t>& cuts = store.cuts(held_->group_of(place));
   const auto rank = static_cast<size_t>(groups_.shard_group()->rank());
   const int64_t begin = std::min(cuts[rank], whole.numel()), end = std::min(cuts[rank + 1], whole.numel());
   return whole.narrow(0, begin, end - begin);

@@ -329,7 +329,7 @@ class Run {
         roll_back(++rollbacks);
         continue;
       }
-      if (!step.bad.empty()) warn(step.bad + "; the step is skipped");
+      if (!step.bad.empty()) warn(step.bad + (step.skipped ? "; the step is skipped" : ""));
       result_.final_loss = step.loss;
       if (step.step - first_step_ > options_.warmup_steps) {
         step_seconds_.push_back(step.seconds);
@@ -478,7 +478,6 @@ class Run {
     result_.reduced_bytes_per_step = trainer_.bytes_reduced() / own_steps;
     result_.sent_bytes_per_step = (bytes_sent() - sent_before_) / own_steps;
     result_.gathered_bytes_per_step = trainer_.bytes_gathered() / own_steps;
-    profile_steps();
     note_evaluation();
     result_.steps = trainer_.steps_done();
     result_.seconds = seconds;
@@ -501,6 +500,7 @@ class Run {
       result_.sums_asked = score.asked;
       result_.sums_right = score.right;
     }
+    profile_steps();  // which trains on, so what the run reports has been read by now
     if (options_.measures_memory) result_.passes = trainer_.measure_passes();
     if (leads_) write_report_page();
   }

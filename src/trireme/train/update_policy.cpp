@@ -26,9 +26,9 @@ void UpdatePolicy::update_statistics() const {
   const torch::NoGradGuard no_grad;
   const double fraction =
       static_cast<double>(executor_.program().num_updates) / static_cast<double>(rules_.num_micro_batches);
-  for (const ModelPart::StagePart& stage : part_.stages()) {
+  for (const StageSet::Stage& stage : part_.stages()) {
     int64_t at = kNumValues;
-    for (const Statistic& statistic : stage.statistics) {
+    for (const Statistic& statistic : part_.statistics(stage)) {
       const int64_t count = statistic.running.numel();
       const torch::Tensor sum = executor_.values(stage.number).narrow(0, at, count);
       move_statistic(statistic, sum.view(statistic.running.sizes()) * fraction);

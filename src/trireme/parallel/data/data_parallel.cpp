@@ -11,23 +11,6 @@
 namespace trireme {
 namespace {
 
-/// Parameters that need gradients, each once though it has several names.
-std::vector<GradientSource> sources_of(const torch::nn::Module& module) {
-  std::vector<GradientSource> sources;
-  std::unordered_set<const void*> known;
-  for (const auto& item : module.named_parameters()) {
-    if (!item.value().requires_grad() || !known.insert(item.value().unsafeGetTensorImpl()).second) continue;
-    sources.push_back({item.key(), item.value()});
-    if (item.value().scalar_type() != sources[0].leaf.scalar_type()) {
-      throw UsageError(fmt::format("{} is of another type than {}", describe(item.key(), item.value()),
-                                   describe(sources[0].name, sources[0].leaf)),
-                       "gradients travel together: give all parameters one type, such as model->to(torch::kFloat32)");
-    }
-  }
-  if (sources.empty()) throw UsageError("the model has no parameter that needs a gradient");
-  return sources;
-}
-
 /// All that must be equal before the first byte is exchanged, then rank 0's weights for all.
 std::vector<GradientSource> agree_on_model(Communicator& comm, const torch::nn::Module& module,
                                            const DataParallelOptions& options) {
@@ -37,7 +20,11 @@ std::vector<GradientSource> agree_on_model(Communicator& comm, const torch::nn::
                    options.bucket_mb, options.first_bucket_mb, c10::toString(options.travel_type), options.ordered)},
       "give the same options on every rank");
   broadcast_parameters(comm, module);
-  std::vector<GradientSource> sources = sources_of(module);
+  std::vector<GradientSource> sources;
+  add_sources(sources, module);
+  if (sources.empty()) throw UsageError("the model has no parameter that needs a gradient");
+  require_one_dtype(sources,
+                    "gradients travel together: give all parameters one type, such as model->to(torch::kFloat32)");
   std::vector<std::string> names;
   for (const GradientSource& source : sources) names.push_back(source.name);
   check_same_on_all_ranks(comm, "list of parameters with requires_grad", names, "freeze the same ones on every rank");
@@ -56,26 +43,31 @@ std::vector<GradientSource> agree_on_model(Communicator& comm, const torch::nn::
   return sources;
 }
 
-GradientStoreOptions store_options(const std::vector<GradientSource>& sources, const DataParallelOptions& options) {
-  const auto bytes = [](double mebibytes) { return static_cast<int64_t>(mebibytes * (1 << 20)); };
-  return {.bucket_bytes = bytes(options.bucket_mb),
-          .first_bucket_bytes = bytes(options.first_bucket_mb),
-          .type = sources[0].leaf.scalar_type()};
+std::vector<StageSources> whole_model(std::vector<GradientSource> sources) {
+  std::vector<StageSources> stages(1);
+  stages[0].sources = std::move(sources);
+  return stages;
 }
+
+int64_t bytes_of(double mebibytes) { return static_cast<int64_t>(mebibytes * (1 << 20)); }
 
 }  // namespace
 
 DataParallel::DataParallel(Communicator& comm, const torch::nn::Module& module, const DataParallelOptions& options)
     : DataParallel(comm, agree_on_model(comm, module, options), module.buffers(), options) {}
 
-DataParallel::DataParallel(Communicator& comm, const std::vector<GradientSource>& sources,
-                           std::vector<torch::Tensor> buffers, const DataParallelOptions& options)
+DataParallel::DataParallel(Communicator& comm, std::vector<GradientSource> sources, std::vector<torch::Tensor> buffers,
+                           const DataParallelOptions& options)
     : comm_(comm),
       options_(options),
       buffers_(std::move(buffers)),
-      store_(&comm, sources, store_options(sources, options)),
-      reducer_(&comm, CrossRankSum{}, options.travel_type, options.ordered),
-      has_gradient_(sources.size()) {
+      has_gradient_(sources.size()),
+      held_(whole_model(std::move(sources)), {},
+            {.replicas = &comm,
+             .gradients = {.bucket_bytes = bytes_of(options.bucket_mb),
+                           .first_bucket_bytes = bytes_of(options.first_bucket_mb)}}),
+      store_(*held_.stages()[0].gradients),
+      reducer_(&comm, CrossRankSum{}, options.travel_type, options.ordered) {
   store_.on_gradient = [this](size_t source, const torch::Tensor&) { note_gradient(source); };
   begin(false);
 }

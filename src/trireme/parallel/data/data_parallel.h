@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
+#include "trireme/runtime/stage_set.h"
 
 namespace trireme {
 
@@ -85,7 +85,7 @@ class DataParallel {
   size_t bytes_reduced() const { return reducer_.bytes_reduced(); }
 
  private:
-  DataParallel(Communicator& comm, const std::vector<GradientSource>& sources, std::vector<torch::Tensor> buffers,
+  DataParallel(Communicator& comm, std::vector<GradientSource> sources, std::vector<torch::Tensor> buffers,
                const DataParallelOptions& options);
   void begin(bool add);
   void start(int bucket);
@@ -95,12 +95,13 @@ class DataParallel {
   Communicator& comm_;
   const DataParallelOptions options_;
   std::vector<torch::Tensor> buffers_;
-  GradientStore store_;
+  std::vector<bool> has_gradient_;  ///< by source, in the step under way
+  StageSet held_;
+  GradientStore& store_;  ///< of its one stage
   GroupReducer reducer_;
   bool has_hook_ = false;
 
   // Of the step under way.
-  std::vector<bool> has_gradient_;     ///< for each source
   int num_started_ = 0;                ///< buckets that travel
   int num_guards_ = 0;                 ///< of no_sync()
   bool has_local_sum_ = false;         ///< slot 0 holds the sum of earlier backward passes

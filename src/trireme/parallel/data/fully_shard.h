@@ -19,9 +19,8 @@
 #include <vector>
 
 #include "trireme/comm/communicator.h"
-#include "trireme/runtime/gradient_store.h"
 #include "trireme/runtime/group_reducer.h"
-#include "trireme/runtime/layer_weights.h"
+#include "trireme/runtime/stage_set.h"
 
 namespace trireme {
 
@@ -48,19 +47,18 @@ class FullyShard {
   torch::Tensor gather(const std::string& name) const;
   /// Weights and gradients of this rank, with buffers.
   size_t num_bytes() const {
-    return parameters_->num_bytes() + parameters_->buffer_bytes() + gradients_->num_bytes() +
-           gradients_->buffer_bytes();
+    return held_->parameters().num_bytes() + held_->parameters().buffer_bytes() + held_->gradient_bytes() +
+           held_->gradient_buffer_bytes();
   }
 
  private:
+  GradientStore& gradients() { return *held_->stages()[0].gradients; }
   void start(int group);
 
   Communicator& comm_;
   std::vector<torch::nn::AnyModule> layers_;
   torch::nn::Sequential owner_;
-  std::unique_ptr<ParameterStore> parameters_;
-  std::unique_ptr<GradientStore> gradients_;
-  std::unique_ptr<LayerWeights> weights_;
+  std::unique_ptr<StageSet> held_;
   GroupReducer reducer_;
 };
 

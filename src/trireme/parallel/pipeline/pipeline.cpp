@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "trireme/base/error.h"
+#include "trireme/base/index.h"
 #include "trireme/parallel/data/broadcast.h"
 #include "trireme/parallel/data/same_on_all_ranks.h"
 #include "trireme/tensor/device.h"
@@ -45,16 +47,15 @@ Pipeline::Pipeline(Communicator& comm, std::vector<torch::nn::AnyModule> layers,
                      .recompute = options_.recompute};
   shape_.update.refreshes_first = true;
   cut();
-  find_tied();
-  refuse_tied();
-  const int num_slots = program_of(shape_, pipeline_rank_, replica_).num_slots;
-  check_same_everywhere();
+  std::vector<StageSources> stages = list_sources();
+  std::vector<TiedParameter> tied = find_tied(stages);
+  for (const TiedParameter& each : tied) shape_.update.tied.push_back(each.stages);
+  check_same_everywhere(stages);
   split_ranks();
-  make_stages(num_slots);
-  tie_weights();
+  hold(std::move(stages), std::move(tied));
   const auto sum = [this](std::vector<int32_t>& numbers) { along_->all_reduce(numbers); };
   steps_ = std::make_unique<StepEngine>(
-      shape_, StepPlace{pipeline_rank_, replica_, sum}, stages_,
+      shape_, StepPlace{pipeline_rank_, replica_, sum}, make_stages(),
       ExecutorOptions{
           .replicas = replicas_.get(), .pipeline = along_.get(), .tied = tied_weights_.get(), .device = device_});
 }
@@ -93,60 +94,59 @@ void Pipeline::cut() {
   partition_ = trireme::partition({.num_stages = num_stages, .costs = costs});
 }
 
-void Pipeline::find_tied() {
-  std::map<const void*, Tied> all;
+/// The parameters of all stages that are trained. One that several stages use is a source of each.
+std::vector<StageSources> Pipeline::list_sources() const {
+  std::vector<StageSources> stages;
   for (int stage = 0; stage < schedule().num_stages(); ++stage) {
-    const std::vector<GradientSource> sources = sources_of(stage);
-    for (size_t i = 0; i < sources.size(); ++i) {
-      Tied& tied = all[sources[i].leaf.unsafeGetTensorImpl()];
-      tied.leaf = sources[i].leaf;
-      tied.uses.push_back({stage, i});
+    StageSources& made = stages.emplace_back(stage, partition_[at(stage)]);
+    for (int layer = made.layers.first; layer < made.layers.last; ++layer) {
+      add_sources(made.sources, *layers_[at(layer)].ptr(), fmt::format("{}.", layer), layer);
     }
+    require_one_dtype(made.sources, "give the parameters of a stage one type");
   }
-  for (auto& [leaf, tied] : all) {
-    if (tied.uses.size() > 1) tied_.push_back(std::move(tied));
-  }
-  const auto before = [](const Tied& a, const Tied& b) {
-    return std::pair(a.uses[0].stage, a.uses[0].source) < std::pair(b.uses[0].stage, b.uses[0].source);
+  return stages;
+}
+
+/// Every use of a parameter by a later stage than its first, in the order of owners: the same on all ranks.
+std::vector<TiedParameter> Pipeline::find_tied(const std::vector<StageSources>& stages) const {
+  std::vector<TiedParameter> tied;
+  const auto use_in = [&](const StageSources& stage, const torch::Tensor& leaf) {
+    const auto found = std::find_if(stage.sources.begin(), stage.sources.end(),
+                                    [&](const GradientSource& each) { return each.leaf.is_same(leaf); });
+    return found == stage.sources.end() ? std::nullopt : std::optional(at(found - stage.sources.begin()));
   };
-  std::sort(tied_.begin(), tied_.end(), before);  // the same on all ranks, unlike addresses
-  for (const Tied& tied : tied_) {
-    for (size_t use = 1; use < tied.uses.size(); ++use) {
-      shape_.update.tied.push_back({tied.uses[0].stage, tied.uses[use].stage});
-    }
-  }
-}
-
-/// Their copies are refreshed once a step.
-void Pipeline::refuse_tied() const {
-  if (tied_.empty() || is_synchronous(schedule_kind(options_.schedule))) return;
-  const Use& use = tied_[0].uses[0];
-  throw UsageError(fmt::format("stages {} and {} share {}, and {} updates them at different moments", use.stage,
-                               tied_[0].uses[1].stage, sources_of(use.stage)[use.source].name, options_.schedule),
-                   "take a synchronous schedule, such as 1f1b, or cut the model so that one stage has both uses");
-}
-
-void Pipeline::tie_weights() {
-  std::vector<TiedWeights::Tie> ties;
-  for (const Tied& tied : tied_) {
-    const Use& first = tied.uses[0];
-    const auto sum_of = [this](const Use& use) { return stores_.at(use.stage)->gradient(0, use.source); };
-    for (auto use = tied.uses.begin() + 1; use != tied.uses.end(); ++use) {
-      TiedWeights::Tie& tie = ties.emplace_back(rank_of(first.stage), rank_of(use->stage));
-      if (owns(first.stage)) {
-        tie.owner = {[sum_of, first](const torch::Tensor& sum) { sum_of(first).add_(sum); },
-                     [leaf = tied.leaf] { return leaf.detach(); }};
-      }
-      if (owns(use->stage)) {
-        tie.use = {[sum_of, use = *use] { return sum_of(use); },
-                   [leaf = tied.leaf](const torch::Tensor& weight) { leaf.copy_(weight); }};
+  const auto is_used_before = [&](const StageSources& stage, const torch::Tensor& leaf) {
+    return std::any_of(stages.data(), &stage, [&](const StageSources& each) { return use_in(each, leaf).has_value(); });
+  };
+  for (const StageSources& first : stages) {
+    for (size_t source = 0; source < first.sources.size(); ++source) {
+      const auto& [name, leaf] = std::tie(first.sources[source].name, first.sources[source].leaf);
+      if (is_used_before(first, leaf)) continue;
+      for (const StageSources* later = &first + 1; later != stages.data() + stages.size(); ++later) {
+        const std::optional<size_t> use = use_in(*later, leaf);
+        if (!use) continue;
+        if (!is_synchronous(schedule_kind(options_.schedule))) {  // whose copies would be refreshed once a step
+          throw UsageError(
+              fmt::format("stages {} and {} share {}, and {} updates them at different moments", first.number,
+                          later->number, name, options_.schedule),
+              "take a synchronous schedule, such as 1f1b, or cut the model so that one stage has both uses");
+        }
+        TiedParameter& each = tied.emplace_back(name, TiedWeight{first.number, later->number}, rank_of(first.number),
+                                                rank_of(later->number));
+        if (owns(first.number)) each.owner = {held_before(first.number), source};
+        if (owns(later->number)) each.use = {held_before(later->number), *use};
       }
     }
   }
-  tied_weights_ = std::make_unique<TiedWeights>(std::move(ties), along_.get(), nullptr, device_);
+  return tied;
 }
 
-void Pipeline::check_same_everywhere() const {
+size_t Pipeline::held_before(int stage) const {
+  const auto& ranks = schedule().rank_of_stage;
+  return at(std::count(ranks.begin(), ranks.begin() + stage, pipeline_rank_));
+}
+
+void Pipeline::check_same_everywhere(const std::vector<StageSources>& stages) const {
   const PipelineOptions& o = options_;
   std::vector<std::string> lines{fmt::format(
       "schedule {}, {} micro-batches, {} replicas, interleave {}, update every {}, stages {}, {} leaves, average {}, "
@@ -154,8 +154,8 @@ void Pipeline::check_same_everywhere() const {
       o.schedule, o.num_micro_batches, o.num_replicas, o.interleave, o.update_every, partition_to_text(partition_),
       o.num_leaves, o.average, o.bucket_mb, o.seed)};
   for (const bool again : o.recompute) lines.push_back(fmt::format("recompute {}", again));
-  for (int stage = 0; stage < schedule().num_stages(); ++stage) {
-    for (const GradientSource& source : sources_of(stage)) lines.push_back(describe(source.name, source.leaf));
+  for (const StageSources& stage : stages) {
+    for (const GradientSource& source : stage.sources) lines.push_back(describe(source.name, source.leaf));
   }
   check_same_on_all_ranks(comm_, "the pipeline", lines, "build the same model on every rank, with the same options");
 }
@@ -174,60 +174,45 @@ void Pipeline::split_ranks() {
   attach_device(*replicas_, device_);
 }
 
-/// The parameters of a stage that are trained, each once.
-std::vector<GradientSource> Pipeline::sources_of(int stage) const {
-  const LayerRange range = partition_[static_cast<size_t>(stage)];
-  std::vector<GradientSource> sources;
-  std::map<const void*, bool> seen;
-  for (int layer = range.first; layer < range.last; ++layer) {
-    for (const auto& item : layers_[static_cast<size_t>(layer)].ptr()->named_parameters()) {
-      const torch::Tensor& parameter = item.value();
-      if (!parameter.requires_grad() || std::exchange(seen[parameter.unsafeGetTensorImpl()], true)) continue;
-      sources.push_back({fmt::format("{}.{}", layer, item.key()), parameter});
-      if (parameter.scalar_type() != sources[0].leaf.scalar_type()) {
-        throw UsageError(
-            fmt::format("{} is {} and {} is {}", sources[0].name, c10::toString(sources[0].leaf.scalar_type()),
-                        sources.back().name, c10::toString(parameter.scalar_type())),
-            "give the parameters of a stage one type");
-      }
-    }
+/// This rank's stages, with the weights and buffers of the first replica. parameters_ are those that it updates.
+void Pipeline::hold(std::vector<StageSources> stages, std::vector<TiedParameter> tied) {
+  std::erase_if(stages, [&](const StageSources& stage) { return !owns(stage.number); });
+  for (const TiedParameter& each : tied) {
+    if (each.use) stages[each.use->stage].sources[each.use->source].again = true;
   }
-  return sources;
-}
-
-void Pipeline::make_stages(int num_slots) {
-  const auto bytes = static_cast<int64_t>(options_.bucket_mb * (1 << 20));
-  for (int stage = 0; stage < schedule().num_stages(); ++stage) {
-    if (!owns(stage)) continue;
-    const LayerRange range = partition_[static_cast<size_t>(stage)];
-    Stage& made = stages_[stage];
-    made.forward = [this, range](const Tensors& x, int micro_batch, const torch::Tensor&) {
-      return Tensors{forward(range, x.empty() ? torch::Tensor() : x[0], micro_batch)};
-    };
-    for (int i = range.first; i < range.last; ++i) {
-      for (const torch::Tensor& buffer : layers_[static_cast<size_t>(i)].ptr()->buffers()) {
-        made.buffers.push_back(buffer);
-        if (replicas_) broadcast(*replicas_, buffer);
-      }
+  for (const StageSources& stage : stages) {
+    for (int layer = stage.layers.first; layer < stage.layers.last && replicas_; ++layer) {
+      for (const torch::Tensor& buffer : layers_[at(layer)].ptr()->buffers()) broadcast(*replicas_, buffer);
     }
-    std::vector<GradientSource> sources = sources_of(stage);
-    if (sources.empty()) continue;
-    for (GradientSource& source : sources) {
-      const auto tied =
-          std::find_if(tied_.begin(), tied_.end(), [&](const Tied& each) { return each.leaf.is_same(source.leaf); });
-      const bool is_owner = tied == tied_.end() || tied->uses[0].stage == stage;
-      source.again = !is_owner;
-      if (is_owner) parameters_.emplace_back(source.name, source.leaf);
+    for (const GradientSource& source : stage.sources) {
+      if (!source.again) parameters_.emplace_back(source.name, source.leaf);
       if (replicas_) broadcast(*replicas_, source.leaf.detach());
     }
-    stores_[stage] = std::make_unique<GradientStore>(replicas_.get(), sources,
-                                                     GradientStoreOptions{.num_slots = num_slots,
-                                                                          .num_host_shared_slots = num_slots,
-                                                                          .bucket_bytes = bytes,
-                                                                          .first_bucket_bytes = bytes / 4,
-                                                                          .type = sources[0].leaf.scalar_type()});
-    made.store = stores_[stage].get();
   }
+  const int num_slots = program_of(shape_, pipeline_rank_, replica_).num_slots;
+  const auto bytes = static_cast<int64_t>(options_.bucket_mb * (1 << 20));
+  held_ = std::make_unique<StageSet>(std::move(stages), std::move(tied),
+                                     StageSetOptions{.replicas = replicas_.get(),
+                                                     .gradients = {.num_slots = num_slots,
+                                                                   .num_host_shared_slots = num_slots,
+                                                                   .bucket_bytes = bytes,
+                                                                   .first_bucket_bytes = bytes / 4}});
+  tied_weights_ = std::make_unique<TiedWeights>(held_->ties(), along_.get(), nullptr, device_);
+}
+
+std::map<int, Stage> Pipeline::make_stages() {
+  std::map<int, Stage> stages;
+  for (const StageSet::Stage& held : held_->stages()) {
+    Stage& made = stages[held.number];
+    made.store = held.gradients.get();
+    made.forward = [this, range = held.layers](const Tensors& x, int micro_batch, const torch::Tensor&) {
+      return Tensors{forward(range, x.empty() ? torch::Tensor() : x[0], micro_batch)};
+    };
+    for (int layer = held.layers.first; layer < held.layers.last; ++layer) {
+      for (const torch::Tensor& buffer : layers_[at(layer)].ptr()->buffers()) made.buffers.push_back(buffer);
+    }
+  }
+  return stages;
 }
 
 /// Micro-batches of a step count update by update, and in each replica by replica.
@@ -247,22 +232,19 @@ torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& ba
                      "let num_micro_batches divide the batch");
   }
   const int64_t size = batch.size(0) / count;
-  return batch.narrow(0, own_number_of(micro_batch) * size, size);
+  return batch.narrow(0, micro_batch * size, size);
 }
 
-/// Of one stage; with the loss after the last.
+/// Computes one stage; the last, also the loss.
 torch::Tensor Pipeline::forward(LayerRange range, const torch::Tensor& x, int micro_batch) {
   const RandomScope random({options_.seed, num_steps_, static_cast<uint64_t>(micro_batch)});
-  torch::Tensor y = x.defined() ? x : micro_batch_of("input", input_, micro_batch);
-  for (int i = range.first; i < range.last; ++i) y = layers_[static_cast<size_t>(i)].forward<torch::Tensor>(y);
+  const int own = own_number_of(micro_batch);
+  torch::Tensor y = x.defined() ? x : inputs_(own);
+  for (int i = range.first; i < range.last; ++i) y = layers_[at(i)].forward<torch::Tensor>(y);
   if (range.last < static_cast<int>(layers_.size())) return y;
-  const torch::Tensor value = (*loss_)(y, micro_batch_of("target", target_, micro_batch));
-  if (!options_.average) {
-    losses_[micro_batch] = value.detach();
-    return value;
-  }
-  losses_[micro_batch] = value.detach() / (options_.num_micro_batches * options_.num_replicas);
-  return value / (schedule().micro_batches_in_update() * options_.num_replicas);
+  const torch::Tensor value = (*loss_)(y, targets_(own));
+  on_loss_(micro_batch, value.detach());
+  return options_.average ? value / (schedule().micro_batches_in_update() * options_.num_replicas) : value;
 }
 
 double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss, const Update& update) {
@@ -271,34 +253,64 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
                                  options_.schedule),
                      "step(input, target, loss, [&] { optimizer.step(); })");
   }
+  // Each replica's losses at their places, summed by everybody in the same order.
   const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
-  input_ = input;
-  target_ = target;
+  std::map<int, torch::Tensor> own_losses;
+  inputs_ = [&](int64_t number) { return micro_batch_of("input", input, static_cast<int>(number)); };
+  targets_ = [&](int64_t number) { return micro_batch_of("target", target, static_cast<int>(number)); };
+  on_loss_ = [&](int micro_batch, const torch::Tensor& value) { own_losses[micro_batch] = value; };
   loss_ = &loss;
-  losses_.clear();
   steps_->executor().set_step(num_steps_);
   steps_->step([&](const Instruction&) {
     give_gradients();
     if (update) run_update(update);
   });
-  input_.reset();
-  target_.reset();
   ++num_steps_;
-
-  // Each replica's losses at their places, summed by everybody in the same order.
-  std::vector<double> losses(static_cast<size_t>(num_micro_batches));
-  for (const auto& [micro_batch, value] : losses_) losses[static_cast<size_t>(micro_batch)] = value.item<double>();
+  std::vector<double> losses(at(num_micro_batches));
+  const int divisor = options_.average ? num_micro_batches : 1;
+  for (const auto& [micro_batch, value] : own_losses) losses[at(micro_batch)] = (value / divisor).item<double>();
   comm_.all_reduce(Data(losses.data(), losses.size(), DataType::kDouble));
   double sum = 0;
   for (const double value : losses) sum += value;
   return sum;
 }
 
+double Pipeline::stream(int64_t num_micro_batches, const Samples& inputs, const Samples& targets, const Loss& loss,
+                        const Update& update) {
+  const ScheduleShape shape{.kind = schedule_kind(options_.schedule),
+                            .num_ranks = schedule().num_ranks,
+                            .update_every = schedule().update_every};
+  if (!update) {
+    throw UsageError("stream() got no update", "stream(count, inputs, targets, loss, [&] { optimizer.step(); })");
+  }
+  if (num_micro_batches > INT32_MAX / options_.num_replicas) {
+    throw UsageError(fmt::format("a stream cannot have {} micro-batches", num_micro_batches), "call it several times");
+  }
+  double sum = 0;
+  int counted = 0;
+  inputs_ = inputs;
+  targets_ = targets;
+  on_loss_ = [&](int micro_batch, const torch::Tensor& value) {
+    if (own_number_of(micro_batch) < counted) return;  // it is computed again
+    sum += value.item<double>();
+    ++counted;
+  };
+  loss_ = &loss;
+  steps_->executor().set_step(num_steps_);
+  steps_->stream(shape, static_cast<int>(num_micro_batches), [&](const Instruction&) {
+    give_gradients();
+    run_update(update);
+  });
+  ++num_steps_;
+  comm_.all_reduce(Data(&sum, 1, DataType::kDouble));
+  return options_.average ? sum / static_cast<double>(num_micro_batches * options_.num_replicas) : sum;
+}
+
 void Pipeline::give_gradients() {
-  for (const auto& [stage, store] : stores_) {
-    const std::vector<GradientSource>& sources = store->sources();
+  for (const StageSet::Stage& stage : held_->stages()) {
+    const std::vector<GradientSource>& sources = stage.gradients->sources();
     for (size_t i = 0; i < sources.size(); ++i) {
-      if (!sources[i].again) sources[i].leaf.mutable_grad() = store->gradient(0, i);
+      if (!sources[i].again) sources[i].leaf.mutable_grad() = stage.gradients->gradient(0, i);
     }
   }
 }
@@ -306,7 +318,7 @@ void Pipeline::give_gradients() {
 /// Where micro-batches are under way, autograd would take a change of their weights for a mistake: it counts changes.
 /// Each gets the weights of its forward pass back ([Note: Old weights]), so nothing has changed for it.
 void Pipeline::run_update(const Update& update) {
-  if (steps_->program().num_updates == 1) return update();
+  if (is_synchronous(schedule_kind(options_.schedule))) return update();
   std::vector<int64_t> versions;
   for (const auto& [name, parameter] : parameters_) versions.push_back(parameter._version());
   update();

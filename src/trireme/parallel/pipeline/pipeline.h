@@ -35,6 +35,7 @@
 
 #include "trireme/comm/communicator.h"
 #include "trireme/program/schedules/partition.h"
+#include "trireme/runtime/stage_set.h"
 #include "trireme/runtime/step_engine.h"
 
 namespace trireme {
@@ -77,6 +78,15 @@ class Pipeline {
   /// update's micro-batches, and `.grad` holds only what that update is made of, only until it returns.
   double step(const torch::Tensor& input, const torch::Tensor& target, const Loss& loss, const Update& update = {});
 
+  /// A micro-batch of this replica by its number, from 0.
+  using Samples = std::function<torch::Tensor(int64_t micro_batch)>;
+  /// Trains on a stream of micro-batches with an asynchronous schedule: the pipeline fills once and drains at the end,
+  /// instead of at every step ([Note: Streams]). The bits are those of one step() with as many micro-batches. `inputs`
+  /// is called by the rank of the first stage and `targets` by that of the last, in the order of numbers. Returns the
+  /// mean loss (with `average`; else the sum), the same on all ranks.
+  double stream(int64_t num_micro_batches, const Samples& inputs, const Samples& targets, const Loss& loss,
+                const Update& update);
+
   /// That this rank trains. Names are those of the whole model: "3.weight"; of a parameter with several, the first.
   std::vector<torch::Tensor> parameters() const;
   const std::vector<std::pair<std::string, torch::Tensor>>& named_parameters() const { return parameters_; }
@@ -91,33 +101,24 @@ class Pipeline {
   bool has_last_stage() const;
 
  private:
-  /// A parameter that several stages use.
-  struct Use {
-    int stage = 0;
-    size_t source = 0;  ///< of that stage
-  };
-  struct Tied {
-    torch::Tensor leaf;
-    std::vector<Use> uses;  ///< in the order of stages; the first owns it
-  };
-
   void check_options() const;
-  void refuse_tied() const;
-  void find_tied();
-  void check_same_everywhere() const;
   void cut();
+  std::vector<StageSources> list_sources() const;
+  std::vector<TiedParameter> find_tied(const std::vector<StageSources>& stages) const;
+  void check_same_everywhere(const std::vector<StageSources>& stages) const;
   void split_ranks();
-  std::vector<GradientSource> sources_of(int stage) const;
-  void make_stages(int num_slots);
+  void hold(std::vector<StageSources> stages, std::vector<TiedParameter> tied);
+  std::map<int, Stage> make_stages();
   torch::Tensor micro_batch_of(const char* what, const torch::Tensor& batch, int micro_batch) const;
   torch::Tensor forward(LayerRange range, const torch::Tensor& x, int micro_batch);
-  void tie_weights();
   void give_gradients();
   void run_update(const Update& update);
   int own_number_of(int micro_batch) const;
   int rank_of(int stage) const { return schedule().rank_of_stage[static_cast<size_t>(stage)]; }
   const Schedule& schedule() const { return shape_.pipeline.schedule; }
   bool owns(int stage) const { return rank_of(stage) == pipeline_rank_; }
+  /// Number of this rank's stages before one.
+  size_t held_before(int stage) const;
 
   Communicator& comm_;
   const PipelineOptions options_;
@@ -127,15 +128,13 @@ class Pipeline {
   Partition partition_;
   int pipeline_rank_ = 0, replica_ = 0;
   uint64_t num_steps_ = 0;
-  // Of the step under way.
-  torch::Tensor input_, target_;
+  // The step or stream under way.
+  Samples inputs_, targets_;
   const Loss* loss_ = nullptr;
-  std::map<int, torch::Tensor> losses_;  ///< by micro-batch
+  std::function<void(int micro_batch, const torch::Tensor& loss)> on_loss_;
 
-  std::vector<Tied> tied_;
   std::vector<std::pair<std::string, torch::Tensor>> parameters_;
-  std::map<int, std::unique_ptr<GradientStore>> stores_;
-  std::map<int, Stage> stages_;
+  std::unique_ptr<StageSet> held_;
   std::unique_ptr<TiedWeights> tied_weights_;
   std::unique_ptr<StepEngine> steps_;
   // Last, so that they end first: messages may be under way where a step has failed.

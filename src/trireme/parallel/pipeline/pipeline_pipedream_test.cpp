@@ -1,7 +1,10 @@
 // Asynchronous schedules in a Pipeline against their rules, computed one micro-batch after another on one rank: which
 // version of its weights a stage uses for a micro-batch (tests/numerics/pipedream_test.cpp writes the rules down, for
 // the trainer). The layers are libtorch's own, whose graphs keep views of their weights.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <mutex>
 
 #include "trireme/base/error.h"
 #include "trireme/parallel/pipeline/pipeline_test_util.h"
@@ -123,6 +126,80 @@ Weights train(const UpdateRule& rule) {
     }
   }
   return all;
+}
+
+/// The same micro-batches in one step, which a test has room for, and in a stream: losses and weights.
+Weights train_once(const UpdateRule& rule, bool as_stream) {
+  const int num_ranks = rule.ranks * rule.replicas;
+  std::vector<torch::nn::Sequential> models;
+  for (int rank = 0; rank < num_ranks; ++rank) models.push_back(small_model());
+  Weights all;
+  std::mutex mutex;
+  run_as_threads(num_ranks, [&](World& world) {
+    at::set_num_threads(1);
+    Pipeline pipeline(world.comm(), models[static_cast<size_t>(world.rank())], rule.options());
+    auto optimizer = optimizer_of(pipeline.parameters());
+    const auto update = [&] { optimizer.step(); };
+    const int64_t batch_part = kSamples * rule.micro_batches;
+    const Batch batch = batch_of(0, batch_part * rule.replicas);
+    const auto own = [&](const torch::Tensor& whole) {
+      return whole.narrow(0, pipeline.replica() * batch_part, batch_part);
+    };
+    std::vector<int64_t> asked;
+    const auto samples = [&](const torch::Tensor& whole) {
+      return [&asked, part = own(whole)](int64_t micro_batch) {
+        asked.push_back(micro_batch);
+        return part.narrow(0, micro_batch * kSamples, kSamples);
+      };
+    };
+    const double loss =
+        as_stream ? pipeline.stream(rule.micro_batches, samples(batch.input), samples(batch.target), loss_of, update)
+                  : pipeline.step(own(batch.input), own(batch.target), loss_of, update);
+    if (as_stream && !rule.recompute && pipeline.has_first_stage() && !pipeline.has_last_stage()) {
+      EXPECT_EQ(asked.size(), size_t(rule.micro_batches));
+      EXPECT_TRUE(std::is_sorted(asked.begin(), asked.end()));
+    }
+    const std::lock_guard lock(mutex);
+    all.losses = {loss};
+    for (const auto& [name, parameter] : pipeline.named_parameters()) all.values[name] = parameter.detach().clone();
+  });
+  return all;
+}
+
+class PipelineStream : public testing::TestWithParam<UpdateRule> {};
+
+TEST_P(PipelineStream, HasTheBitsOfOneLongStep) {
+  const Weights expected = train_once(GetParam(), false), found = train_once(GetParam(), true);
+  ASSERT_EQ(found.values.size(), expected.values.size());
+  for (const auto& [name, value] : expected.values) EXPECT_TRUE(at::equal(found.values.at(name), value)) << name;
+  EXPECT_NEAR(found.losses[0], expected.losses[0], 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, PipelineStream,
+                         testing::Values(UpdateRule{"pipedream", 2, 24}, UpdateRule{"pipedream", 3, 40},
+                                         UpdateRule{"pipedream", 2, 24, 2, 2},
+                                         UpdateRule{"pipedream", 3, 24, 1, 1, true},
+                                         UpdateRule{"pipedream-vertical-sync", 3, 24},
+                                         UpdateRule{"pipedream-2bw", 2, 24, 4}, UpdateRule{"pipedream-2bw", 3, 27, 3}));
+
+TEST(PipelineStreams, SayHowLongTheyCanBe) {
+  std::vector<torch::nn::Sequential> models;
+  for (int i = 0; i < 4; ++i) models.push_back(small_model());
+  run_as_threads(2, [&](World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    Pipeline pipeline(world.comm(), models[rank], {.schedule = "pipedream-2bw", .num_micro_batches = 8});
+    auto optimizer = optimizer_of(pipeline.parameters());
+    const auto none = [](int64_t) { return torch::Tensor(); };
+    try {
+      pipeline.stream(13, none, none, loss_of, [&] { optimizer.step(); });
+      FAIL();
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("a stream of pipedream-2bw cannot have 13 micro-batches"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("any multiple of 2 more"));
+    }
+    Pipeline synchronous(world.comm(), models[rank + 2], {.schedule = "1f1b", .num_micro_batches = 4});
+    EXPECT_THROW(synchronous.stream(64, none, none, loss_of, [] {}), UsageError);
+  });
 }
 
 class PipelineDream : public testing::TestWithParam<UpdateRule> {};

@@ -85,11 +85,13 @@ ServedModel serve_model(const Config& config, const ModelPart& part, const RankG
     own.push_back({names.back(), count, width, decays});
   }
   std::map<std::string, int> uses;
-  for (const ModelPart::Tied& tied : part.tied()) {
+  for (const TiedParameter& tied : part.held().tied()) {
     const int number = ++uses[tied.name];
     served.most_uses = std::max(served.most_uses, number + 1);
-    if (tied.use != groups.pipeline_rank || local_part(tied.leaf).numel() == 0) continue;
-    const ServedParameter::Use use{tied.of_use.stage, tied.of_use.number, number};
+    if (!tied.use) continue;
+    const torch::Tensor& leaf = part.held().source(*tied.use).leaf;
+    if (local_part(leaf).numel() == 0) continue;
+    const ServedParameter::Use use{tied.use->stage, tied.use->source, number};
     const auto known = std::find_if(served.parameters.begin(), served.parameters.end(),
                                     [&](const ServedParameter& each) { return each.name == tied.name; });
     if (known != served.parameters.end()) {
@@ -98,9 +100,9 @@ ServedModel serve_model(const Config& config, const ModelPart& part, const RankG
     }
     ServedParameter& parameter = served.parameters.emplace_back();
     parameter.name = tied.name;
-    parameter.is_replicated = groups.tp > 1 && is_whole(tied.leaf);
+    parameter.is_replicated = groups.tp > 1 && is_whole(leaf);
     parameter.uses = {use};
-    names.push_back(key_name(tied.name, tied.leaf, groups));
+    names.push_back(key_name(tied.name, leaf, groups));
   }
   served.keys = groups.model() ? keys_of(gather_texts(*groups.model(), to_text(own))) : own;
   for (size_t i = 0; i < names.size(); ++i) {

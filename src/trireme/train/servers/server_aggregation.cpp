@@ -98,7 +98,7 @@ void ServerAggregation::plan_sums(const Layout& layout) {
 
 /// Decides where each pull is waited for.
 void ServerAggregation::plan_layers() {
-  for (const ModelPart::Tied& tied : part_.tied()) waits_at_once_ |= tied.use != tied.owner;
+  for (const TiedParameter& tied : part_.held().tied()) waits_at_once_ |= !tied.is_local();
   waits_at_once_ |= groups_.tp > 1;
   pulls_.resize(served_.parameters.size());
   if (waits_at_once_) return;

@@ -32,7 +32,7 @@ void ServerAggregation::begin(const StepStart& start) {
 
 void ServerAggregation::push(int stage_number, int group) {
   if (!is_synchronous() && !end_.updates()) return;
-  const auto stage = static_cast<size_t>(&part_.stage(stage_number) - part_.stages().data());
+  const auto stage = static_cast<size_t>(&part_.held().stage(stage_number) - part_.stages().data());
   if (!mirror_ || !is_synchronous()) return push_complete(stage, group);
   mirror_->start(stage, group);
   on_their_way_.emplace_back(stage, group);

@@ -1,5 +1,7 @@
 #include "trireme/train/updates/host_update.h"
 
+#include <cmath>
+
 namespace trireme {
 
 void HostDecision::norm() {
@@ -14,6 +16,15 @@ void HostDecision::norm() {
                       .norm = norm_over_replicas(norm),
                       .stop = numbers[kStop] > 0};
   end_ = decide(sums, start_.loss_scale, rules_);
+}
+
+/// Root mean square of the norms of replicas that update alone; not finite if any of them is not. So all of them come
+/// to one verdict.
+double HostDecision::norm_over_replicas(double own) const {
+  if (exchange_ != GradientExchange::kLocal) return own;
+  std::vector<double> square = {own * own};
+  groups_.replicas()->all_reduce(square);
+  return std::sqrt(square[0] / groups_.replicas()->size());
 }
 
 std::optional<StepEnd> HostDecision::update(int /*stage*/) {

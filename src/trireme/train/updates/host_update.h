@@ -23,12 +23,13 @@ class HostDecision : public UpdatePolicy {
   virtual std::vector<double> squares() = 0;
   /// Factor from the collected sums to averages, with the loss scale divided out.
   virtual double factor() const { return average_ / start_.loss_scale.scale; }
-  /// The reported norm: a mean if replicas update alone.
-  virtual double norm_over_replicas(double own) const { return own; }
   /// Updates the weights, unless the step is skipped.
   virtual void apply(const StepEnd& end) = 0;
 
   StepEnd end_;  ///< decision of norm() for the current step
+
+ private:
+  double norm_over_replicas(double own) const;
 };
 
 /// For all-reduced gradients; also the base of policies that combine gradients in another way.

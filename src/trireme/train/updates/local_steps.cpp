@@ -7,7 +7,6 @@
 // at the end of training, replicas settle: they meet, and average their moments too. Weights on GPUs are exchanged
 // through host memory, where DiLoCo keeps its state between meetings.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <span>
 
@@ -72,13 +71,6 @@ class LocalSteps : public HostUpdate {
 
  private:
   using OfShard = std::function<torch::Tensor(size_t shard)>;
-
-  /// Root mean square of the replicas' norms; not finite if any of them is not.
-  double norm_over_replicas(double own) const override {
-    std::vector<double> square = {own * own};
-    comm_.all_reduce(square);
-    return std::sqrt(square[0] / comm_.size());
-  }
 
   void take(const OfShard& of_shard) {
     flat_.clear();
