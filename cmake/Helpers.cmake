@@ -49,7 +49,8 @@ function(trireme_link_torch target)
   target_compile_definitions(${target} PRIVATE FMT_HEADER_ONLY)
   # One precompiled torch/torch.h for all: libraries and programs must then be compiled alike.
   set_target_properties(${target} PROPERTIES DEFINE_SYMBOL "")
-  target_compile_options(${target} PRIVATE -fPIC)
+  target_compile_options(${target} PRIVATE -fPIC
+    $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)  # libtorch's macros keep names of source files
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
     target_compile_options(${target} PRIVATE -fclang-abi-compat=17)  # libtorch has the names that GCC gives to templates
   endif()

@@ -28,6 +28,7 @@ if(TARGET trireme_torch)
 endif()
 
 # The headers that the umbrellas trireme.h, torch.h and plan.h need: `tools/check_headers --write` makes the list.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS cmake/public_headers.txt)
 file(STRINGS cmake/public_headers.txt trireme_public_headers REGEX "^[a-z]")
 foreach(header IN LISTS trireme_public_headers)
   cmake_path(GET header PARENT_PATH folder)

@@ -10,7 +10,7 @@ cmake --install "$TRIREME_BUILD_DIR" --prefix "$place/first" >"$place/log" || { 
 mv "$place/first" "$place/installed"
 source=$(cd "$here/../.." && pwd)
 for folder in "$place/first" "$TRIREME_BUILD_DIR" "$source/src"; do
-  if grep -rlF -- "$folder" "$place/installed" --exclude-dir=libtorch; then
+  if grep -rlF --exclude-dir=libtorch -- "$folder" "$place/installed"; then
     echo "these installed files name the folder $folder"
     exit 1
   fi
