@@ -49,6 +49,7 @@ class TiedWeights {
   TiedWeights(std::vector<Tie> ties, Communicator* pipeline, MeshMessages* routes, torch::Device device)
       : ties_(std::move(ties)), pipeline_(pipeline), routes_(routes), device_(device) {}
 
+  /// Carry out SendTiedGradient, AddTiedGradient, SendTiedWeight and TakeTiedWeight of a tie.
   void send_gradient(int number) const;
   void add_gradient(int number) const;
   void send_weight(int number) const;
