@@ -40,14 +40,14 @@ namespace trireme {
 /// How parameters are sharded over replicas.
 struct ParameterSharding {
   Communicator* shard_group = nullptr;  ///< ranks that hold the shards; null: nothing is sharded
-  bool frees = false;                   ///< whether only the own shard is kept, and groups are gathered for each use
-  std::string offload = {};             ///< folder of the files that offloaded tensors are in; empty: host memory
+  bool frees = false;        ///< whether a rank only keeps its own part, and groups are gathered for each use
+  std::string offload = {};  ///< folder of the files that offloaded tensors are in; empty: host memory
   /// Whether all master weights (of float32 parameters and vectors, too) and the optimizer's state are in host memory,
   /// apart from what the model computes with: for an optimizer that runs there.
   bool masters_on_host = false;
   /// Format in which groups are gathered; unset: as they are. Only used with `frees`.
   std::optional<BlockFormat> format = std::nullopt;
-  bool at_once = false;            ///< whether all groups may be gathered at once; only used with `frees`
+  bool at_once = false;            ///< whether all groups may be there at the same time; only used with `frees`
   bool weights_elsewhere = false;  ///< whether own parts are on the host or in the folder, too; needs `frees`
 };
 
@@ -114,9 +114,9 @@ class ParameterStore {
   /// The same for the shard of an entry that is not sharded.
   void publish(const Shard& shard) const;
 
-  /// Gathers an entry's values, over the shard group, from a float32 tensor laid out like the shards: of_shard(i) is
-  /// its part for shard i. The result has the shape of the entry (this rank's part of a mesh tensor). Collective if the
-  /// entry is sharded.
+  /// Gathers, over the shard group, an entry of a float32 tensor that is laid out like the shards: of_shard(i) is this
+  /// rank's part for shard i. The result has the shape of the entry (this rank's part of a mesh tensor). Collective if
+  /// the entry is sharded.
   torch::Tensor gather_entry(size_t entry, const std::function<torch::Tensor(size_t shard)>& of_shard) const;
   /// The reverse: copies this rank's parts of `whole`, which has that shape, to of_shard(i). Not collective.
   void scatter_entry(size_t entry, const torch::Tensor& whole,

@@ -4,7 +4,7 @@
 //   FullyShard model(world.comm(), layers);                        // every rank keeps its shard of rank 0's weights
 //   torch::optim::AdamW optimizer(model.parameters(), 1e-3);       // for this rank's shard
 //   for (…) {
-//     model.backward(loss_of(model.forward(x), y));                // gathers weights, averages gradients
+//     model.backward(loss_of(model.forward(x), y));                // all-gathers weights, reduce-scatters gradients
 //     optimizer.step();                                            // updates this rank's shard
 //     model.publish();                                             // weights must be gathered again
 //   }

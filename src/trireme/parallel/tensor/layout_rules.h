@@ -6,7 +6,7 @@
 //
 // Or as in Mesh-TensorFlow: dims have names, and a layout says which axis shards which dim:
 //
-//   names_of_dims("token.weight", "vocab hidden");   layout "vocab:tp; heads:tp"
+//   rules_by_dims({{"token.weight", "vocab hidden"}}, "vocab:tp; heads:tp", mesh)
 //
 // Rules are plain data until distribute_module() applies them. That is not collective: parameters must already be equal
 // on all ranks.
