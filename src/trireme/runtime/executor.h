@@ -100,7 +100,7 @@ class Executor {
   int micro_batch() const { return micro_batch_; }
   /// Records when each instruction ran, from the next run on. On a GPU, every instruction then waits for the device.
   void set_tracing(bool on) { tracing_ = on; }
-  /// Times of the last traced run, one per instruction.
+  /// Times of the last traced run, one per instruction; for the round of a stream, those of the last one.
   const std::vector<InstructionTimes>& trace() const { return trace_; }
   torch::Tensor values(int stage) const { return values_.at(stage)[0]; }
   const Program& program() const { return program_; }
