@@ -127,7 +127,17 @@ StepTimes Executor::run(const Update& update) {
 }
 
 StepTimes Executor::run(const Stream& stream, int rounds, const Update& update) {
-  Program usual = program_;
+  struct Restore {
+    Executor& executor;
+    Program program = executor.program_;
+    std::set<Place> recomputed = executor.recomputed_;
+    ~Restore() {
+      std::swap(executor.program_, program);
+      executor.recomputed_.swap(recomputed);
+      executor.stream_ = nullptr;
+      executor.update_ = nullptr;
+    }
+  } restore{*this};
   set_program(stream.program);
   stream_ = &stream;
   times_ = {};
@@ -139,9 +149,6 @@ StepTimes Executor::run(const Stream& stream, int rounds, const Update& update) 
     --round_;
     run_list(stream.round_end, stream.program.instructions.size());
   });
-  update_ = nullptr;
-  stream_ = nullptr;
-  take_program(std::move(usual));
   return times_;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
@@ -55,7 +56,12 @@ void StepEngine::set_exchange(GradientExchange exchange) {
 
 StepTimes StepEngine::stream(const ScheduleShape& schedule, int num_micro_batches, const Executor::Update& update) {
   const PipelineShape& shape = shape_.pipeline;
-  if (!stream_) {
+  const auto same = [&](const ScheduleShape& other) {
+    return std::tie(schedule.kind, schedule.num_ranks, schedule.update_every) ==
+           std::tie(other.kind, other.num_ranks, other.update_every);
+  };
+  if (!stream_ || !same(stream_schedule_)) {
+    stream_schedule_ = schedule;
     // Longer streams repeat the same round, so checking two rounds is enough.
     std::vector<Program> programs;
     for (int replica = 0; replica < shape.num_replicas; ++replica) {

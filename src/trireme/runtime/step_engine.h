@@ -65,6 +65,7 @@ class StepEngine {
   std::vector<int> micro_batches_;
   std::map<GradientExchange, Program> programs_;  ///< those used so far
   std::optional<Stream> stream_;                  ///< set by the first stream()
+  ScheduleShape stream_schedule_;                 ///< the schedule of stream_
   std::map<int, Program> forward_programs_;       ///< keyed by num_passes
   /// Kept after a failure, since their messages may still be in flight.
   std::vector<std::unique_ptr<StageMessages>> pass_messages_;
