@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// The exception under way, with its place before its words and in its fields.
+/// Rethrows the current exception, with its place added to its message and its fields.
 [[noreturn]] void rethrow_at(int pipeline_rank, const Where& here) {
   const auto said = [&](const char* words) {
     return fmt::format("rank {} of the pipeline, step {}, {}: {}", pipeline_rank, *here.step, here.instruction, words);
@@ -87,8 +87,8 @@ void Executor::take_program(Program program) {
   }
 }
 
-/// Whether each replica needs its part of the sum alone. Where sets of replicas are copies of each other, sums over all
-/// of them are made whole.
+/// Whether each replica only needs its part of the sum. With several shard groups, sums over all replicas are made
+/// whole.
 bool Executor::is_scattered(int stage, int group) const {
   if (!shard_group_ || copies_) return false;
   return std::any_of(program_.instructions.begin(), program_.instructions.end(), [&](const Instruction& each) {
@@ -127,7 +127,17 @@ StepTimes Executor::run(const Update& update) {
 }
 
 StepTimes Executor::run(const Stream& stream, int rounds, const Update& update) {
-  Program usual = program_;
+  struct Restore {
+    Executor& executor;
+    Program program = executor.program_;
+    std::set<Place> recomputed = executor.recomputed_;
+    ~Restore() {
+      std::swap(executor.program_, program);
+      executor.recomputed_.swap(recomputed);
+      executor.stream_ = nullptr;
+      executor.update_ = nullptr;
+    }
+  } restore{*this};
   set_program(stream.program);
   stream_ = &stream;
   times_ = {};
@@ -139,9 +149,6 @@ StepTimes Executor::run(const Stream& stream, int rounds, const Update& update) 
     --round_;
     run_list(stream.round_end, stream.program.instructions.size());
   });
-  update_ = nullptr;
-  stream_ = nullptr;
-  take_program(std::move(usual));
   return times_;
 }
 
@@ -220,7 +227,7 @@ void Executor::run_instruction(size_t& at) {
     case OpCode::kRecvActivation:
     case OpCode::kRecvGradient:
       return messages_->post_receive(message_of(instruction), peer);
-    case OpCode::kFree:  // of activations: the forward pass has kept nothing
+    case OpCode::kFree:  // activations need no call: the forward pass kept nothing
       if (instruction.version >= 0) stashed_.erase({instruction.stage, instruction.version});
       return;
     case OpCode::kStashWeights:
@@ -314,7 +321,7 @@ bool Executor::is_values(int stage, int group) const {
   return stages_.at(stage).num_values > 0 && group == program_.groups_of(stage) - 1;
 }
 
-/// Group instructions that follow run as soon as the backward pass has filled their group.
+/// Runs a backward pass into a slot; group instructions that follow it run as soon as their group is full.
 void Executor::fill_slot(size_t at, const torch::Tensor& values, const std::function<void()>& backward) {
   const Instruction& instruction = program_.instructions[at];
   const int stage = instruction.stage;

@@ -1,4 +1,4 @@
-// The computations of a program: forward and backward passes of a stage, what they keep, and with which weights.
+// The computations of a program: forward and backward passes of a stage, what they keep, and the weights they use.
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ void set_random_state(const torch::Device& device, const torch::Tensor& state) {
   generator.set_state(state);
 }
 
-/// What a stage changes beside its output is as before when this ends: it has happened once already.
+/// Restores buffers and RNG state on destruction, so that recomputation has no side effects.
 class Repetition {
  public:
   Repetition(const torch::Device& device, const torch::Tensor& random, const std::vector<torch::Tensor>& buffers)
@@ -37,7 +37,7 @@ class Repetition {
     set_random_state(device, random);
   }
   ~Repetition() {
-    // The graph may refer to the buffers; variable_data() keeps their changes from it, as layers do.
+    // The graph may refer to the buffers; variable_data() hides these changes from it, as layers do.
     const torch::NoGradGuard no_grad;
     for (size_t i = 0; i < values_.size(); ++i) buffers_[i].variable_data().copy_(values_[i]);
     if (random_.defined()) set_random_state(device_, random_);
@@ -51,13 +51,13 @@ class Repetition {
   torch::Tensor random_;
 };
 
-/// Bytes of a storage.
+/// A range of bytes in a storage.
 struct StorageRange {
   c10::Storage storage;
   int64_t first = 0, last = 0;
 };
 
-/// Where parameters lie: of each storage the bytes from the first to the last of them.
+/// The memory of parameters: for each storage, the bytes from the first to the last of them.
 std::vector<StorageRange> memory_of(const std::vector<GradientSource>& sources) {
   std::vector<StorageRange> ranges;
   for (const GradientSource& source : sources) {
@@ -79,13 +79,13 @@ std::vector<StorageRange> memory_of(const std::vector<GradientSource>& sources) 
   return ranges;
 }
 
-/// Where a backward pass begins.
+/// Roots of a backward pass.
 struct Roots {
-  Tensors outputs;    ///< that want gradients
-  Tensors gradients;  ///< of each; none where the output is a loss
+  Tensors outputs;    ///< outputs that require gradients
+  Tensors gradients;  ///< one per output; empty if the output is a loss
 };
 
-/// `gradients` are those of the outputs of floating point, in their order; none where the output is a loss.
+/// `gradients`: one per floating-point output, in order; empty if the output is a loss.
 Roots roots_of(const Tensors& outputs, const Tensors& gradients) {
   Roots roots;
   size_t next = 0;
@@ -99,7 +99,7 @@ Roots roots_of(const Tensors& outputs, const Tensors& gradients) {
   return roots;
 }
 
-/// Integers have no gradients.
+/// Marks inputs that can have gradients: integers cannot.
 void want_gradients(const Tensors& inputs) {
   for (const torch::Tensor& input : inputs) {
     if (input.is_floating_point()) input.requires_grad_();
@@ -119,11 +119,11 @@ Tensors detached(Tensors tensors) {
 
 }  // namespace
 
-/// While it lives, the stage has the weights that were restored for it, if any were; then the newest again.
+/// During its lifetime the stage has the weights that were restored for it, if any; afterwards, the newest ones again.
 ///
 /// [Note: Old weights]
-/// A graph refers to parameters, to views of them and to parts of mesh tensors, and all of those to a storage. So it is
-/// the storage that gets the memory of a stash for the time of a pass, and whatever the graph has kept shows the
+/// A graph refers to parameters, to views of them and to local parts of mesh tensors, and all of those to a storage. So
+/// the storage gets the memory of a stash for the duration of a pass, and whatever the graph has saved shows the
 /// weights of its forward pass.
 class Executor::OldWeights {
  public:
@@ -161,7 +161,7 @@ void Executor::stash(const Instruction& instruction) {
   }
 }
 
-/// From the stage before or after, on this rank or another.
+/// Takes a message from the previous or next stage, on this rank or another.
 Tensors Executor::take(const PipelineMessage& message, StageMessages* messages) {
   const auto here = made_.find(message);
   if (here != made_.end()) return std::move(made_.extract(here).mapped());
@@ -243,7 +243,7 @@ Tensors Executor::take_output_gradients(const Instruction& instruction) {
   return needs ? take(*needs, messages_) : Tensors();
 }
 
-/// To the stage before, of what is of floating point. What does not matter for the outputs has gradients of zero.
+/// Gives gradients of floating-point inputs to the previous stage: zeros for inputs that do not affect the outputs.
 void Executor::give_input_gradients(const Instruction& instruction, const Tensors& inputs, const Tensors& gradients) {
   const std::optional<PipelineMessage> makes = messages_of(instruction, program_.num_stages()).makes;
   if (!makes) return;

@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignment = 32;  // elements: 64 bytes in the shortest type
+constexpr int64_t kAlignment = 32;  // elements: 64 bytes in the shortest dtype
 
 int64_t room_of(const FlatItem& item) { return (item.count + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -40,7 +40,7 @@ void FlatLayout::add(size_t item, int64_t limit, bool by_unit) {
   size_ += room_of(own);
 }
 
-/// Between blocks, or behind a tensor.
+/// The cut nearest to `ideal` that is between blocks of a tensor or at its end.
 int64_t FlatLayout::cut_near(const Group& group, int64_t ideal) const {
   constexpr auto kBlock = static_cast<int64_t>(kSquaresBlock);
   if (ideal <= 0) return 0;
@@ -57,8 +57,8 @@ std::vector<int64_t> FlatLayout::cuts(int number, int num_parts) const {
   const auto is_alone = [&](const Group& group) { return items_[group.items[0]].alone; };
   const bool alone = is_alone(groups_[static_cast<size_t>(number)]);
   std::vector<int64_t> all;
-  // Where parts would begin, were groups before this one cut exactly: so far from where they do. Two groups of one
-  // tensor, each alone, are cut alike.
+  // How far the parts of earlier groups begin before their ideal cuts; this group makes up for it. Groups of one tensor
+  // each (`alone`) are counted separately, so that two of equal size are cut alike.
   std::vector<int64_t> behind(static_cast<size_t>(num_parts), 0);
   for (size_t before = alone ? static_cast<size_t>(number) : 0; before <= static_cast<size_t>(number); ++before) {
     const Group& group = groups_[before];

@@ -16,9 +16,10 @@ namespace trireme {
 
 namespace {
 
-constexpr int64_t kFewestTurns = 2, kMostTurns = 4;  // one is being filled, others are on their way
+constexpr int64_t kFewestTurns = 2, kMostTurns = 4;  // one is being filled, others are in flight
 
-/// A gradient of a mesh tensor in the layout of its leaf, sums finished; others as they are.
+/// The local part of a mesh tensor's gradient, in the layout of its leaf, with pending sums finished; other gradients
+/// as they are.
 torch::Tensor part_for(const torch::Tensor& leaf, const torch::Tensor& gradient) {
   const MeshSpec* home = mesh_spec(leaf);
   if (!home) return gradient;
@@ -46,7 +47,7 @@ class GradientStore::Hook : public torch::autograd::PostAccumulateGradHook {
   GradientStore* store_;
   std::shared_ptr<bool> alive_;
   size_t source_;
-  Earlier earlier_;  ///< of another store
+  Earlier earlier_;  ///< hook of another store with the same leaf
 };
 
 FlatLayout layout_of(const std::vector<GradientSource>& sources, const GradientStoreOptions& options) {
@@ -90,7 +91,7 @@ GradientStore::GradientStore(Communicator* comm, std::vector<GradientSource> sou
 void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& options) {
   const auto tensor_options = torch::TensorOptions().dtype(options.type).device(device_);
   const std::vector<FlatLayout::Group>& groups = layout_.groups();
-  // Kept groups are neighbours: the sharded ones come first.
+  // Kept groups are contiguous, since the sharded ones come first.
   int64_t first_kept = 0, longest = 0;
   for (const FlatLayout::Group& group : groups) {
     if (keeps_whole_ || !group.sharded) continue;
@@ -106,7 +107,7 @@ void GradientStore::make_slots(Communicator* comm, const GradientStoreOptions& o
                                                         : all.narrow(0, group.offset - first_kept, group.size));
     }
   }
-  // Short groups may be many on their way; long ones fill the memory that they were to save.
+  // Several short groups may be in flight; long ones would take the memory that sharding is to save.
   const int64_t limit = options.bucket_bytes / static_cast<int64_t>(c10::elementSize(options.type));
   num_turns_ =
       static_cast<size_t>(std::clamp(kMostTurns * limit / std::max<int64_t>(longest, 1), kFewestTurns, kMostTurns));
@@ -134,13 +135,13 @@ GradientStore::~GradientStore() {
   }
 }
 
-/// Uses of one weight that lie apart in the model, and so in time, have a buffer together.
+/// `alone` groups hold uses of tied weights, which are far apart in the model and so in time: one buffer does for all.
 size_t GradientStore::turn_of(int group) const {
   const size_t first = layout_.groups()[static_cast<size_t>(group)].items[0];
   return layout_.items()[first].alone ? num_turns_ : static_cast<size_t>(group) % num_turns_;
 }
 
-/// A buffer for what is not kept.
+/// Gets a buffer for a group that is not kept.
 void GradientStore::acquire(int group) {
   torch::Tensor& whole = slots_[0][static_cast<size_t>(group)];
   if (whole.defined()) return;
@@ -165,7 +166,7 @@ std::vector<GroupLayout> GradientStore::group_layouts() const {
   for (size_t i = 0; i < groups.size(); ++i) {
     layouts.push_back({fmt::format("group {} of {}", i, sources_[0].name), static_cast<size_t>(groups[i].size), {}});
   }
-  for (size_t i = sources_.size(); i-- > 0;) {  // as they are laid out
+  for (size_t i = sources_.size(); i-- > 0;) {  // in the order of the layout
     const torch::Tensor& part = local_part(sources_[i].leaf);
     const auto rows = static_cast<size_t>(part.dim() >= 2 ? part.size(0) : 1);
     const auto count = static_cast<size_t>(part.numel());
@@ -195,7 +196,7 @@ void GradientStore::take(size_t source, const torch::Tensor& leaf) {
   const bool kept = is_kept(group_of(source));
   torch::Tensor target = this->gradient(kept ? slot_ : 0, source);
   if (gradient.data_ptr() == target.data_ptr()) {
-    // A `.grad` that was given out as a view of this slot: autograd has added to it where it lies.
+    // This `.grad` is a view of the slot that was given out: autograd has added to it in place.
   } else if ((add_ && kept) || filled_[source]) {
     target.add_(gradient);
   } else {

@@ -1,10 +1,10 @@
-// Memory for groups that come and go: neighbours take turns in few buffers, each as long as the longest of its groups.
+// Memory for groups that come and go: neighbours take turns in a few buffers, each as long as its longest group.
 //
-//   turns   0 1 0 1 0 1 2      with two turns a group fills, or is used, while the one before it is on its way;
-//   groups  0 1 2 3 4 5 6      one that is needed at other times than its neighbours has a turn of its own
+//   turns   0 1 0 1 0 1 2      with two turns, a group fills, or is used, while the one before it is in flight;
+//   groups  0 1 2 3 4 5 6      a group that is needed at other times than its neighbours has a turn of its own
 //
-// Owner: a parameter store or a gradient store. Threads: one at a time. Blocking: none. Memory is made when it is first
-// needed and kept; so what it takes does not change after the first step.
+// Owner: a ParameterStore or GradientStore. Threads: one at a time. Blocking: none. Buffers are allocated when first
+// needed and then kept, so memory use does not change after the first step.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,16 +16,16 @@ namespace trireme {
 
 class GroupBuffers {
  public:
-  /// Memory of so many elements.
+  /// Allocates `count` elements.
   using Make = std::function<torch::Tensor(int64_t count)>;
   explicit GroupBuffers(Make make = {}) : make_(std::move(make)) {}
 
-  /// A group of this size will come to `turn`. Before the first take().
+  /// Announces a group of this size for `turn`. Call before the first take().
   void expect(size_t turn, int64_t size);
   bool is_free(size_t turn) const { return turns_[turn].size > 0 && !turns_[turn].used; }
-  /// `size` elements: those of the turn, or, where they are in use, others.
+  /// Returns `size` elements: the turn's buffer, or another one if that is in use.
   torch::Tensor take(size_t turn, int64_t size);
-  /// What take() gave, or a part of it.
+  /// Takes back what take() returned, or a view that starts where it starts.
   void give_back(const torch::Tensor& taken);
   size_t num_bytes() const;
 

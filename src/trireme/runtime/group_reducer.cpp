@@ -19,7 +19,7 @@ torch::Tensor part_of(const torch::Tensor& whole, const ShardedSum& sharded) {
   return whole.narrow(0, (*sharded.cuts)[own], (*sharded.cuts)[own + 1] - (*sharded.cuts)[own]);
 }
 
-/// That of a group, made when it is first asked for.
+/// The buffer of a group, made on first use.
 template <typename Make>
 torch::Tensor buffer_of(std::vector<torch::Tensor>& buffers, int group, Make make) {
   const auto index = static_cast<size_t>(group);
@@ -63,7 +63,7 @@ void GroupReducer::start(int group, std::vector<torch::Tensor> slots, bool may_s
   pending_.push_back(std::move(pending));
 }
 
-/// The compressor works where the values lie.
+/// Starts the compressor, which works in the memory of the values.
 void GroupReducer::start_compressed(int group, const torch::Tensor& values) {
   compressor_->start(group, {values.data_ptr<float>(), static_cast<size_t>(values.numel())}, step_,
                      compressor_->processor().after(current_stream(values.device())));
@@ -132,14 +132,15 @@ void GroupReducer::complete(Pending& pending) {
   if (sharded.on_done) sharded.on_done();
 }
 
-/// A hook or a compressor gets one sum, so it gives up the tree where a rank has several.
+/// Adds up this rank's partial sums: a hook or compressor needs a single one, so it gives up the tree if a rank has
+/// several.
 void GroupReducer::add_own_partials(std::vector<torch::Tensor>& slots) const {
   if (across_.direct) return;
   const int count = across_.partials_of_rank[static_cast<size_t>(comm_->rank())];
   for (int slot = 1; slot < count; ++slot) slots[0].add_(slots[static_cast<size_t>(slot)]);
 }
 
-/// Each rank sums one part of the group, along the tree: [Note: Leaves]. Of a sharded group it is this rank's own.
+/// Each rank sums one part of the group along the tree ([Note: Leaves]): its own shard if the group is sharded.
 void GroupReducer::sum_partials(Pending& pending) {
   const std::vector<torch::Tensor>& slots = pending.slots;
   const ShardedSum& sharded = pending.sharded;
@@ -153,7 +154,7 @@ void GroupReducer::sum_partials(Pending& pending) {
   const int most = *std::max_element(across_.partials_of_rank.begin(), across_.partials_of_rank.end());
 
   const CallOptions options = call_options(slots[0].device());
-  // Ranks with fewer partial sums than others send one of them again; nobody adds it.
+  // Ranks with fewer partial sums than others send one of them again, which nobody adds.
   torch::Tensor arrived = torch::empty({most, num_ranks, own}, slots[0].options());
   for (int k = 0; k < most; ++k) {
     const torch::Tensor& slot = slots[std::min(static_cast<size_t>(k), slots.size() - 1)];

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-constexpr uint32_t kFormTag = 0xffe00000;  // beyond those of programs, before MeshMessages' own
+constexpr uint32_t kFormTag = 0xffe00000;  // above the tags of programs, below MeshMessages' own
 
 Program without_instructions(Program program) {
   program.instructions.clear();
@@ -32,7 +32,7 @@ std::vector<Placement> LaneMessages::placements(int number, const TensorForm& fo
                                                                           : Placement::replicate()};
 }
 
-/// Forms of whole tensors, from those of this rank's parts.
+/// Forms of whole tensors, from the forms of this rank's parts.
 TensorForms LaneMessages::whole_of(TensorForms parts) const {
   for (TensorForm& part : parts) {
     if (!placements(own_stage_, part)[0].is_shard()) continue;
@@ -55,7 +55,7 @@ ParcelRoute LaneMessages::make_route(const MeshPlace& from, int from_stage, cons
           torch::TensorOptions().dtype(form.type).device(device_)};
 }
 
-/// To or from a replica of a neighbouring stage.
+/// The route to or from a replica of a neighbouring stage.
 const ParcelRoute& LaneMessages::route_of(bool is_gradient, int replica, bool sends, const TensorForm& form,
                                           size_t tensor) {
   const std::tuple key(is_gradient, replica, sends, tensor);
@@ -70,7 +70,7 @@ const ParcelRoute& LaneMessages::route_of(bool is_gradient, int replica, bool se
       .first->second;
 }
 
-/// By the first rank of a replica, to each that receives.
+/// The first rank of a replica sends the forms to every rank that receives.
 void LaneMessages::send_forms(const TensorForms& forms, const MeshPlace& to, uint32_t tag) {
   if (mesh_->rank() > 0) return;
   const torch::Tensor numbers = forms_to_numbers(forms);
@@ -96,7 +96,7 @@ void LaneMessages::send(const PipelineMessage& message, int, const Tensors& tens
   }
 }
 
-/// The replica that sends it.
+/// The replica that sends a message.
 int LaneMessages::source_of(const PipelineMessage& message) const {
   return program_.replica_with(message.micro_batch, message.stage + (message.is_gradient ? 1 : -1));
 }

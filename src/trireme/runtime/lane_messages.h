@@ -1,11 +1,12 @@
-// Messages of a pipeline whose stages differ in shape: a stage is replicas beside each other, each so many ranks that
-// share its operators; a message goes from the replica that has its lane to the one that has it in the next stage
-// ([Note: Lanes]), and is cut again on its way ([Note: Resharding]).
+// Messages of a pipeline whose stages differ in shape. A stage is several replicas, each of them so many ranks that
+// divide its operators among themselves. A message goes from the replica that holds its lane to the one that holds it
+// in the next stage ([Note: Lanes]), and is resharded on the way ([Note: Resharding]).
 //
-// Shapes are learnt as in [Note: Shapes in a pipeline]: before its first activation, a replica tells each that gets
-// activations from it what these look like.
+// Shapes are learned as in [Note: Shapes in a pipeline]: before its first activation, a replica sends the forms of its
+// activations to each replica that receives them.
 //
-// Owner: a model part of the trainer. Threads: one. Blocking and failing: as MeshMessages.
+// Owner: a ModelPart, or StepEngine for forward passes. Threads: one. Blocking and failure: as MeshMessages; with
+// `any_shapes`, send() may also wait.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,9 +26,9 @@ namespace trireme {
 
 class LaneMessages : public MeshMessages {
  public:
-  /// `layout`: its stages are ranks of the communicator, replica by replica. `program`: any of this rank; stages are
-  /// its ranks. `mesh`: the tp ranks of this one's replica, also where it is alone. `any_shapes`: forms come with every
-  /// message, which is received where it is used.
+  /// `layout`: its stages are ranks of the communicator, replica by replica. `program`: any program of this rank; its
+  /// pipeline ranks are the stages. `mesh`: the tp ranks of this rank's replica, even if there is just one.
+  /// `any_shapes`: forms precede every message, which is then received when it is used.
   LaneMessages(Communicator& comm, Layout layout, std::shared_ptr<DeviceMesh> mesh, Program program,
                torch::Device device, bool any_shapes = false);
 
@@ -36,16 +37,17 @@ class LaneMessages : public MeshMessages {
   Tensors take(const PipelineMessage& message) override;
   void set_gradient_forms(int stage, TensorForms forms) override;
 
-  /// Of whole tensors that are cut along the sequence, where the parts may differ; 0: they are alike.
+  /// Sets the sequence length of whole tensors that are sharded along the sequence, whose parts may differ in length;
+  /// 0: the parts have equal length.
   void set_sequence(int64_t length) { sequence_ = length; }
 
  private:
-  /// Messages of one kind from one replica that are to be received.
+  /// Messages of one kind from one replica that are still to be received.
   struct Line {
-    std::deque<PipelineMessage> waiting;  ///< for their shape
-    Handle handle;                        ///< of the shapes on their way
+    std::deque<PipelineMessage> waiting;  ///< messages that wait for their forms
+    Handle handle;                        ///< receive of the forms
     torch::Tensor numbers;
-    std::optional<TensorForms> forms;  ///< of whole tensors
+    std::optional<TensorForms> forms;  ///< forms of whole tensors, once known
   };
   int tp_of(int stage) const { return static_cast<int>(layout_.stages[static_cast<size_t>(stage)].tp); }
   int first_rank_of(int stage) const { return static_cast<int>(layout_.first_worker(stage)); }
@@ -64,14 +66,14 @@ class LaneMessages : public MeshMessages {
 
   const Layout layout_;
   const std::shared_ptr<DeviceMesh> mesh_;
-  const Program program_;  ///< its numbers alone
+  const Program program_;  ///< without its instructions
   const int own_stage_, own_replica_;
   const bool any_shapes_;
   int64_t sequence_ = 0;
   std::map<std::tuple<bool, int, bool, size_t>, ParcelRoute> routes_;
-  std::set<int> told_;                          ///< replicas of the next stage
-  std::map<std::pair<bool, int>, Line> lines_;  ///< is_gradient, replica
-  std::optional<TensorForms> gradients_;        ///< of the own stage's outputs, whole
+  std::set<int> told_;                          ///< replicas of the next stage that know the forms
+  std::map<std::pair<bool, int>, Line> lines_;  ///< keyed by is_gradient and replica
+  std::optional<TensorForms> gradients_;        ///< forms of the own stage's outputs, whole
 };
 
 }  // namespace trireme

@@ -25,7 +25,7 @@ void LayerWeights::before(size_t layer) {
 
 void LayerWeights::after(size_t layer, const Tensors& outputs) {
   const size_t own = layer - first_;
-  const auto missing = std::make_shared<int64_t>(0);  // gradients that this backward pass has not brought yet
+  const auto missing = std::make_shared<int64_t>(0);  // gradients that have not arrived yet in this backward pass
   for (const torch::Tensor& output : outputs) *missing += output.requires_grad() ? 1 : 0;
   const bool differentiates = *missing > 0;
   const bool is_last = own + 1 == groups_.size();
@@ -34,10 +34,10 @@ void LayerWeights::after(size_t layer, const Tensors& outputs) {
     output.register_hook([this, own, missing, all = *missing](const torch::Tensor&) {
       if (*missing == 1) free_behind(own);
       if (*missing == all) enter(own);
-      if (--*missing == 0) *missing = all;  // a pass in two halves comes by twice
+      if (--*missing == 0) *missing = all;  // a pass in two halves runs these hooks twice
     });
   }
-  // The last layer is the first of the backward pass.
+  // The last layer is kept: it is the first of the backward pass.
   if (store_.frees() && !(differentiates && (keep_ || is_last))) {
     const std::vector<Group> next = is_last ? std::vector<Group>() : groups_[own + 1];
     for (const Group& group : groups_[own]) {
@@ -54,7 +54,7 @@ void LayerWeights::need(size_t layer) {
   }
 }
 
-/// Gathers what comes next while this layer computes.
+/// Gathers the next groups while this layer computes.
 void LayerWeights::look_ahead(size_t next) {
   if (!expected_.empty()) return store_.start_gather(expected_.front().stage, expected_.front().number);
   if (next >= groups_.size()) return;

@@ -1,13 +1,16 @@
-// Gathers a stage's sharded weights before each layer needs them, and frees them after: [Note: Sharded parameters].
+// Gathers a stage's sharded weights before each layer needs them, and frees them afterwards: [Note: Sharded
+// parameters].
 //
-//   forward    layer 0 ─▶ layer 1 ─▶ layer 2        each layer waits for its groups, begins to gather the next one's,
-//   backward   layer 0 ◀─ layer 1 ◀─ layer 2        and frees its own behind itself
+//   forward    layer 0 ─▶ layer 1 ─▶ layer 2        each layer waits for its groups, starts to gather the next layer's,
+//   backward   layer 0 ◀─ layer 1 ◀─ layer 2        and frees its own when it is done
 //
-// The backward pass tells by the gradients of what a layer gave: with the first of them it needs the layer's weights,
-// and with the last it is done with all layers behind, for whatever they used came through here.
+// In the backward pass, hooks on a layer's outputs do this. The first gradient to arrive says that the layer's weights
+// are needed; the last one says that all later layers are done, since their inputs all come through these outputs.
 //
-// In which order groups come, the program says (AllGather); outside of a program, the layers do. Owner: the runtime.
-// Threads: the one that computes. Blocking: while groups are on their way. Fails with CommError.
+// The program sets the order of gathers (AllGather); outside of a program, the order of layers does.
+//
+// Owner: a StageSet. Threads: the one that computes. Blocking: before() and backward hooks wait for groups in flight.
+// Fails with CommError.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,36 +27,36 @@ namespace trireme {
 class LayerWeights {
  public:
   struct Group {
-    size_t stage = 0;  ///< of the store
+    size_t stage = 0;  ///< index in the store
     int number = 0;
     auto operator<=>(const Group&) const = default;
   };
-  /// `groups` are those that each layer of the stage uses; the first layer has the number `first`. `keep`: they stay
-  /// from the forward to the backward pass.
+  /// `groups`: what each layer of the stage uses, starting with layer `first`. `keep`: weights stay from the forward to
+  /// the backward pass.
   LayerWeights(ParameterStore& store, size_t stage, size_t first, std::vector<std::vector<Group>> groups, bool keep);
 
-  /// The program's AllGather: the next pass needs this group of the stage. (Not so where a weight that is tied
-  /// lies in another group.)
+  /// Carries out the program's AllGather: the next pass needs this group of the stage. Ignored if no layer uses the
+  /// group, because its weight is tied to one in another group.
   void expect(int group);
-  /// Around each layer of a forward pass.
+  /// Call before and after each layer of a forward pass.
   void before(size_t layer);
   void after(size_t layer, const Tensors& outputs);
-  /// Before a backward pass; it goes from layer to layer by itself.
+  /// Call before a backward pass; from there on, the hooks go from layer to layer.
   void begin_backward() { enter(groups_.size() - 1); }
-  /// Frees what is left. `kept` where the backward pass of the same micro-batch comes next.
+  /// Frees what is left, unless `kept`: the backward pass of the same micro-batch comes next.
   void end_pass(bool kept);
 
  private:
   void need(size_t layer);
   void look_ahead(size_t next);
-  /// The backward pass needs this layer.
+  /// Called when the backward pass reaches this layer.
   void enter(size_t layer);
-  /// It has all layers behind this one behind it.
+  /// Called when the backward pass is done with all layers after this one.
   void free_behind(size_t layer);
 
   ParameterStore& store_;
   const size_t stage_, first_;
-  const std::vector<std::vector<Group>> groups_;  ///< of each layer, from `first`
+  const std::vector<std::vector<Group>> groups_;  ///< groups of each layer, from `first`
   const bool keep_;
   std::deque<Group> expected_;
 };

@@ -11,7 +11,7 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-constexpr uint32_t kFirstTagOutside = 0xfff00000;  // beyond those of programs
+constexpr uint32_t kFirstTagOutside = 0xfff00000;  // above the tags of programs
 
 Sizes part_sizes(const ParcelItem& item, const std::vector<Placement>& placements, const DeviceMesh& mesh) {
   return local_sizes(item.sizes, placements, mesh.axis_sizes(), mesh.coordinates());
@@ -124,7 +124,7 @@ void MeshMessages::limit_sent(size_t most) {
 void MeshMessages::keep_until_sent(Handle handle, const torch::Tensor& tensor) {
   std::erase_if(sent_, [](Sent& sent) {
     if (!sent.handle.test()) return false;
-    sent.handle.wait();  // throws what has gone wrong
+    sent.handle.wait();  // throws if the send failed
     return true;
   });
   sent_.push_back({std::move(handle), tensor});

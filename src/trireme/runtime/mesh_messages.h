@@ -1,10 +1,10 @@
-// Parcels between stages that are a mesh each: what a pipeline sends becomes a resharding ([Note: Resharding]).
+// Parcels between stages that are each a mesh: a send of the pipeline becomes a resharding ([Note: Resharding]).
 //
-// A parcel is what crosses a cut: several tensors, of which a rank has its parts, flat, one after another. The meshes
-// on both sides may differ in shape, and so may the placements; a parcel arrives in those of the receiver.
+// A parcel is what crosses a cut: this rank's parts of several tensors, flat, one after another. The meshes on both
+// sides may differ in shape, and so may the placements; a parcel arrives in the receiver's placements.
 //
-// Owner: the form of parallelize(), or lanes of a trainer (lane_messages.h). Threads: one. Blocking: take() and
-// finish(), each wait with the communicator's timeout; take() gathers inside the receiving mesh, so that all its ranks
+// Owner: the mesh form of parallelize(), or a ModelPart (as LaneMessages). Threads: one. Blocking: take() and finish(),
+// each wait with the communicator's timeout; take() gathers inside the receiving mesh, so all ranks of that mesh must
 // call it in the same order, as their programs do. Fails with CommError.
 #pragma once
 
@@ -20,30 +20,30 @@
 
 namespace trireme {
 
-/// Some neighbouring ranks of a communicator as a mesh.
+/// Consecutive ranks of a communicator as a mesh.
 struct MeshPlace {
   int first_rank = 0;
   std::vector<int> axis_sizes;
-  std::shared_ptr<DeviceMesh> mesh = nullptr;  ///< null on ranks outside
+  std::shared_ptr<DeviceMesh> mesh = nullptr;  ///< null on ranks outside of it
 };
 
-/// A tensor of a parcel. One without dimensions counts as one element.
+/// A tensor of a parcel. One without dims counts as one element.
 struct ParcelItem {
   std::vector<int64_t> sizes;
   std::vector<Placement> from, to;
-  bool travels = true;  ///< false: zeros arrive, and nothing is sent
+  bool travels = true;  ///< false: nothing is sent, and zeros arrive
 };
 
-/// How a parcel goes from one mesh to another.
+/// The route of a parcel from one mesh to another.
 class ParcelRoute {
  public:
   ParcelRoute(std::vector<ParcelItem> items, MeshPlace from, MeshPlace to, torch::TensorOptions options);
 
-  /// Of the sender: this rank's parts to what goes to each rank.
+  /// For the sender: splits this rank's parts into what goes to each rank.
   std::map<int, torch::Tensor> pack(const torch::Tensor& parcel) const;
-  /// Of the receiver: how many numbers come from each rank.
+  /// For the receiver: number of elements that come from each rank.
   const std::map<int, int64_t>& expected() const { return expected_; }
-  /// Of the receiver: its parts. Gathers inside its mesh.
+  /// For the receiver: assembles its parts. Gathers inside its mesh.
   torch::Tensor unpack(const std::map<int, torch::Tensor>& arrived) const;
   const torch::TensorOptions& options() const { return options_; }
 
@@ -51,7 +51,7 @@ class ParcelRoute {
   const std::vector<ParcelItem> items_;
   const MeshPlace from_, to_;
   const torch::TensorOptions options_;
-  std::vector<Resharding> plans_;  ///< of each item; messages of this rank alone
+  std::vector<Resharding> plans_;  ///< one per item, with this rank's messages only
   std::map<int, int64_t> expected_;
 };
 
@@ -59,7 +59,7 @@ class MeshMessages : public StageMessages {
  public:
   MeshMessages(Communicator& comm, int num_micro_batches, torch::Device device);
 
-  /// For messages to this stage: its input, or the gradient of its output.
+  /// Sets the route of messages to this stage: its input, or the gradient of its output.
   void set_route(bool is_gradient, int stage, ParcelRoute route);
   void send(const PipelineMessage& message, int to, const Tensors& parcel) override;
   void post_receive(const PipelineMessage& message, int from) override;
@@ -67,7 +67,7 @@ class MeshMessages : public StageMessages {
   void set_gradient_forms(int, TensorForms) override {}
   void finish() override;
 
-  /// Beside a program: this rank sends or receives, whichever it is on. `number` keeps several apart.
+  /// Send or receive a parcel outside of a program, and wait for it. `number` tells several such parcels apart.
   void send_now(const ParcelRoute& route, const torch::Tensor& parcel, int number);
   torch::Tensor receive_now(const ParcelRoute& route, int number);
 
@@ -78,7 +78,7 @@ class MeshMessages : public StageMessages {
   void expect(const PipelineMessage& message, const ParcelRoute& route, uint32_t tag, size_t tensor = 0);
   torch::Tensor wait_for(const ParcelRoute& route, const PipelineMessage& message, size_t tensor = 0);
   void keep_until_sent(Handle handle, const torch::Tensor& tensor);
-  /// Waits until at most so many tensors are under way.
+  /// Waits until at most `most` tensors are in flight.
   void limit_sent(size_t most);
 
   Communicator& comm_;
@@ -98,7 +98,7 @@ class MeshMessages : public StageMessages {
   const uint32_t num_micro_batches_;
   std::map<std::pair<bool, int>, ParcelRoute> routes_;
   std::vector<Sent> sent_;
-  /// By message and tensor, until they are there: messages write to their memory.
+  /// Keyed by message and tensor. Kept until they have arrived, since receives write to their memory.
   std::map<std::pair<PipelineMessage, size_t>, Arriving> arriving_;
 };
 

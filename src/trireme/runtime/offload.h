@@ -1,9 +1,9 @@
-// Memory for what is touched seldom, such as master weights, optimizer state, and weights of layers whose turn is to
-// come: in a file, whose pages the system keeps in memory while there is room and writes out when there is not.
+// Memory for rarely used tensors, such as master weights, optimizer state, and weights of layers that are not running.
+// It is a file, whose pages the system keeps in memory while there is room and writes out when there is not.
 //
-// Owner: whoever asks for tensors; each keeps the file open while it lives. The file has no name any more once it is
-// there, so that nothing is left behind, whatever happens. Threads: any. Fails with UsageError where the folder cannot
-// be written or has no room: all of it is reserved at once.
+// Owner: the caller; each tensor keeps its file mapped. The file is unlinked as soon as it exists, so nothing is left
+// behind whatever happens. Threads: any. Fails with UsageError if the folder cannot be written or has no room: all of
+// it is reserved at once.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,7 @@
 
 namespace trireme {
 
-/// `count` zeros in a file of `folder`; in plain memory where that is empty.
+/// Returns `count` zeros in a file in `folder`; in plain memory if `folder` is empty.
 torch::Tensor offloaded_zeros(const std::string& folder, int64_t count, torch::ScalarType type = torch::kFloat32);
 
 }  // namespace trireme

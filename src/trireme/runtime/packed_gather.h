@@ -1,8 +1,8 @@
-// Gathers a group of sharded weights in a packed format: each rank packs its part, and all unpack the same bytes, their
-// own among them. So every rank computes with the same values, while the weights that are updated stay exact.
+// Gathers a group of sharded weights in a packed format: each rank packs its part, and all ranks unpack the same bytes,
+// including their own. So every rank computes with the same values, while the weights that are updated stay exact.
 //
-// Owner: the parameter store, one a group. Threads: one. Blocking: none; the handle waits. On a GPU the processor works
-// on the current stream.
+// Owner: ParameterStore, one per group. Threads: one. Blocking: none; the caller waits on the handle. On a GPU the
+// processor works on the current stream.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,20 +17,20 @@ namespace trireme {
 
 class PackedGather {
  public:
-  /// counts[r] elements lie at rank r, one part after another, where the processor works. `comm` and `processor` must
-  /// outlive it.
+  /// counts[r]: number of elements of rank r's part; parts follow one another, in the processor's memory. `comm` and
+  /// `processor` must outlive it.
   PackedGather(Communicator& comm, Processor& processor, const torch::Device& device, BlockFormat format,
                std::vector<size_t> counts);
 
-  /// Of the whole group.
+  /// Packed size of the whole group.
   int64_t packed_bytes() const { return packed_bytes_; }
-  /// This rank's part has changed.
+  /// Call when this rank's part has changed.
   void mark_stale() { is_packed_ = false; }
-  /// Packs this rank's part, unless that was done, and begins to gather all into `packed`.
+  /// Packs this rank's part if it is stale, and starts to gather all parts into `packed`.
   Handle start(const torch::Tensor& own, const torch::Tensor& packed);
-  /// When that is there.
+  /// Unpacks a gathered `packed` into `whole`.
   void unpack(const torch::Tensor& packed, const torch::Tensor& whole) const;
-  /// That this rank hands to the others in a gather.
+  /// Bytes that this rank sends in one gather.
   size_t bytes_sent() const { return wire_counts_[rank_] * (counts_.size() - 1); }
 
  private:
@@ -42,7 +42,7 @@ class PackedGather {
   const std::vector<size_t> counts_;
   std::vector<size_t> wire_counts_;
   int64_t packed_bytes_ = 0;
-  torch::Tensor own_;  ///< packed
+  torch::Tensor own_;  ///< this rank's part, packed
   bool is_packed_ = false;
 };
 

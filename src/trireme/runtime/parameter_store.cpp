@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kShardAlignment = 32;  // elements, of the optimizer's state
+constexpr int64_t kShardAlignment = 32;  // elements of optimizer state
 constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
 ParameterGroups groups_of(const torch::nn::Module& model) {
@@ -34,16 +34,16 @@ void set_memory(const torch::Tensor& tensor, void* memory) {
 }  // namespace
 
 struct ParameterStore::Group {
-  torch::Tensor whole;        ///< flat: what the model computes with, but for vectors in mixed precision
-  torch::Tensor master;       ///< float32: all of it, or, where the group is sharded, this rank's part
-  torch::Tensor vectors;      ///< float32: those that the model computes with, where the masters lie on the host
-  torch::Tensor own;          ///< of a sharded group: this rank's part of `whole`, always there
-  std::vector<int64_t> cuts;  ///< of a sharded group
+  torch::Tensor whole;        ///< flat: what the model computes with, except vectors in mixed precision
+  torch::Tensor master;       ///< float32: the whole group, or this rank's part if it is sharded
+  torch::Tensor vectors;      ///< float32: vectors that the model computes with, if masters are on the host
+  torch::Tensor own;          ///< this rank's part of `whole` if it is sharded; never freed
+  std::vector<int64_t> cuts;  ///< begin of each shard, and the end of the last; empty: not sharded
   std::vector<size_t> counts;
   size_t turn = 0;
-  torch::Tensor buffer;                  ///< the memory of `whole`, where it comes and goes
-  std::unique_ptr<PackedGather> packed;  ///< null where it travels as it is
-  torch::Tensor packed_buffer;           ///< while it travels
+  torch::Tensor buffer;                  ///< memory of `whole` while it is gathered, if it comes and goes
+  std::unique_ptr<PackedGather> packed;  ///< null if it is gathered as it is
+  torch::Tensor packed_buffer;           ///< only set during a gather
   bool is_gathered = true;
   bool is_uploading = false;  ///< [Note: Weights elsewhere]
   Handle gathering;
@@ -93,7 +93,7 @@ ParameterStore::ParameterStore(std::vector<ParameterGroups> stages, torch::Scala
       add_group(stage, static_cast<int>(group), stages[stage], value);
     }
   }
-  // In the order of entries: optimizers go through them as they were declared.
+  // Sort by entry: optimizers go through parameters in the order of their declaration.
   std::stable_sort(shards_.begin(), shards_.end(), [](const Shard& a, const Shard& b) { return a.entry < b.entry; });
   for (Shard& shard : shards_) {
     shard.offset = num_owned_;
@@ -112,8 +112,8 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
   const bool on_host = sharding_.masters_on_host, is_elsewhere = is_sharded && sharding_.weights_elsewhere;
   const bool apart = compute_type_ != torch::kFloat32 || (on_host && !is_elsewhere);
   Group& group = *groups_[stage].emplace_back(std::make_unique<Group>());
-  // A second use lies where the first does, and needs no room here. Vectors lie together: in mixed precision the model
-  // computes with their masters, and whoever copies what it computes with takes no others.
+  // A second use has the first one's memory, and needs no room here. Vectors are contiguous: in mixed precision the
+  // model computes with their masters, and a copy of those masters takes no room for others.
   std::map<size_t, int64_t> compact;
   int64_t room = 0, vector_room = 0;
   for (const bool vectors : {true, false}) {
@@ -143,8 +143,7 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
       group.whole = without_memory({place.size}, compute);
       group.own = is_elsewhere ? zeros_elsewhere(end - begin, compute_type_)
                                : host_shared_zeros(sharding_.shard_group, end - begin, compute);
-      // A layer and the next one are there at a time. What layers far apart use comes when it is not its neighbours'
-      // turn.
+      // A layer and the next one are gathered at a time. Weights that distant layers use have a turn of their own.
       if (sharding_.at_once || layout.items()[place.items[0]].alone) {
         group.turn = num_turns_++;
       } else {
@@ -175,7 +174,7 @@ void ParameterStore::add_group(size_t stage, int number, const ParameterGroups& 
     const auto view = [&](const torch::Tensor& flat) { return flat.narrow(0, at, part.numel()).view(part.sizes()); };
     const torch::Tensor values = value(item.name, item.parameter);
     const size_t entry = entry_of_item_[stage][i];
-    // What the model computes with; vectors in mixed precision are the masters, unless those lie on the host.
+    // What the model computes with: the masters for vectors in mixed precision, unless masters are on the host.
     const bool is_vector = !is_sharded && item.parameter.dim() < 2;
     const torch::Tensor& flat = !is_vector ? group.whole : on_host ? group.vectors : group.master;
     const torch::Tensor memory = view(flat);
@@ -209,8 +208,8 @@ torch::Tensor ParameterStore::optimizer_zeros(int64_t count) const {
   return on_host ? offloaded_zeros(sharding_.offload, count) : torch::zeros({count}, device_);
 }
 
-/// Apart from what the model computes with: where the optimizer runs, and, of the host's memory, where a GPU copies
-/// fast from.
+/// Memory apart from what the model computes with: on the device of the optimizer; host memory is pinned, so that a GPU
+/// copies from it fast.
 torch::Tensor ParameterStore::zeros_elsewhere(int64_t count, torch::ScalarType type) const {
   const auto options = torch::TensorOptions().dtype(type);
   if (device_.is_cpu()) return offloaded_zeros(sharding_.offload, count, type);
@@ -237,7 +236,7 @@ void ParameterStore::publish(const Shard& shard) const {
   if (!shard.compute.defined()) return;
   torch::Tensor compute = shard.compute, from = shard.master;
   if (compute.is_cuda() && from.is_cpu() && compute.scalar_type() != from.scalar_type()) {
-    // Half the bytes travel. libtorch keeps pinned memory while a copy reads it.
+    // Converting first halves the bytes of the copy. libtorch keeps pinned memory while a copy reads it.
     from = torch::empty({shard.count}, from.options().dtype(compute.scalar_type()).pinned_memory(true)).copy_(from);
   }
   compute.copy_(from, /*non_blocking=*/true);

@@ -9,9 +9,9 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kFormLength = 16;  // type, number of dims, sizes
+constexpr int64_t kFormLength = 16;  // dtype, number of dims, sizes
 
-constexpr uint32_t kFormsTag = 0xffff0000, kFirstTensorTag = 0xffff0001;  // beyond those of programs
+constexpr uint32_t kFormsTag = 0xffff0000, kFirstTensorTag = 0xffff0001;  // above the tags of programs
 
 }  // namespace
 
@@ -49,7 +49,7 @@ TensorForms forms_from_numbers(const torch::Tensor& numbers) {
   return forms;
 }
 
-/// A rank that is faster than the next one waits for it, since memory is limited.
+/// Waits if the receiver is too far behind, since memory is limited.
 void AnyShapeMessages::send(const PipelineMessage&, int to, const Tensors& tensors) {
   wait_until(kMostAhead);
   auto& sent = sent_.emplace_back();
@@ -107,7 +107,7 @@ std::string to_string(const TensorForms& forms) {
   return text;
 }
 
-/// Far fewer micro-batches than that are under way at a time, however long a stream is.
+/// Tags repeat every kMicroBatches micro-batches; far fewer are in flight at a time, however long a stream is.
 uint32_t PipelineMessages::tag_of(const PipelineMessage& message, size_t tensor, bool is_form) const {
   constexpr uint32_t kMicroBatches = 4096;
   const uint32_t kind = is_form ? 2 : message.is_gradient ? 1 : 0;
@@ -123,7 +123,7 @@ void PipelineMessages::start_send(const torch::Tensor& tensor, int to, uint32_t 
 void PipelineMessages::send(const PipelineMessage& message, int to, const Tensors& tensors) {
   std::erase_if(sent_, [](Sent& sent) {
     if (!sent.handle.test()) return false;
-    sent.handle.wait();  // throws what has gone wrong
+    sent.handle.wait();  // throws if the send failed
     return true;
   });
   if (!message.is_gradient && !std::exchange(forms_sent_[message.stage], true)) {
@@ -150,7 +150,7 @@ const TensorForms* PipelineMessages::known_forms(const PipelineMessage& message)
   return found == forms_.end() ? nullptr : &found->second;
 }
 
-/// As many as have known forms.
+/// Posts receives from the head of the line, up to the first one whose forms are unknown.
 void PipelineMessages::post_line(int from) {
   std::deque<PipelineMessage>& line = lines_[from];
   while (!line.empty()) {
@@ -179,7 +179,7 @@ Tensors PipelineMessages::take(const PipelineMessage& message) {
   const auto found = received_.find(message);
   if (found == received_.end()) throw Error("a message is used that was not posted");
   Received& received = found->second;
-  // What stands before it in line was sent before it, so waiting for that cannot take longer.
+  // Messages before it in line were sent before it, so waiting for their forms takes no longer.
   while (!received.posted) {
     const PipelineMessage first = lines_[received.from].front();
     if (!known_forms(first)) {
@@ -196,7 +196,7 @@ Tensors PipelineMessages::take(const PipelineMessage& message) {
 
 void PipelineMessages::set_gradient_forms(int stage, TensorForms forms) { forms_[{true, stage}] = std::move(forms); }
 
-/// A buffer is free when only this list refers to its memory. Views made the usual way would refer to each other.
+/// A buffer is free when only this list refers to its memory. Ordinary views would refer to each other.
 torch::Tensor PipelineMessages::lend(const TensorForm& form) {
   for (const torch::Tensor& buffer : buffers_) {
     if (buffer.storage().use_count() == 1 && form_of(buffer) == form) return buffer.variable_data();

@@ -1,15 +1,16 @@
-// Activations and gradients between the ranks of a pipeline: posted, waited for where they are needed, in buffers that
-// are used again.
+// Activations and gradients between the ranks of a pipeline: receives are posted early and waited for when the data is
+// needed, and buffers are reused.
 //
 // [Note: Shapes in a pipeline]
-// What crosses a cut is a list of tensors: one for a chain of layers, more where skips or a second input cross,
-// integers among them. Gradients come back for those of floating point. Shapes are learnt once: with the first
-// activations of a stage travels a message that says their shapes and types, and from then on they are fixed. Until a
-// receiver knows them, it cannot post: such a receive, and those from the same rank after it, wait in line, so that the
-// order of a channel stays the one of its sends. Gradients have the shapes of what they are gradients of.
+// What crosses a cut is a list of tensors: one for a chain of layers, more if skip connections or a second input cross;
+// some may be integers. Gradients come back for floating-point tensors only. Shapes are learned once: the first
+// activations of a stage come with a message that holds their shapes and dtypes, which are fixed from then on. Until a
+// receiver knows them, it cannot post: such a receive, and later ones from the same rank, wait in line, so that
+// receives keep the order of the sends. Gradients have the shapes of what they are gradients of.
 //
-// Owner: the runtime. Threads: one. Blocking: take() and finish(), each wait with the communicator's timeout. Fails
-// with CommError. The communicator must end before its messages do, unless finish() has returned.
+// Owner: Executor or StepEngine. Threads: one. Blocking: take() and finish(), and send() of AnyShapeMessages, each wait
+// with the communicator's timeout. Fails with CommError. Unless finish() has returned, destroy the communicator before
+// the messages.
 #pragma once
 
 #include <torch/torch.h>
@@ -26,7 +27,7 @@
 
 namespace trireme {
 
-/// Shape and type of a tensor.
+/// Shape and dtype of a tensor.
 struct TensorForm {
   std::vector<int64_t> sizes;
   torch::ScalarType type = torch::kFloat32;
@@ -36,42 +37,42 @@ struct TensorForm {
 };
 TensorForm form_of(const torch::Tensor& tensor);
 
-/// Shapes and types of what crosses a cut.
+/// Forms of the tensors that cross a cut.
 using TensorForms = std::vector<TensorForm>;
-constexpr size_t kMostTensors = 32;  ///< in a message
-constexpr size_t kMostAhead = 8;     ///< messages of forward passes that a rank may be ahead of the next one
+constexpr size_t kMostTensors = 32;  ///< tensors in a message
+constexpr size_t kMostAhead = 8;     ///< messages of forward passes that a rank may send ahead of its receiver
 TensorForms forms_of(const Tensors& tensors);
 /// "[4, 16] Float, [4] Long"
 std::string to_string(const TensorForms& forms);
-/// Encoded for a message of fixed length. Throws UsageError for too many tensors or dims.
+/// Encodes forms as a message of fixed length. Throws UsageError for too many tensors or dims.
 torch::Tensor forms_to_numbers(const TensorForms& forms);
 TensorForms forms_from_numbers(const torch::Tensor& numbers);
-/// Where such a message is received.
+/// A buffer that receives such a message.
 torch::Tensor empty_forms();
 
-/// Sends a tensor outside of a program, its form first. Both calls block until everything has gone, or come.
+/// Send and receive tensors outside of a program, forms first. Both block until everything has been sent or received.
 void send_tensor(Communicator& comm, const torch::Tensor& tensor, int to);
 Tensors receive_tensors(Communicator& comm, int from, const torch::Device& device);
 inline torch::Tensor receive_tensor(Communicator& comm, int from, const torch::Device& device) {
   return receive_tensors(comm, from, device).at(0);
 }
 
-/// What an executor asks of whatever carries its messages. `to` and `from` count along the pipeline.
+/// The transport of an executor's messages. `to` and `from` are ranks along the pipeline.
 class StageMessages {
  public:
   virtual ~StageMessages() = default;
-  /// Keeps the tensors until they have gone; nobody may change them before.
+  /// Keeps the tensors until they are sent; nobody may change them before.
   virtual void send(const PipelineMessage& message, int to, const Tensors& tensors) = 0;
   virtual void post_receive(const PipelineMessage& message, int from) = 0;
-  /// Waits for a message that was posted.
+  /// Waits for a message whose receive was posted.
   virtual Tensors take(const PipelineMessage& message) = 0;
-  /// Tells what gradients of a stage's outputs will look like.
+  /// Sets the forms of the gradients of a stage's outputs.
   virtual void set_gradient_forms(int stage, TensorForms forms) = 0;
-  /// Waits until everything that was sent has gone.
+  /// Waits until all sends are done.
   virtual void finish() = 0;
 };
 
-/// From one rank to another, in any shapes: every message is preceded by its forms, and received where it is used.
+/// Messages from rank to rank in any shapes: forms precede every message, which is received when it is used.
 class AnyShapeMessages : public StageMessages {
  public:
   AnyShapeMessages(Communicator& comm, torch::Device device) : comm_(comm), device_(device) {}
@@ -90,22 +91,22 @@ class AnyShapeMessages : public StageMessages {
   Communicator& comm_;
   const torch::Device device_;
   std::map<PipelineMessage, int> from_;
-  std::deque<std::vector<std::pair<Handle, torch::Tensor>>> sent_;  ///< by message
+  std::deque<std::vector<std::pair<Handle, torch::Tensor>>> sent_;  ///< one entry per message
 };
 
-/// From one rank to another.
+/// Messages from rank to rank in fixed shapes.
 class PipelineMessages : public StageMessages {
  public:
   PipelineMessages(Communicator& comm, torch::Device device) : comm_(comm), device_(device) {}
 
   void send(const PipelineMessage& message, int to, const Tensors& tensors) override;
   void post_receive(const PipelineMessage& message, int from) override;
-  /// A buffer is used again when nobody holds its tensor, or a view of it.
+  /// A buffer is reused when nobody holds its tensor, or a view of it.
   Tensors take(const PipelineMessage& message) override;
   void set_gradient_forms(int stage, TensorForms forms) override;
   void finish() override;
 
-  /// For tests: how many there are.
+  /// Number of receive buffers, for tests.
   size_t num_buffers() const { return buffers_.size(); }
 
  private:
@@ -138,10 +139,10 @@ class PipelineMessages : public StageMessages {
   std::vector<torch::Tensor> buffers_;
   std::vector<Sent> sent_;
   std::map<PipelineMessage, Received> received_;
-  std::map<int, std::deque<PipelineMessage>> lines_;   ///< of each rank: what could not be posted yet
-  std::map<std::pair<bool, int>, TensorForms> forms_;  ///< of messages: is_gradient, stage
-  std::map<int, AwaitedForms> awaited_;                ///< of activations, by stage
-  std::map<int, bool> forms_sent_;                     ///< by stage
+  std::map<int, std::deque<PipelineMessage>> lines_;   ///< keyed by rank: receives that cannot be posted yet
+  std::map<std::pair<bool, int>, TensorForms> forms_;  ///< keyed by is_gradient and stage
+  std::map<int, AwaitedForms> awaited_;                ///< forms of activations, keyed by stage
+  std::map<int, bool> forms_sent_;                     ///< stages whose forms were sent
 };
 
 }  // namespace trireme

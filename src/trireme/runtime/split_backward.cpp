@@ -17,7 +17,8 @@ using torch::autograd::variable_list;
 
 Node* node_of(const torch::Tensor& tensor) { return torch::autograd::impl::gradient_edge(tensor).function.get(); }
 
-/// Which nodes lead to one of `targets`, of all that `roots` lead to. A model's graph is too deep for recursion.
+/// For every node that `roots` lead to, whether it leads to one of `targets`. A model's graph is too deep for
+/// recursion.
 std::unordered_map<Node*, bool> leads_to(const Tensors& targets, const Tensors& roots) {
   std::unordered_map<Node*, bool> leads;
   std::vector<std::pair<Node*, bool>> stack;
@@ -42,11 +43,11 @@ std::unordered_map<Node*, bool> leads_to(const Tensors& targets, const Tensors& 
 
 }  // namespace
 
-/// A node that leads to an input, and by another edge to weights alone.
+/// A node that leads to an input and, by another edge, to weights only.
 struct SplitBackward::WeightNode {
   std::shared_ptr<Node> node;
   std::vector<size_t> edges_to_inputs;
-  std::shared_ptr<variable_list> arrived;  ///< shared with the hook; null there: it keeps nothing
+  std::shared_ptr<variable_list> arrived;  ///< the hook only has a weak pointer: once this is reset, it keeps nothing
 };
 
 class SplitBackward::Keep : public torch::autograd::FunctionPreHook {
@@ -71,7 +72,7 @@ Tensors SplitBackward::run_inputs(const Tensors& gradients) {
   for (const torch::Tensor& input : inputs_) {
     if (input.requires_grad()) wanted.push_back(input);
   }
-  // Of a leaf that nothing was computed from, nobody else has the node.
+  // If nothing was computed from a leaf, nobody else keeps its node alive.
   std::vector<std::shared_ptr<Node>> alive;
   for (const torch::Tensor& input : wanted) alive.push_back(torch::autograd::impl::gradient_edge(input).function);
   const std::unordered_map<Node*, bool> leads = leads_to(wanted, outputs_);
@@ -101,7 +102,7 @@ Tensors SplitBackward::run_inputs(const Tensors& gradients) {
   return results;
 }
 
-/// Of what leads to inputs.
+/// Finds weight nodes among the nodes that lead to inputs.
 void SplitBackward::find_weight_nodes(const std::unordered_map<Node*, bool>& leads) {
   std::unordered_set<Node*> seen;
   for (const torch::Tensor& input : inputs_) {
@@ -134,7 +135,7 @@ void SplitBackward::find_weight_nodes(const std::unordered_map<Node*, bool>& lea
   }
 }
 
-/// Afterwards no weight node leads to another one, and nothing is alive that only the first half needed.
+/// Afterwards no weight node leads to another one, and only what the second half needs is alive.
 void SplitBackward::cut() {
   for (WeightNode& weight_node : weight_nodes_) {
     for (const size_t edge : weight_node.edges_to_inputs) weight_node.node->next_edges()[edge] = Edge();

@@ -1,20 +1,20 @@
-// A backward pass in two halves: gradients of the inputs at once, gradients of the weights later. Bit for bit what one
-// backward pass gives.
+// A backward pass in two halves: gradients of the inputs at once, gradients of the weights later. The bits are those of
+// one backward pass.
 //
 // [Note: Split backward]
-// Of the graph's nodes, some lead to an input (·) and some only to weights (w). The first half runs the engine for the
-// inputs alone, which computes nothing for the edges · ── w; hooks keep the gradients that arrive at every · with such
-// an edge. Then these nodes lose their edges to each other, and with the outputs everything in between is freed. What
-// is left are small graphs, one for each weight that is used, and the second half is one ordinary run of the engine
-// over them all, from the gradients that were kept. Outputs that lead to no input wait for the second half as they are.
+// Some nodes of the graph lead to an input (·), others only to weights (w). The first half runs the engine for the
+// inputs only, which computes nothing for the edges · ── w; hooks keep the gradients that arrive at every · with such
+// an edge. Then these nodes lose their edges to each other; once the outputs are released, so is everything in between.
+// What is left are small graphs, one per used weight. The second half is one ordinary run of the engine over all of
+// them, starting from the kept gradients. Outputs that lead to no input just wait for the second half.
 //
 //   output ──▶ · ──▶ · ──▶ · ──▶ input            · ──▶ w      · ──▶ w
 //              │           │               then   ▲            ▲
 //              ▼           ▼                      kept         kept
 //              w           w
 //
-// So sums over several uses of a weight run in the order of the whole backward pass, and hooks on parameters are
-// called as usual.
+// So sums over several uses of a weight run in the order of a whole backward pass, and hooks on parameters are called
+// as usual.
 #pragma once
 
 #include <torch/csrc/autograd/edge.h>
@@ -28,19 +28,19 @@
 
 namespace trireme {
 
-/// Owner: the runtime, one for each micro-batch under way. Threads: one. Fails with what autograd throws.
+/// Owner: Executor, one per micro-batch in flight. Threads: one. Fails with what autograd throws.
 class SplitBackward {
  public:
-  /// `inputs` are the leaves from which `outputs` were computed. Those that want no gradient get none; where none wants
-  /// one, run_weights() does all.
+  /// `inputs` are the leaves that `outputs` were computed from. Those that do not require gradients get none; if none
+  /// does, run_weights() does all the work.
   SplitBackward(Tensors outputs, Tensors inputs);
   ~SplitBackward();
   SplitBackward(const SplitBackward&) = delete;
 
-  /// First half. `gradients`: one for each output; none at all: the only output is a scalar loss. Returns the gradient
-  /// of each input, undefined where it wants none or does not matter for the outputs.
+  /// First half. `gradients`: one per output; empty if the only output is a scalar loss. Returns the gradient of each
+  /// input, undefined if the input does not require one or does not affect the outputs.
   Tensors run_inputs(const Tensors& gradients);
-  /// Second half: gradients are added to the parameters' `.grad`, hooks included.
+  /// Second half: adds gradients to the parameters' `.grad`, hooks included.
   void run_weights();
 
  private:
@@ -50,7 +50,7 @@ class SplitBackward {
   void cut();
 
   Tensors outputs_, inputs_;
-  // Of the second half.
+  // For the second half:
   std::vector<WeightNode> weight_nodes_;
   torch::autograd::edge_list roots_;  ///< outputs that lead to no input
   Tensors root_gradients_;

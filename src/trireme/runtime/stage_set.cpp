@@ -58,7 +58,7 @@ const TiedParameter* StageSet::tied_use(const SourcePlace& place) const {
   return found == tied_.end() ? nullptr : &*found;
 }
 
-/// A second use computes with the owner's memory where this rank has the owner, and with a copy elsewhere.
+/// A second use computes with the owner's memory if this rank has the owner, else with a copy.
 void StageSet::make_parameters(const std::vector<StageSources>& stages) {
   const auto& [compute_type, sharding, value] = *options_.weights;
   std::vector<ParameterGroups> groups;
@@ -88,7 +88,7 @@ void StageSet::make_parameters(const std::vector<StageSources>& stages) {
   }
 }
 
-/// Which groups each layer needs.
+/// Lists the groups that each layer needs, wherever its tied weights are.
 void StageSet::make_layer_weights() {
   for (size_t stage = 0; stage < stages_.size(); ++stage) {
     const LayerRange range = stages_[stage].layers;

@@ -1,16 +1,16 @@
-// The stages of a model that this rank holds: gradients in slots, weights in flat memory, what replicas shard of both,
-// and this rank's ends of tied weights.
+// The stages of a model that this rank holds: their gradients in slots, their weights in flat memory, the shards of
+// both, and this rank's ends of tied weights.
 //
 //   parameters of each stage ──▶ GradientStore    one per stage
-//                            ──▶ ParameterStore   where weights are flat: sharded, or in mixed precision
-//                            ──▶ LayerWeights     where weights are sharded: gathers them before a layer, frees them
-//                            after
+//                            ──▶ ParameterStore   if weights are flat: sharded, or in mixed precision
+//                            ──▶ LayerWeights     if weights are sharded: gathers them before a layer, frees them after
 //
-// Everything that trains has one. Trainer, Pipeline, DataParallel and FullyShard differ in which parameters they put
-// into which stage, and in who runs the backward pass: a program (StepEngine) or the caller.
+// Engine (in its ModelPart), Pipeline, DataParallel and FullyShard each have one. They differ in which parameters they
+// assign to which stage, and in who runs the backward pass: a program (StepEngine) or the caller.
 //
-// Owner: those. It must outlive every backward pass of its parameters. Threads: the one that computes. Blocking:
-// before(), while sharded weights are on their way. Fails with UsageError in the constructor, CommError in before().
+// Owner: the class that trains. It must outlive every backward pass of its parameters. Threads: the one that computes.
+// Blocking: before() and the backward pass, until sharded weights are gathered. Fails with UsageError in the
+// constructor, and with CommError while gathering.
 #pragma once
 
 #include <torch/torch.h>
@@ -29,18 +29,18 @@
 
 namespace trireme {
 
-/// What a stage trains.
+/// The parameters that a stage trains.
 struct StageSources {
-  int number = -1;                           ///< in the pipeline; -1: the stage is the whole model
-  LayerRange layers = {0, 1};                ///< `unit` of each source is one of them
+  int number = -1;                           ///< number in the pipeline; -1: the stage is the whole model
+  LayerRange layers = {0, 1};                ///< layers of the stage; the `unit` of each source is one of them
   std::vector<GradientSource> sources = {};  ///< in the order of the forward pass
 };
 
-/// Adds the parameters of a module that need gradients, each once even if it has several names. Returns the name of the
-/// first that was among `sources` before, if any.
+/// Appends the parameters of a module that require gradients, each once even if it has several names. Returns the name
+/// of the first one that `sources` already had, if any.
 std::optional<std::string> add_sources(std::vector<GradientSource>& sources, const torch::nn::Module& module,
                                        const std::string& prefix = "", int unit = 0);
-/// Throws UsageError with this cure where two sources differ in dtype.
+/// Throws UsageError with this cure if two sources differ in dtype.
 void require_one_dtype(const std::vector<GradientSource>& sources, const std::string& cure);
 
 /// A source on this rank.
@@ -53,8 +53,8 @@ struct SourcePlace {
 struct TiedParameter {
   std::string name;
   TiedWeight stages = {};                           ///< numbers of its two stages
-  int owner_rank = -1, use_rank = -1;               ///< along the pipeline
-  std::optional<SourcePlace> owner = {}, use = {};  ///< its two ends, where this rank has them
+  int owner_rank = -1, use_rank = -1;               ///< ranks along the pipeline
+  std::optional<SourcePlace> owner = {}, use = {};  ///< its two ends; unset on ranks that do not hold them
   bool is_local() const { return owner_rank == use_rank; }
 };
 
@@ -65,7 +65,7 @@ struct FlatWeightsOptions {
 };
 
 struct StageSetOptions {
-  Communicator* replicas = nullptr;  ///< null where there is one
+  Communicator* replicas = nullptr;  ///< null if there is only one replica
   /// Without flat weights, gradients have the dtype of their stage's parameters instead of `gradients.type`.
   GradientStoreOptions gradients = {};
   /// Unset: parameters keep their memory, and the caller's optimizer updates them there.
@@ -78,7 +78,7 @@ class StageSet {
     int number = -1;
     LayerRange layers;
     std::unique_ptr<GradientStore> gradients;
-    std::unique_ptr<LayerWeights> weights;  ///< null where nothing is sharded
+    std::unique_ptr<LayerWeights> weights;  ///< null if nothing is sharded
     bool is_first() const { return layers.first == 0; }
   };
 
@@ -99,24 +99,25 @@ class StageSet {
   torch::Tensor gradient(size_t shard) const;
   bool is_sharded(const SourcePlace& place) const { return store(place).is_sharded(group_of(place)); }
   int group_of(const SourcePlace& place) const { return store(place).group_of(place.source); }
-  /// Sum of a source's gradients; where it is sharded, the shard of its whole group.
+  /// Sum of a source's gradients; if it is sharded, the shard of its whole group.
   torch::Tensor gradient_of(const SourcePlace& place) const;
-  /// The weight as this rank has it: its part of a mesh tensor, its shard where replicas shard it.
+  /// This rank's part of the weight: its shard if replicas shard it, its local part if it is a mesh tensor, else all of
+  /// it.
   torch::Tensor weight_of(const SourcePlace& place) const;
-  /// After weight_of() of a tied weight's use has been written.
+  /// Call after writing to weight_of() of a tied weight's second use: a sharded one is gathered again.
   void mark_written(const SourcePlace& place) const;
 
-  /// Numbered as in the program.
+  /// Indexed by the tie numbers of the program.
   const std::vector<TiedParameter>& tied() const { return tied_; }
-  /// Both ends of every tied weight, for stages of one shape.
+  /// This rank's ends of every tied weight, for stages that all have the same shape.
   std::vector<TiedWeights::Tie> ties() const;
 
-  /// Gathers sharded weights for a layer of the forward pass, and frees them behind it. Nothing where none are sharded.
+  /// Gathers sharded weights before a layer of the forward pass, and frees them after it. Do nothing if none are
+  /// sharded.
   void before(size_t layer) const;
   void after(size_t layer, const Tensors& outputs) const;
 
-  /// Bytes of gradient sums; and of what it takes to make them: partial sums, those of second uses, groups on their
-  /// way.
+  /// Bytes of gradient sums; and of what making them takes: partial sums, sums of second uses, groups in flight.
   size_t gradient_bytes() const;
   size_t gradient_buffer_bytes() const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
@@ -21,7 +22,7 @@ StepEngine::StepEngine(StepShape shape, const StepPlace& place, std::map<int, St
   }
 }
 
-/// Of each stage how many groups there are, its values being the last, and how many of them replicas shard.
+/// Adds the number of groups of each stage, its values as the last one, and how many of them replicas shard.
 StepShape StepEngine::with_groups(StepShape shape, const StepPlace& place, const std::map<int, Stage>& stages) {
   const size_t count = shape.is_pipeline() ? shape.pipeline.schedule.rank_of_stage.size() : 1;
   std::vector<int32_t> groups(2 * count, 0);
@@ -55,8 +56,13 @@ void StepEngine::set_exchange(GradientExchange exchange) {
 
 StepTimes StepEngine::stream(const ScheduleShape& schedule, int num_micro_batches, const Executor::Update& update) {
   const PipelineShape& shape = shape_.pipeline;
-  if (!stream_) {
-    // Longer streams repeat the same round, so two are proof enough.
+  const auto same = [&](const ScheduleShape& other) {
+    return std::tie(schedule.kind, schedule.num_ranks, schedule.update_every) ==
+           std::tie(other.kind, other.num_ranks, other.update_every);
+  };
+  if (!stream_ || !same(stream_schedule_)) {
+    stream_schedule_ = schedule;
+    // Longer streams repeat the same round, so checking two rounds is enough.
     std::vector<Program> programs;
     for (int replica = 0; replica < shape.num_replicas; ++replica) {
       const std::vector<Stream> streams = streams_of(shape, schedule, replica);
@@ -80,7 +86,7 @@ void StepEngine::run_passes(int num_passes,
                             const Executor::Pass& pass) {
   Program& program = forward_programs_[num_passes];
   if (program.instructions.empty()) {
-    // Their pattern repeats, so a few passes are proof enough of many.
+    // The pattern of passes repeats, so checking a few is enough.
     const int enough = std::min(num_passes, 2 * this->program().num_stages() + 2);
     check_programs(forward_programs_of(shape_, enough), 1);
     program = forward_program_of(shape_, num_passes, place_.pipeline_rank, place_.replica);

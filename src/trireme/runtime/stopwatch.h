@@ -1,4 +1,4 @@
-// Adds the time of its life to a counter.
+// Adds the time from construction to destruction to a counter of seconds.
 #pragma once
 
 #include "trireme/base/deadline.h"

@@ -17,7 +17,7 @@
 namespace trireme {
 namespace {
 
-/// Which layer has a parameter.
+/// The layer of each parameter.
 std::map<const void*, int> layers_of_parameters(const Model& model) {
   std::map<const void*, int> layers;
   for (size_t i = 0; i < model.layers().size(); ++i) {
@@ -55,7 +55,7 @@ ModelPart::ModelPart(std::shared_ptr<Model> model, const Config& config, const L
                     tied_.front().name),
         "take a synchronous schedule, such as 1f1b, or do not tie the weights");
   }
-  // Built-in rules name what not every model of their kind has.
+  // Built-in rules may name parameters that some models of their kind do not have.
   if (groups.tensor_mesh() && model_->modules_of() == Model::Modules::kTorch) {
     require_matches(*model_, model_->tensor_parallel_rules(groups.tp));
   }
@@ -78,8 +78,8 @@ ModelPart::ModelPart(std::shared_ptr<Model> model, const Config& config, const L
                            [this](size_t layer, const Tensors& outputs) { held_->after(layer, outputs); }});
 }
 
-/// On their device. They keep their shapes alone, until the store gives each its memory: so nobody ever holds more of a
-/// model than what is his.
+/// Moves parameters to their device, as shapes without memory; the store then gives them memory. So no rank ever
+/// allocates more of a model than its part.
 void ModelPart::place_parameters() {
   const auto place = [&](torch::Tensor parameter) {
     parameter.set_data(without_memory(parameter.sizes(), parameter.options().device(device_).requires_grad(false)));
@@ -94,7 +94,7 @@ torch::Tensor ModelPart::initial_part(const std::string& name, const torch::Tens
   return initial_values(*model_, name, parameter, seed_).to(device_);
 }
 
-/// Layers into stages, and what is computed again.
+/// Cuts layers into stages, and decides what is recomputed.
 void ModelPart::cut(const Config& config) {
   const Recompute recompute = parse_recompute(config.train.recompute);
   const int num_layers = static_cast<int>(model_->layers().size());
@@ -104,7 +104,7 @@ void ModelPart::cut(const Config& config) {
     rank_of_layer_.assign(static_cast<size_t>(num_layers), 0);
     return;
   }
-  // A stage that is computed again as a whole keeps its input alone.
+  // A stage that is recomputed as a whole keeps only its input.
   if (!shape_.pipeline.recompute[0]) model_->set_recompute(recompute);
   const int num_stages = shape_.pipeline.schedule.num_stages();
   partition_ = pipeline_split(config, num_stages, num_layers);
@@ -122,7 +122,7 @@ void ModelPart::cut(const Config& config) {
   }
 }
 
-/// Of the whole model, while it is whole.
+/// Lists the weights and tied weights of the whole model, before layers are dropped.
 void ModelPart::list_weights() {
   const std::map<const void*, int> layer_of = layers_of_parameters(*model_);
   for (const auto& item : model_->named_parameters()) {
@@ -148,7 +148,7 @@ void ModelPart::list_weights() {
   }
 }
 
-/// Parameters become mesh tensors, and copies of those that others own.
+/// Turns parameters, and copies of tied weights that other ranks own, into mesh tensors.
 void ModelPart::distribute_parameters() {
   if (!groups_.tensor_mesh()) return;
   const LayoutRules rules = model_->tensor_parallel_rules(groups_.tp);
@@ -158,7 +158,7 @@ void ModelPart::distribute_parameters() {
     const MeshLayout* layout = mesh->layout(placements_for(name, rules, mesh->mesh()), sizes);
     const auto part = local_sizes(sizes, layout->placements, mesh->axis_sizes(), mesh->coordinates());
     const auto options = parameter.options().requires_grad(false);
-    // What is not trained has its values; the store gives the others memory.
+    // A parameter that is not trained keeps its values; the store gives the others memory.
     const torch::Tensor own = parameter.requires_grad()
                                   ? without_memory(part, options)
                                   : local_part(distribute(parameter.detach(), mesh, layout->placements));
@@ -171,7 +171,7 @@ void ModelPart::distribute_parameters() {
   }
 }
 
-/// What has gradients in each stage of this rank, in the order of the layers; second uses last.
+/// Gradient sources of each stage of this rank, in the order of the layers; second uses last.
 std::vector<StageSources> ModelPart::list_sources() {
   std::vector<StageSources> stages;
   for (int number = 0; number < static_cast<int>(partition_.size()); ++number) {
@@ -199,7 +199,7 @@ std::vector<StageSources> ModelPart::list_sources() {
     stages[stage].sources.push_back({item.key(), item.value(), zero_ > 0 && item.value().dim() >= 2, is_tied, layer});
   }
   size_t next = 0;
-  const std::vector<TiedUse> uses = model_->tied_uses();  // of the layers that are here
+  const std::vector<TiedUse> uses = model_->tied_uses();  // uses in layers of this rank
   for (TiedParameter& tied : tied_) {
     if (tied.use_rank != groups_.pipeline_rank) continue;
     const TiedUse& use = uses[next++];
@@ -218,12 +218,12 @@ GradientStoreOptions ModelPart::gradient_options(const Config& config, const std
   GradientStoreOptions options;
   options.num_slots = sketch.num_slots;
   options.num_host_shared_slots = sketch.across.direct ? 1 : sketch.num_slots;
-  if (accumulation_ == 1) options.type = travel_type_;  // sums need float32, copies do not
+  if (accumulation_ == 1) options.type = travel_type_;  // without accumulation, gradients need not be float32
   if (zero_ > 0) {
     options.num_shards = groups_.shard_group()->size();
     options.own_shard = groups_.shard_group()->rank();
     options.by_unit = zero_ == 3;
-    // A worker alone sums nothing with others, and its shard is the whole.
+    // A single worker sums nothing with others, and its shard is the whole.
     options.keeps_whole = zero_ == 1 || groups_.dp == 1 ||
                           (accumulation_ > 1 && config.parallel.zero_accumulation == ZeroAccumulation::kWhole);
   }
@@ -298,7 +298,7 @@ std::vector<WholeTensor> ModelPart::own_tensors() const {
 Tensors ModelPart::forward(const StageSet::Stage& stage, const Tensors& x, int64_t seq, const Tensors& targets) const {
   const auto first = static_cast<size_t>(stage.layers.first), last = static_cast<size_t>(stage.layers.last);
   const auto& mesh = groups_.tensor_mesh();
-  // How activations lie between stages, whatever the layers around would like.
+  // Placements of activations between stages, whatever the layers there prefer.
   const auto between = [&](const torch::Tensor& y) {
     const bool along_sequence = mesh->sequence_parallel() && y.dim() == 3;
     return std::vector<Placement>{along_sequence ? Placement::shard(1) : Placement::replicate()};

@@ -1,4 +1,4 @@
-// A model part among stages of different shapes: messages in lanes, and routes of tied weights between such stages.
+// ModelPart for stages of different shapes: messages in lanes, and routes of tied weights between such stages.
 #include <algorithm>
 
 #include "trireme/base/index.h"
@@ -14,7 +14,7 @@ void ModelPart::make_lanes() {
                                                   program_of(shape_, groups_.pipeline_rank, groups_.replica), device_);
 }
 
-/// All replicas of a stage have the weight, cut among the ranks of each.
+/// Makes ties with routes: all replicas of a stage hold the weight, sharded over the ranks of each.
 std::vector<TiedWeights::Tie> ModelPart::routed_ties() const {
   const auto place_of = [&](int stage) {
     const auto& [dp, tp] = groups_.layout().stages[at(stage)];
@@ -63,14 +63,15 @@ std::vector<TiedWeights::Tie> ModelPart::routed_ties() const {
   return ties;
 }
 
-/// What all replicas of this rank's place have of a source, flat, from what each has: all of it, or its shard.
+/// All-gathers a source, flat, over the replicas that shard it, from this rank's shard; or returns `own` if it is not
+/// sharded.
 torch::Tensor ModelPart::whole_of(const SourcePlace& place, const torch::Tensor& own) const {
   const GradientStore& store = held_->store(place);
   if (!held_->is_sharded(place)) return own.reshape({-1});
   const int64_t count = local_part(held_->source(place).leaf).numel();
   std::vector<size_t> counts;
   const std::vector<int64_t>& cuts = store.cuts(held_->group_of(place));
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {  // a gap may be at the end
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {  // cuts may be in the padding at the end
     counts.push_back(static_cast<size_t>(std::min(cuts[i + 1], count) - std::min(cuts[i], count)));
   }
   const auto rank = static_cast<size_t>(groups_.shard_group()->rank());
@@ -80,7 +81,7 @@ torch::Tensor ModelPart::whole_of(const SourcePlace& place, const torch::Tensor&
   return whole;
 }
 
-/// And back.
+/// The reverse: this rank's shard of a whole source, or all of it if it is not sharded.
 torch::Tensor ModelPart::own_of(const SourcePlace& place, const torch::Tensor& whole) const {
   const GradientStore& store = held_->store(place);
   if (!held_->is_sharded(place)) return whole;

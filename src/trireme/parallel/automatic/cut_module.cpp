@@ -13,7 +13,7 @@
 namespace trireme {
 namespace {
 
-/// What passes a cut before `call`: results that are made before and read behind, and the input.
+/// Values that cross a cut before `call`: results made before it and read after it, and the input.
 std::vector<int> crossing(const CapturedGraph& graph, int call) {
   std::vector<int> values;
   for (size_t v = 0; v < graph.values().size(); ++v) {
@@ -25,7 +25,7 @@ std::vector<int> crossing(const CapturedGraph& graph, int call) {
   return values;
 }
 
-/// Tensors as one, and apart again.
+/// Packs the tensors that cross a cut into one, and unpacks them.
 class Parcel {
  public:
   Parcel() = default;
@@ -71,7 +71,7 @@ class Parcel {
   at::ScalarType type_ = at::ScalarType::Undefined;
 };
 
-/// Some calls of a graph.
+/// A layer that runs some calls of a graph.
 class CapturedLayer : public torch::nn::Module {
  public:
   CapturedLayer(std::shared_ptr<const CapturedGraph> graph, int first, int last)

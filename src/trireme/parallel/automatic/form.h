@@ -1,4 +1,4 @@
-// How parallelize() runs a plan; for the files beside it.
+// The ways in which parallelize() runs a plan. Internal to this folder.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,7 +10,7 @@
 
 namespace trireme {
 
-/// What the caller of parallelize() gave, and the plan that was made for it. All outlive the form.
+/// Arguments of parallelize(), and the plan made for them. All must outlive the form.
 struct FormContext {
   Communicator& comm;
   torch::nn::Module& module;
@@ -28,14 +28,14 @@ class ParallelizedForm {
   virtual void gather() = 0;
 };
 
-/// Stages of one device each, as replicas of a Pipeline. `input`: a batch, for its sizes.
+/// Stages of one device each, as a Pipeline with replicas. `input`: a batch, for its sizes.
 std::unique_ptr<ParallelizedForm> make_pipeline_form(const FormContext& context, const torch::Tensor& input);
 
-/// Stages that are a mesh each, or one mesh of all ranks. `captured`: module and loss, of a micro-batch.
+/// Stages that are each a mesh, or one mesh of all ranks. `captured`: module and loss for one micro-batch.
 std::unique_ptr<ParallelizedForm> make_mesh_form(const FormContext& context, CapturedGraph captured,
                                                  const torch::Device& device);
 
-/// Sizes and type of `batch`, for so many samples; no data.
+/// A tensor without data, with the dtype of `batch` and its sizes for so many samples.
 torch::Tensor samples_like(const torch::Tensor& batch, int64_t samples);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Stages that are a mesh each: the recorded operators run again on mesh tensors, their inputs brought to where the plan
-// has them; parcels go from mesh to mesh. One mesh of all ranks is one such stage.
+// Stages that are each a mesh: the captured operators run again on mesh tensors, with inputs redistributed to the
+// planned placements; parcels go from mesh to mesh. One mesh of all ranks is a single such stage.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ class MeshForm : public ParallelizedForm {
     steps_->executor().set_step(num_steps_);
     steps_->step([this](const Instruction&) {
       finish_gradients();
-      context_.optimizer.step();  // others' parameters have no gradient, and stay
+      context_.optimizer.step();  // parameters of other stages have no gradient, and stay unchanged
     });
     inputs_.clear();
     ++num_steps_;
@@ -104,7 +104,7 @@ class MeshForm : public ParallelizedForm {
     return {std::move(items), place_of(from), place_of(to), torch::TensorOptions().dtype(type).device(device_)};
   }
 
-  /// Numbers of a parcel have one type; integers and booleans go as those.
+  /// The dtype of a parcel's elements, to which integers and booleans are converted.
   at::ScalarType parcel_type(int stage) const {
     at::ScalarType type = at::ScalarType::Undefined;
     for (const int v : graph_.entering(stage)) {
@@ -150,7 +150,7 @@ class MeshForm : public ParallelizedForm {
     tied_weights_.emplace(std::move(ties), nullptr, &*messages_, device_);
   }
 
-  /// Of a parameter or buffer that a later stage reads, too.
+  /// The tie of a parameter or buffer that a later stage also reads.
   TiedWeights::Tie tie(int v, int owner, int reader, at::ScalarType type) {
     TiedWeights::Tie tie{owner, reader};
     if (stage_ == owner) {
@@ -169,13 +169,13 @@ class MeshForm : public ParallelizedForm {
     return tie;
   }
 
-  /// Sums it over the ranks that saw other samples.
+  /// Finishes the partial sum of a gradient over the ranks of the mesh.
   static void finish_gradient(const CapturedValue& value) {
     torch::Tensor& gradient = torch::Tensor(value.tensor).mutable_grad();
     if (gradient.defined()) gradient = redistribute(gradient, placements_of(value.tensor));
   }
 
-  /// That of a reader, which leaves none for the optimizer.
+  /// Takes a reader's gradient, and leaves none for the optimizer.
   torch::Tensor take_gradient(int v) const {
     const CapturedValue& value = captured().value(v);
     finish_gradient(value);
@@ -213,7 +213,7 @@ class MeshForm : public ParallelizedForm {
       if (reads(v) && captured().value(v).kind == Kind::kBuffer) stage.buffers.push_back(captured().value(v).tensor);
     }
     StepPlace place{.pipeline_rank = stage_};
-    // Autograd keeps the gradients: one group of each stage, wherever it is.
+    // Autograd keeps the gradients: every stage counts as one group.
     place.sum_over_stages = [](std::vector<int32_t>& groups) {
       std::fill(groups.begin(), groups.begin() + std::ssize(groups) / 2, 1);
     };
@@ -223,7 +223,7 @@ class MeshForm : public ParallelizedForm {
                                                           .device = device_});
   }
 
-  /// Parameters lie as the plan has them; those of other stages give their memory back.
+  /// Distributes parameters and buffers as planned; those of other stages release their memory.
   void scatter() {
     const torch::NoGradGuard no_grad;
     for (const int v : module_values()) {
@@ -236,7 +236,7 @@ class MeshForm : public ParallelizedForm {
   }
 
   torch::Tensor forward(const torch::Tensor& x, int micro_batch) {
-    // The same whenever it is computed again.
+    // The same seed whenever this is recomputed.
     mesh_->seed(((context_.options.seed * 1000003 + num_steps_) * 1000003 + at(micro_batch)) * 1000003 + at(stage_));
     std::vector<at::Tensor> entering;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -252,7 +252,7 @@ class MeshForm : public ParallelizedForm {
     captured().run(own.first_call, own.last_call, values, [&](int call, size_t tensor, const at::Tensor& value) {
       const std::vector<Placement>* wanted = graph_.wanted(call, tensor);
       const bool is_state = captured().value(captured().call(call).inputs[tensor]).kind == Kind::kBuffer;
-      // State is changed in place, where it lies.
+      // Buffers are changed in place, so they stay where they are.
       return !wanted || is_state || !is_mesh_tensor(value) ? value : redistribute(value, *wanted);
     });
     if (!is_last()) return pack(values);
@@ -301,13 +301,13 @@ class MeshForm : public ParallelizedForm {
   std::shared_ptr<DeviceMesh> mesh_;
   bool scattered_ = false;
   uint64_t num_steps_ = 0;
-  std::vector<torch::Tensor> inputs_;  ///< of the step under way: the whole batch
+  std::vector<torch::Tensor> inputs_;  ///< whole batch of the current step: input, target
   torch::Tensor loss_;
-  std::vector<TiedWeight> tied_;  ///< parameters and buffers that several stages read
+  std::vector<TiedWeight> tied_;  ///< ties of parameters and buffers that several stages read
   std::unique_ptr<StepEngine> steps_;
   std::optional<MeshMessages> messages_;
   std::optional<TiedWeights> tied_weights_;
-  std::unique_ptr<Communicator> messages_comm_;  ///< last, so that it ends first: messages may be under way
+  std::unique_ptr<Communicator> messages_comm_;  ///< last, so that it is destroyed first: messages may be in flight
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// "aten::add.Tensor" is add.
+/// Returns "add" for "aten::add.Tensor".
 std::string short_name(const std::string& name) {
   const size_t begin = name.find("::") + 2;
   return name.substr(begin, name.find('.', begin) - begin);
@@ -21,7 +21,7 @@ bool is_view(const CapturedCall& call) {
   return returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
 }
 
-/// The gradient of these needs no value.
+/// Whether autograd keeps no inputs of this operator for its gradient.
 bool keeps_nothing(const std::string& name) {
   static const std::set<std::string> kLinear = {
       "add", "add_",  "sub",      "sub_",  "sum",       "mean",           "neg",
@@ -65,7 +65,8 @@ class Builder {
   int tensor(int value) {
     return tensor_of_[at(value)] >= 0 ? tensor_of_[at(value)] : add_tensor(value, -1, captured_.value(value).name);
   }
-  /// A matrix that is only used turned is a tensor of the graph in that form: its gradient's sum is then counted once.
+  /// A matrix that is only used transposed becomes a tensor of the graph in that form, so that its gradient's sum is
+  /// counted once.
   bool fold_turned(int index) {
     const CapturedCall& call = captured_.call(index);
     const std::string name = short_name(call.call.name);
@@ -132,7 +133,7 @@ class Builder {
     work.backward_bytes = {1.5 * moved};
   }
 
-  /// A result is kept where an operator behind it needs it for its gradient, through views too.
+  /// A result is kept if a later operator needs it for its gradient, possibly through views.
   void keep_what_is_read() {
     Graph& graph = made_.graph;
     std::vector<bool> needed(graph.tensors.size(), false);
@@ -156,9 +157,9 @@ class Builder {
 
   const CapturedGraph& captured_;
   OperatorGraph made_;
-  std::vector<int> tensor_of_;  ///< of each value, as it is now: operators in place make a new one
-  std::vector<int> value_of_;   ///< of each tensor
-  std::vector<int> uses_;       ///< of each value
+  std::vector<int> tensor_of_;  ///< current tensor of each value: in-place operators make a new one
+  std::vector<int> value_of_;   ///< value of each tensor
+  std::vector<int> uses_;       ///< number of uses of each value
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A captured module as the planner sees it: the same operators, with what each costs.
+// A captured module as the planner sees it: the same operators, each with its cost.
 #pragma once
 
 #include "trireme/plan/graph/graph.h"
@@ -7,13 +7,13 @@
 namespace trireme {
 
 struct OperatorGraph {
-  Graph graph;                   ///< one layer, until somebody clusters it
-  std::vector<int> operator_of;  ///< of each call; -1: a transposed parameter, which is a tensor of the graph
-  std::vector<int> call_of;      ///< of each operator
+  Graph graph;                   ///< has one layer, until operators are clustered
+  std::vector<int> operator_of;  ///< operator of each call; -1: transposed parameter, which is a tensor of the graph
+  std::vector<int> call_of;      ///< call of each operator
 };
 
-/// FLOPs of products, convolutions and attention, bytes that others move, and what autograd keeps, by the kind of the
-/// operators that read a value.
+/// Counts FLOPs of matmuls, convolutions and attention, bytes moved by other operators, and bytes that autograd keeps,
+/// which depend on the operators that read a value.
 OperatorGraph operator_graph(const CapturedGraph& captured, std::string name);
 
 }  // namespace trireme

@@ -26,7 +26,8 @@ void check_batch(const torch::Tensor& input, const torch::Tensor& target) {
   }
 }
 
-/// What `work` gives on rank 0, on all ranks. Where it throws there, all throw UsageError with its words after `what`.
+/// Runs `work` on rank 0 and returns its result on all ranks. If it throws Error, all throw UsageError: `what`, then
+/// its message.
 std::string from_first_rank(Communicator& comm, const std::function<std::string()>& work, const std::string& what,
                             const std::string& cure) {
   std::string text, problem;
@@ -52,7 +53,7 @@ std::string from_first_rank(Communicator& comm, const std::function<std::string(
 torch::Tensor samples_like(const torch::Tensor& batch, int64_t samples) {
   std::vector<int64_t> sizes = batch.sizes().vec();
   sizes[0] = samples;
-  return torch::empty({}, batch.options()).expand(sizes);  // only sizes and type are read
+  return torch::empty({}, batch.options()).expand(sizes);  // only sizes and dtype are read
 }
 
 Parallelized::Parallelized(Communicator& comm, std::shared_ptr<torch::nn::Module> module, Forward forward, Loss loss,

@@ -1,4 +1,4 @@
-// Stages of layers, cut as planned; a replica is one Pipeline.
+// Stages of one device each, cut as planned, run by a Pipeline with replicas.
 #include <algorithm>
 
 #include "trireme/parallel/automatic/cut_module.h"
@@ -30,9 +30,9 @@ class PipelineForm : public ParallelizedForm {
       const auto& operators = context.plan.graph.operators;
       size_t op = 0;
       while (operators[op].layer < stages[s].first) ++op;
-      // The planner's graph goes on with the loss; every stage begins before it.
+      // The planner's graph also has the loss; every stage begins before it.
       op = std::min(op, graph.call_of.size() - (stages.size() - s));
-      // Behind the operator before, so that a turned parameter of the stage is turned in it.
+      // Right after the previous operator, so that the transpose of a stage's parameter belongs to the stage.
       firsts.push_back(op == 0 ? 0 : graph.call_of[op - 1] + 1);
     }
     pipeline_ = std::make_unique<Pipeline>(context.comm, cut_captured(captured, firsts),
@@ -58,7 +58,7 @@ class PipelineForm : public ParallelizedForm {
       return batch.narrow(0, pipeline_->replica() * size, size);
     };
     const double loss = pipeline_->step(part(input), part(target), context_.loss);
-    context_.optimizer.step();  // others' parameters have no gradient, and stay
+    context_.optimizer.step();  // parameters of other stages have no gradient, and stay unchanged
     return loss;
   }
 
@@ -73,7 +73,7 @@ class PipelineForm : public ParallelizedForm {
  private:
   const FormContext context_;
   std::unique_ptr<Pipeline> pipeline_;
-  torch::Tensor owners_;  ///< of each parameter: the last rank that trains it
+  torch::Tensor owners_;  ///< last rank that trains each parameter; -1: none
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ std::vector<Placement> turned(std::vector<Placement> placements) {
   return placements;
 }
 
-/// Sums end in parts where a dimension can be cut evenly, else on every rank.
+/// Finishes partial sums: reduce-scattered along a dim that can be cut evenly, else on every rank.
 std::vector<Placement> finished(std::vector<Placement> placements, const std::vector<int>& axis_sizes,
                                 const std::vector<int64_t>& sizes) {
   for (size_t axis = 0; axis < placements.size(); ++axis) {
@@ -53,7 +53,7 @@ StagedGraph::StagedGraph(CapturedGraph captured, const GraphPlan& plan)
   for (int s = 0; s < plan.layout.num_stages(); ++s) {
     size_t op = 0;
     while (operators[op].layer < plan.stages[at(s)].first) ++op;
-    // Behind the operator before, so that a turned parameter of the stage is turned in it.
+    // Right after the previous operator, so that the transpose of a stage's parameter belongs to the stage.
     const int first = op == 0 ? 0 : graph_.call_of[op - 1] + 1;
     if (s > 0) stages_.back().last_call = first;
     stages_.push_back({first, captured_.num_calls(), rank, plan.layout.meshes[at(s)]});
@@ -120,7 +120,7 @@ std::vector<Placement> StagedGraph::lies(int stage, int value) const {
     const auto found = std::find(inputs.begin(), inputs.end(), value);
     if (found == inputs.end()) continue;
     const int op = graph_.operator_of[at(call)];
-    if (op < 0) {  // it lies as the turned one is read
+    if (op < 0) {  // placed as its transpose is read
       const int result = captured_.call(call).outputs[0];
       for (int reader = call + 1; reader < here.last_call; ++reader) {
         const std::vector<int>& read = captured_.call(reader).inputs;
@@ -140,7 +140,7 @@ std::vector<Placement> StagedGraph::lies(int stage, int value) const {
     }
     return placements;
   }
-  return spread({here.mesh.sizes, whole}, known.sizes);  // it is only handed on
+  return spread({here.mesh.sizes, whole}, known.sizes);  // only passed on
 }
 
 const std::vector<Placement>* StagedGraph::wanted(int call, size_t tensor) const {

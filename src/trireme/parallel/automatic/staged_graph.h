@@ -1,6 +1,7 @@
-// A captured module cut into the stages of its plan: which calls each runs, on which ranks, and how values lie there.
+// A captured module cut into the stages of its plan: the calls of each stage, its ranks, and the placements of values
+// there.
 //
-// A value, the same on all ranks; nobody's tensors are touched.
+// An immutable value, the same on all ranks; no tensors of the module are changed.
 #pragma once
 
 #include "trireme/parallel/automatic/operator_graph.h"
@@ -10,14 +11,14 @@
 namespace trireme {
 
 struct GraphStage {
-  int first_call = 0, last_call = 0;  ///< the latter is the next one's first
+  int first_call = 0, last_call = 0;  ///< calls of the stage: [first_call, last_call)
   int first_rank = 0;
   StageMesh mesh;
 };
 
 class StagedGraph {
  public:
-  /// `captured`: module and loss, of a micro-batch, as it was planned. Throws Error where it is another one.
+  /// `captured`: module and loss for one micro-batch. Throws Error if its operators are not the planned ones.
   StagedGraph(CapturedGraph captured, const GraphPlan& plan);
 
   const CapturedGraph& captured() const { return captured_; }
@@ -26,17 +27,17 @@ class StagedGraph {
   const GraphStage& stage(int index) const { return stages_[static_cast<size_t>(index)]; }
   int stage_of_rank(int rank) const;
 
-  /// Results of earlier stages that this one or a later one reads. Inputs are not among them: all ranks have the batch.
+  /// Results of earlier stages that this one or a later one reads. Inputs are not included: all ranks have the batch.
   std::vector<int> entering(int stage) const;
-  /// Stages that read a value.
+  /// Stages that read a value, in increasing order.
   std::vector<int> readers(int value) const;
   /// Whether a call of the stage changes the value in place.
   bool is_written(int stage, int value) const;
 
-  /// How a value lies in a stage that makes or reads it, or hands it on: as it is made there, else as it is read first.
-  /// No sums are left to finish.
+  /// Placements of a value in a stage that makes it, reads it or passes it on: those it is made with, else those of its
+  /// first reader. Never partial.
   std::vector<Placement> lies(int stage, int value) const;
-  /// How a call wants a tensor. None: as it is.
+  /// Placements that a call wants for a tensor; null: any.
   const std::vector<Placement>* wanted(int call, size_t tensor) const;
 
  private:

@@ -12,10 +12,10 @@
 namespace trireme {
 namespace {
 
-/// What is only moved moves as bytes: every type can.
+/// A broadcast or gather moves plain bytes, so every dtype works.
 Data bytes_of(const torch::Tensor& tensor) { return data_of(tensor.reshape({-1}).view(torch::kUInt8)); }
 
-/// Views of the same memory as leaves of a graph could not be written to.
+/// Detaches a tensor: a leaf that requires gradients cannot be written to.
 torch::Tensor detached(const torch::Tensor& tensor) { return tensor.detach(); }
 
 const char* name_of(const torch::Tensor& tensor) { return c10::toString(tensor.scalar_type()); }
@@ -50,8 +50,7 @@ void broadcast(Communicator& comm, const torch::Tensor& tensor, int root) {
 }
 
 TensorHandle start_all_reduce(Communicator& comm, const torch::Tensor& tensor, ReduceOp op) {
-  if (tensor.scalar_type() ==
-      torch::kBool) {  // they travel as bytes, and the sum of two would be neither true nor false
+  if (tensor.scalar_type() == torch::kBool) {  // sent as bytes, whose sum could be neither true nor false
     throw UsageError("booleans have no sum", "reduce tensor.to(torch::kUInt8)");
   }
   torch::Tensor travelling = detached(tensor).contiguous();
@@ -113,7 +112,7 @@ void broadcast_optimizer_state(Communicator& comm, torch::optim::Optimizer& opti
   if (comm.rank() == root) torch::save(optimizer, saved);
   const std::string bytes = broadcast_text(comm, saved.str(), root);
   if (comm.rank() == root) return;
-  optimizer.state().clear();  // loading leaves in place what the root does not have
+  optimizer.state().clear();  // loading does not remove what the root does not have
   std::istringstream stream(bytes);
   torch::load(optimizer, stream);
 }

@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-/// All that must be equal before the first byte is exchanged, then rank 0's weights for all.
+/// Checks that options and models agree, broadcasts rank 0's weights, and lists the parameters.
 std::vector<GradientSource> agree_on_model(Communicator& comm, const torch::nn::Module& module,
                                            const DataParallelOptions& options) {
   check_same_on_all_ranks(
@@ -91,7 +91,7 @@ void DataParallel::start(int bucket) {
   // Before the sum, not after it, so that a sum in float16 cannot overflow.
   const double part = options_.average ? agreed_part_.value_or(1.0 / comm_.size()) : 1.0;
   if (part == 0.0) {
-    values.zero_();  // what a rank without samples has computed may be NaN
+    values.zero_();  // a rank without samples may have computed NaN
   } else if (part != 1.0) {
     values.mul_(part);
   }
@@ -120,7 +120,7 @@ void DataParallel::synchronize() {
   }
   reducer_.finish();
   for (size_t i = 0; i < has_gradient_.size(); ++i) {
-    // The same memory, but no view in autograd's eyes, which zero_grad() could not detach.
+    // The same memory, but not a view to autograd: zero_grad() could not detach a view.
     store_.sources()[i].leaf.mutable_grad() = store_.gradient(0, i).variable_data();
     has_gradient_[i] = false;
   }
@@ -128,7 +128,7 @@ void DataParallel::synchronize() {
   has_local_sum_ = false;
   agreed_part_.reset();
   begin(false);
-  // Only now: the other ranks have their sums, and need not wait for a rank that has failed.
+  // Throw only now: other ranks have their sums, and need not wait for a rank that has failed.
   if (!unused.empty()) {
     throw UsageError("no gradient for " + unused, "freeze them with requires_grad, or leave unused_is_error off");
   }
@@ -147,13 +147,13 @@ DataParallel::NoSync::~NoSync() {
   if (owner_ != nullptr && --owner_->num_guards_ == 0) owner_->go_on();
 }
 
-/// The next backward pass adds to what the step has so far; buckets count from their beginning.
+/// Lets the next backward pass add to what the step has so far; buckets fill from the first again.
 void DataParallel::go_on() {
   torch::NoGradGuard no_grad;
   const bool is_first = !has_local_sum_;
   has_local_sum_ |= std::find(has_gradient_.begin(), has_gradient_.end(), true) != has_gradient_.end();
   for (size_t i = 0; i < has_gradient_.size() && is_first && has_local_sum_; ++i) {
-    if (!has_gradient_[i]) store_.gradient(0, i).zero_();  // still that of the last step
+    if (!has_gradient_[i]) store_.gradient(0, i).zero_();  // still the last step's gradient
   }
   begin(has_local_sum_);
 }

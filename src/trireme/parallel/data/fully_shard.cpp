@@ -53,7 +53,7 @@ torch::Tensor FullyShard::forward(torch::Tensor x) {
 void FullyShard::start(int group) {
   const torch::NoGradGuard no_grad;
   GradientStore& store = gradients();
-  const double average = 1.0 / comm_.size();  // as DataParallel averages
+  const double average = 1.0 / comm_.size();  // before the sum, as in DataParallel
   if (!store.is_sharded(group)) return reducer_.start(group, {store.group(0, group).mul_(average)});
   const torch::Tensor whole = store.take_out(group).mul_(average);
   reducer_.start(group, {whole}, true, sharded_sum(store, group, whole, comm_));

@@ -1,16 +1,17 @@
 // Shards the weights, gradients and optimizer state of an ordinary training loop over a torch::nn::Sequential, as
 // PyTorch's fully_shard does: [Note: Sharded parameters].
 //
-//   FullyShard model(world.comm(), layers);                        // every rank keeps its part of rank 0's weights
-//   torch::optim::AdamW optimizer(model.parameters(), 1e-3);       // of this rank's part
+//   FullyShard model(world.comm(), layers);                        // every rank keeps its shard of rank 0's weights
+//   torch::optim::AdamW optimizer(model.parameters(), 1e-3);       // for this rank's shard
 //   for (…) {
-//     model.backward(loss_of(model.forward(x), y));                // weights are gathered layer by layer, gradients
-//     optimizer.step();                                            // scattered: those of parameters() are averages
-//     model.publish();                                             // the weights have changed
+//     model.backward(loss_of(model.forward(x), y));                // all-gathers weights, reduce-scatters gradients
+//     optimizer.step();                                            // updates this rank's shard
+//     model.publish();                                             // weights must be gathered again
 //   }
 //
-// Owner: the caller; it must be destroyed before the world. Threads: one. Blocking: everything but parameters(), each
-// call by all ranks in the same order. Fails with UsageError for tied parameters of several layers, and with CommError.
+// Owner: the caller, who destroys it before the world. Threads: one. Blocking: the constructor, forward(), backward()
+// and gather(). All ranks make the same calls in the same order. Fails with UsageError if models differ or layers have
+// a parameter in common, and with CommError.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,8 +26,8 @@
 namespace trireme {
 
 struct FullyShardOptions {
-  double bucket_mb = 4;  ///< MiB of parameters that travel together; layers are not cut
-  bool keep = false;     ///< weights stay from the forward to the backward pass
+  double bucket_mb = 4;  ///< MiB of parameters that are gathered at once; a bucket ends between layers
+  bool keep = false;     ///< whether weights stay from the forward to the backward pass
 };
 
 class FullyShard {
@@ -35,17 +36,19 @@ class FullyShard {
   ~FullyShard();
   FullyShard(const FullyShard&) = delete;
 
-  /// All layers, one after another.
+  /// Runs all layers, one after another.
   torch::Tensor forward(torch::Tensor x);
-  /// Differentiates a scalar. Then the `.grad` of parameters() are averages over ranks.
+  /// Differentiates a scalar; afterwards, the `.grad` of parameters() are averages over ranks.
   void backward(const torch::Tensor& loss);
-  /// What this rank updates: flat pieces of matrices, and whole vectors. Some ranks may have none of a matrix.
+  /// Parameters that this rank updates: flat pieces of matrices, and whole vectors. A rank may have no piece of a
+  /// matrix.
   std::vector<torch::Tensor> parameters() const;
-  /// After parameters() have changed.
+  /// Call after parameters() have changed.
   void publish();
-  /// A parameter by its name in the Sequential, such as "0.weight", whole.
+  /// Gathers a whole parameter by its name in the Sequential, such as "0.weight". Collective. Throws UsageError for an
+  /// unknown name.
   torch::Tensor gather(const std::string& name) const;
-  /// Weights and gradients of this rank, with buffers.
+  /// Bytes of this rank's weights and gradients, including communication buffers.
   size_t num_bytes() const {
     return held_->parameters().num_bytes() + held_->parameters().buffer_bytes() + held_->gradient_bytes() +
            held_->gradient_buffer_bytes();

@@ -38,7 +38,7 @@ void check_same_on_all_ranks(Communicator& comm, const std::string& what, const 
   const std::string text_of_root = broadcast_text(comm, joined, 0);
   const std::vector<std::string_view> parts = split(text_of_root, '\n');
   std::vector<std::string> of_root(parts.begin(), parts.end());
-  if (!of_root.empty()) of_root.pop_back();  // what is behind the last end of line
+  if (!of_root.empty()) of_root.pop_back();  // the empty text after the last newline
 
   const std::vector<int64_t> own{first_difference(of_root, lines)};
   std::vector<int64_t> of_rank(static_cast<size_t>(comm.size()));

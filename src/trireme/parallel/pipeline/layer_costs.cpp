@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kRepeats = 4;  // the first finds memory and chooses kernels
+constexpr int kRepeats = 4;  // the first one allocates memory and chooses kernels
 
 struct Passes {
   double seconds = std::numeric_limits<double>::infinity();
@@ -61,7 +61,7 @@ LayerCosts measure_layers(Communicator& comm, std::vector<torch::nn::AnyModule> 
     std::vector<torch::Tensor> before;
     for (const torch::Tensor& buffer : buffers) before.push_back(buffer.detach().clone());
     x = x.detach();
-    if (i > 0 && x.is_floating_point()) x.requires_grad_();  // the first stage's input wants no gradient
+    if (i > 0 && x.is_floating_point()) x.requires_grad_();  // the first stage's input needs no gradient
     const Passes passes = measure(layer, x, parameters);
     const torch::NoGradGuard no_grad;
     for (size_t b = 0; b < buffers.size(); ++b) buffers[b].copy_(before[b]);

@@ -74,7 +74,7 @@ void Pipeline::check_options() const {
   }
 }
 
-/// Layers into stages.
+/// Cuts the layers into stages.
 void Pipeline::cut() {
   const int num_layers = static_cast<int>(layers_.size()), num_stages = schedule().num_stages();
   if (!options_.split.empty()) {
@@ -94,7 +94,7 @@ void Pipeline::cut() {
   partition_ = trireme::partition({.num_stages = num_stages, .costs = costs});
 }
 
-/// The parameters of all stages that are trained. One that several stages use is a source of each.
+/// Trained parameters of all stages. A parameter that several stages use is a source of each.
 std::vector<StageSources> Pipeline::list_sources() const {
   std::vector<StageSources> stages;
   for (int stage = 0; stage < schedule().num_stages(); ++stage) {
@@ -107,7 +107,7 @@ std::vector<StageSources> Pipeline::list_sources() const {
   return stages;
 }
 
-/// Every use of a parameter by a later stage than its first, in the order of owners: the same on all ranks.
+/// Every use of a parameter by a stage after its first one, in the order of owners: the same on all ranks.
 std::vector<TiedParameter> Pipeline::find_tied(const std::vector<StageSources>& stages) const {
   std::vector<TiedParameter> tied;
   const auto use_in = [&](const StageSources& stage, const torch::Tensor& leaf) {
@@ -125,7 +125,7 @@ std::vector<TiedParameter> Pipeline::find_tied(const std::vector<StageSources>& 
       for (const StageSources* later = &first + 1; later != stages.data() + stages.size(); ++later) {
         const std::optional<size_t> use = use_in(*later, leaf);
         if (!use) continue;
-        if (!is_synchronous(schedule_kind(options_.schedule))) {  // whose copies would be refreshed once a step
+        if (!is_synchronous(schedule_kind(options_.schedule))) {  // copies would be refreshed only once per step
           throw UsageError(
               fmt::format("stages {} and {} share {}, and {} updates them at different moments", first.number,
                           later->number, name, options_.schedule),
@@ -174,7 +174,8 @@ void Pipeline::split_ranks() {
   attach_device(*replicas_, device_);
 }
 
-/// This rank's stages, with the weights and buffers of the first replica. parameters_ are those that it updates.
+/// Makes this rank's stages, with the weights and buffers of the first replica, and lists the parameters that it
+/// updates.
 void Pipeline::hold(std::vector<StageSources> stages, std::vector<TiedParameter> tied) {
   std::erase_if(stages, [&](const StageSources& stage) { return !owns(stage.number); });
   for (const TiedParameter& each : tied) {
@@ -215,7 +216,7 @@ std::map<int, Stage> Pipeline::make_stages() {
   return stages;
 }
 
-/// Micro-batches of a step count update by update, and in each replica by replica.
+/// Micro-batches of a step are numbered update by update and, within each, replica by replica.
 int Pipeline::own_number_of(int micro_batch) const {
   const int in_update = schedule().micro_batches_in_update();
   return micro_batch / (in_update * options_.num_replicas) * in_update + micro_batch % in_update;
@@ -235,7 +236,7 @@ torch::Tensor Pipeline::micro_batch_of(const char* what, const torch::Tensor& ba
   return batch.narrow(0, micro_batch * size, size);
 }
 
-/// Computes one stage; the last, also the loss.
+/// Computes one stage, and in the last one the loss.
 torch::Tensor Pipeline::forward(LayerRange range, const torch::Tensor& x, int micro_batch) {
   const RandomScope random({options_.seed, num_steps_, static_cast<uint64_t>(micro_batch)});
   const int own = own_number_of(micro_batch);
@@ -253,7 +254,7 @@ double Pipeline::step(const torch::Tensor& input, const torch::Tensor& target, c
                                  options_.schedule),
                      "step(input, target, loss, [&] { optimizer.step(); })");
   }
-  // Each replica's losses at their places, summed by everybody in the same order.
+  // Losses of all replicas, each at its place, so that every rank sums them in the same order.
   const int num_micro_batches = options_.num_micro_batches * options_.num_replicas;
   std::map<int, torch::Tensor> own_losses;
   inputs_ = [&](int64_t number) { return micro_batch_of("input", input, static_cast<int>(number)); };
@@ -291,7 +292,7 @@ double Pipeline::stream(int64_t num_micro_batches, const Samples& inputs, const 
   inputs_ = inputs;
   targets_ = targets;
   on_loss_ = [&](int micro_batch, const torch::Tensor& value) {
-    if (own_number_of(micro_batch) < counted) return;  // it is computed again
+    if (own_number_of(micro_batch) < counted) return;  // recomputed
     sum += value.item<double>();
     ++counted;
   };
@@ -315,8 +316,8 @@ void Pipeline::give_gradients() {
   }
 }
 
-/// Where micro-batches are under way, autograd would take a change of their weights for a mistake: it counts changes.
-/// Each gets the weights of its forward pass back ([Note: Old weights]), so nothing has changed for it.
+/// While micro-batches are in flight, autograd would report a change of their weights as an error: it counts changes.
+/// But each gets the weights of its forward pass back ([Note: Old weights]), so nothing has changed for it.
 void Pipeline::run_update(const Update& update) {
   if (is_synchronous(schedule_kind(options_.schedule))) return update();
   std::vector<int64_t> versions;

@@ -33,7 +33,7 @@ std::map<std::string, std::string> parse_dim_layout(std::string_view text, const
                        "write for example \"batch:dp; hidden:tp\"");
     }
     const std::string dim(words[0]), axis(words[1]);
-    (void)mesh.axis_index(axis);  // says which axes there are
+    (void)mesh.axis_index(axis);  // throws, naming the axes of the mesh
     if (!axis_of.emplace(dim, axis).second) {
       throw UsageError(fmt::format("the layout \"{}\" names the dimension {} twice", text, dim));
     }

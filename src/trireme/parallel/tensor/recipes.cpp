@@ -10,10 +10,10 @@ namespace {
 
 LayoutRule cut(std::string name, const Placement& placement) { return {std::move(name), {{"tp", placement}}}; }
 
-/// Three equal parts of rows, each cut by heads.
+/// Queries, keys and values as three equal parts, each sharded by heads.
 Placement packed_heads() { return Placement::shard(0, 3); }
 
-/// Queries, then keys, then values.
+/// Queries, then fewer keys, then values, each sharded by heads.
 Placement grouped_heads(const ModelConfig& model) {
   Placement placement = Placement::shard(0);
   placement.ratio = {static_cast<int16_t>(model.heads / model.kv_heads), 1, 1};
@@ -37,7 +37,8 @@ LayoutRules gpt2(const ModelConfig& model) {
 
 LayoutRules llama(const ModelConfig& model, int ranks) {
   LayoutRules rules = vocabulary(model);
-  // With fewer key heads than ranks the product is made whole on each, and attention is cut by its own heads.
+  // With fewer key heads than ranks, qkv is computed whole on each rank, and attention shards the result by query
+  // heads.
   if (model.kv_heads % ranks == 0) {
     rules.push_back(cut("layers\\.\\d+\\.attention\\.qkv\\.weight", grouped_heads(model)));
   }
@@ -47,7 +48,7 @@ LayoutRules llama(const ModelConfig& model, int ranks) {
   return rules;
 }
 
-/// By outputs, by inputs, by outputs, …
+/// Sharded by outputs, by inputs, by outputs, …
 LayoutRules mlp(const ModelConfig& model) {
   LayoutRules rules;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
@@ -59,7 +60,7 @@ LayoutRules mlp(const ModelConfig& model) {
   return rules;
 }
 
-/// The last two convolutions of each block.
+/// Shards the last two convolutions of each block.
 LayoutRules resnet(const ModelConfig& model) {
   const int first = model.depth >= 50 ? 2 : 1;
   return {cut(fmt::format("layer\\d+\\.\\d+\\.conv{}\\.weight", first), Placement::shard(0)),
