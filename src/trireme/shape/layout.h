@@ -76,7 +76,9 @@ struct Layout {
   bool offload_weights = false;  ///< with zero 3: the weights that are computed with, too
   int64_t servers = 0;           ///< parameter servers that sum and update; 0: replicas sum among themselves
   GradientExchange exchange = GradientExchange::kSum;  ///< where there is more than one replica, or servers
-  double bucket_bytes = 0;  ///< gradients that are reduced together; 0: as the software derives it
+  double exchange_bytes = 4;  ///< per parameter, in a Combine or a Meet: what a replica contributes to the exchange
+  int64_t meet_every = 1;     ///< kLocal: steps from one meeting of the replicas to the next
+  double bucket_bytes = 0;    ///< gradients that are reduced together; 0: as the software derives it
 
   Recompute recompute;
   NumberType compute = NumberType::kBfloat16;

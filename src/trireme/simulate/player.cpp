@@ -1,6 +1,7 @@
 #include "trireme/simulate/player.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -11,20 +12,52 @@
 namespace trireme {
 namespace {
 
-/// What a rank does at one point: a part of a computation, a collective, a message or the update.
+/// What a rank does at one point: a part of a computation, a collective, a transfer to or from parameter servers, a
+/// message or the update.
 struct Event {
-  enum class Kind { kCompute, kGather, kReduce, kSend, kUpdate } kind = Kind::kCompute;
+  enum class Kind { kCompute, kGather, kReduce, kTransfer, kSend, kUpdate } kind = Kind::kCompute;
   const Instruction* instruction = nullptr;
   double seconds = 0;
   bool first = true, last = true;  ///< part of its computation
   bool gathered = false;           ///< waits for the gather before it
 };
 
+/// What replicas do with a group of a stage: parts are in the order of the forward pass, groups in that of the backward
+/// pass, and behind them come the values.
+Event exchange_of(const Instruction& i, const PlayCosts& costs) {
+  const size_t stage = i.stage_index(), parts = costs.stages[stage].parts.size();
+  const bool is_push = i.op == OpCode::kPush;
+  if (at(i.group) >= parts) return {.kind = Event::Kind::kReduce, .instruction = &i, .seconds = costs.values[stage]};
+  return {.kind = is_push ? Event::Kind::kTransfer : Event::Kind::kReduce,
+          .instruction = &i,
+          .seconds = (is_push ? costs.push : costs.reduce)[stage][parts - 1 - at(i.group)]};
+}
+
+/// Of an instruction at the end of a step that all stages of a rank take part in; nothing for those without a time.
+std::optional<Event> end_of_step(const Instruction& i, const PlayCosts& costs, size_t rank) {
+  using Kind = Event::Kind;
+  switch (i.op) {
+    case OpCode::kOptimizerStep:
+      return Event{.kind = Kind::kUpdate, .instruction = &i, .seconds = costs.update[rank]};
+    case OpCode::kCombine:
+      return Event{.kind = Kind::kReduce, .instruction = &i, .seconds = costs.combine[rank]};
+    case OpCode::kMeet:
+      return Event{.kind = Kind::kReduce, .instruction = &i, .seconds = costs.meet[rank]};
+    case OpCode::kPull:
+      return Event{.kind = Kind::kTransfer, .instruction = &i, .seconds = costs.pull[rank]};
+    case OpCode::kPush:  // behind a norm: those behind a pass belong to it
+      return exchange_of(i, costs);
+    default:
+      return std::nullopt;
+  }
+}
+
 /// A program as events: computations are cut where a collective belongs to a part of them.
 std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
   std::vector<Event> events;
   const std::vector<Instruction>& list = program.instructions;
   std::vector<const Instruction*> gathers, reduces;  // of the computation that comes, and of the one that has come
+  size_t behind_pass = 0;                            // end of the group instructions of the last computation
   for (size_t n = 0; n < list.size(); ++n) {
     const Instruction& i = list[n];
     if (i.op == OpCode::kAllGather) {
@@ -32,21 +65,18 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
       continue;
     }
     if (is_send(i.op)) events.push_back({.kind = Event::Kind::kSend, .instruction = &i});
-    if (i.op == OpCode::kOptimizerStep) {
-      events.push_back(
-          {.kind = Event::Kind::kUpdate, .instruction = &i, .seconds = costs.update[at(program.pipeline_rank)]});
+    if (!is_compute(i.op)) {
+      if (n < behind_pass) continue;
+      if (const auto end = end_of_step(i, costs, at(program.pipeline_rank))) events.push_back(*end);
+      continue;
     }
-    if (!is_compute(i.op)) continue;
     if (i.op == OpCode::kRecompute && costs.repeats_in_backward) {
       gathers.clear();  // the pass behind it gathers the same
       continue;
     }
     reduces.clear();
-    for (size_t next = n + 1; next < list.size(); ++next) {
-      const OpCode op = list[next].op;
-      if (op == OpCode::kAddSlot) continue;
-      if (op != OpCode::kAllReduce && op != OpCode::kReduceScatter && op != OpCode::kPush) break;
-      reduces.push_back(&list[next]);
+    for (behind_pass = n + 1; behind_pass < list.size() && follows_pass(list[behind_pass].op); ++behind_pass) {
+      if (list[behind_pass].op != OpCode::kAddSlot) reduces.push_back(&list[behind_pass]);
     }
     std::ranges::stable_sort(reduces, {}, &Instruction::group);
     const StageCost& stage = costs.stages[i.stage_index()];
@@ -59,13 +89,10 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
     const size_t parts = stage.parts.size();
     if (gathers.empty() && (reduces.empty() || !costs.overlap)) {
       events.push_back({.instruction = &i, .seconds = seconds_of(stage.sum)});
-      for (const Instruction* reduce : reduces) {
-        events.push_back({.kind = Event::Kind::kReduce,
-                          .instruction = reduce,
-                          .seconds = costs.reduce[i.stage_index()][parts - 1 - at(reduce->group)]});
-      }
+      for (const Instruction* reduce : reduces) events.push_back(exchange_of(*reduce, costs));
       continue;
     }
+    auto reduce = reduces.begin();
     for (size_t k = 0; k < parts; ++k) {
       const size_t part = forward ? k : parts - 1 - k;
       if (k < gathers.size()) {
@@ -77,11 +104,11 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
                         .first = k == 0,
                         .last = k + 1 == parts,
                         .gathered = k < gathers.size()});
-      if (k < reduces.size()) {
-        events.push_back(
-            {.kind = Event::Kind::kReduce, .instruction = reduces[k], .seconds = costs.reduce[i.stage_index()][part]});
+      for (; reduce != reduces.end() && at((*reduce)->group) == k; ++reduce) {
+        events.push_back(exchange_of(**reduce, costs));
       }
     }
+    for (; reduce != reduces.end(); ++reduce) events.push_back(exchange_of(**reduce, costs));
     gathers.clear();
   }
   return events;
@@ -243,8 +270,10 @@ class Player {
         break;
       }
       case Event::Kind::kGather:
-      case Event::Kind::kReduce: {
-        const double start = interpreter_.has_replicas() ? meeting(rank) : ready_for(state, event);
+      case Event::Kind::kReduce:
+      case Event::Kind::kTransfer: {
+        const bool meets = is_collective(event) && interpreter_.has_replicas();
+        const double start = meets ? meeting(rank) : ready_for(state, event);
         state.link_free = start + event.seconds;
         if (event.kind == Event::Kind::kGather) state.gathered = state.link_free;
         played.comms.push_back({i, start, state.link_free});

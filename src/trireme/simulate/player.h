@@ -18,11 +18,13 @@ namespace trireme {
 struct PlayCosts {
   std::vector<StageCost> stages;
   std::vector<double> message;  ///< seconds of a message that a stage sends to the next one, or gets back from it
-  /// Seconds of a collective of one part of a stage: [stage][part].
-  std::vector<std::vector<double>> gather, reduce;
-  std::vector<double> update;          ///< seconds of the optimizer, by pipeline rank
-  bool overlap = true;                 ///< collectives run while the rank computes
-  bool overlap_messages = true;        ///< and messages
+  /// Seconds of a collective of one part of a stage, or of its push to parameter servers: [stage][part].
+  std::vector<std::vector<double>> gather, reduce, push;
+  std::vector<double> values;  ///< seconds of the sum of a stage's values, where they are a group of their own
+  std::vector<double> update;  ///< seconds of the optimizer, by pipeline rank
+  std::vector<double> combine, pull, meet;  ///< seconds of these instructions, by pipeline rank
+  bool overlap = true;                      ///< collectives run while the rank computes
+  bool overlap_messages = true;             ///< and messages
   bool repeats_in_backward = false;    ///< backward passes have the time of what they compute again; Recompute has none
   double cores = 0;                    ///< that all share; 0: each rank has its own device
   double sharing_cost = 0;             ///< fraction of a core's time that is lost where ranks take turns on it

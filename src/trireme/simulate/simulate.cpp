@@ -73,9 +73,10 @@ PipelineTime pipeline_time(const std::vector<PlayedRank>& ranks) {
 double bubble_of_schedule(const std::vector<Program>& programs, PlayCosts costs, double bubble) {
   if (bubble <= 0) return 0;
   std::ranges::fill(costs.message, 0.0);
-  for (auto* collectives : {&costs.gather, &costs.reduce}) {
-    for (std::vector<double>& parts : *collectives) std::ranges::fill(parts, 0.0);
+  for (auto* exchanges : {&costs.gather, &costs.reduce, &costs.push}) {
+    for (std::vector<double>& parts : *exchanges) std::ranges::fill(parts, 0.0);
   }
+  for (auto* exchanges : {&costs.values, &costs.combine, &costs.pull, &costs.meet}) std::ranges::fill(*exchanges, 0.0);
   return std::min(bubble, pipeline_time(play(programs, costs)).bubble);
 }
 
@@ -147,6 +148,12 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
       "parallel.split must name all of them");
 }
 
+/// Partial sums of a bucket that a replica pushes, a message each: the servers add them along the tree.
+double pushed_partials(const Program& program) {
+  const bool adds_first = !program.update.has_servers() || program.update.sums_own() || program.across.direct;
+  return adds_first ? 1 : static_cast<double>(std::ranges::max(program.across.partials_of_rank));
+}
+
 /// What zb-v fits its order to, in ms.
 StageTimes times_of(const PlayCosts& costs) {
   StageTimes times;
@@ -204,6 +211,9 @@ class StepSimulator {
   void lower(bool fold) {
     s_.shape = played_shape(s_.job, s_.stages, s_.schedule, fold);
     s_.programs = programs_of(s_.shape, fold ? std::optional(0) : std::nullopt);
+    for (std::vector<double>& parts : costs_.push) {
+      for (double& seconds : parts) seconds *= pushed_partials(s_.programs.front());
+    }
     const Cluster& cluster = s_.cluster;
     if (cluster.shared_cores == 0) return;
     costs_.cores = static_cast<double>(cluster.hosts_for(s_.job.layout.num_devices()) * cluster.shared_cores);

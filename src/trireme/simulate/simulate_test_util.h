@@ -1,12 +1,18 @@
 // Jobs and published collectives for the tests of the simulator.
 #pragma once
 
+#include <array>
 #include <random>
 
 #include "trireme/simulate/collective_cost.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
+
+/// All ways in which gradients of replicas become new weights.
+inline constexpr std::array kExchanges = {GradientExchange::kSum,          GradientExchange::kServers,
+                                          GradientExchange::kAsyncServers, GradientExchange::kAdasum,
+                                          GradientExchange::kMomenta,      GradientExchange::kLocal};
 
 inline Job gpt_job(int64_t layers = 8, int64_t hidden = 1024, int64_t heads = 16, int64_t seq = 512) {
   Job job;

@@ -80,10 +80,9 @@ StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, con
     played.global_batch = layout.accumulation() * layout.micro_batch * played.dp;
     played.leaves = played.dp;
   }
-  const bool has_servers = layout.servers > 0 && layout.exchange != GradientExchange::kSum;
-  played.exchange = has_servers ? GradientExchange::kServers : GradientExchange::kSum;
   StepShape shape = step_shape(played, schedule);
-  for (const StageCost& stage : stages) shape.pipeline.groups.push_back(static_cast<int>(stage.parts.size()));
+  const int values = shape.update.exchange == GradientExchange::kSum ? 0 : 1;
+  for (const StageCost& stage : stages) shape.pipeline.groups.push_back(static_cast<int>(stage.parts.size()) + values);
   if (job.model.is_language() && job.model.tied) {
     const int last = schedule.num_stages() - 1;
     shape.update.tied.push_back(layout.is_pipeline() ? TiedWeight{0, last} : TiedWeight());

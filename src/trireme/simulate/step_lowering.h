@@ -36,8 +36,8 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
 /// Replicas, tensor ranks and context ranks do the same at the same time, so one replica's pipeline stands for all, and
 /// its collectives cost what the whole group costs. A layout that the trainer can run has the trainer's shape,
 /// step_shape(), with the parts of the stages for its groups. Of others, which have more replicas than leaves or cut
-/// samples, two replicas stand for all; `fold` false takes them all. Adasum, 1-bit Adam and replicas that step alone
-/// are counted as sums, and asynchronous servers as servers in rounds.
+/// samples, two replicas stand for all; `fold` false takes them all. Where replicas exchange anything but sums of
+/// gradients, each stage has one more group, as in the trainer: its values (loss, stop flag), which are always summed.
 StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
                        bool fold = true);
 
