@@ -87,7 +87,7 @@ struct ParallelConfig {
   int64_t zero = 0;
   int64_t zero_shards = 0;  ///< replicas in a shard group; 0: all
   bool zero_keep = false;
-  ZeroAccumulation zero_accumulation = ZeroAccumulation::kWhole;
+  ZeroAccumulation zero_accumulation = ZeroAccumulation::kAuto;
   std::string offload;           ///< a folder, or "memory": the host's; empty: the device's
   bool offload_weights = false;  ///< there lie, too, those that the model computes with
   bool sequence = false;
@@ -100,7 +100,7 @@ struct ParallelConfig {
   std::string plan;          ///< a file, "auto" or "try"; empty: none
   Aggregation aggregation = Aggregation::kAverage;
   double bucket_mb = 0;  ///< MiB; 0: derived (program/zero.h)
-  bool overlap = true;
+  Overlap overlap = Overlap::kAuto;
   bool has_own_schedule() const { return names_file(schedule); }
   bool offloads_to_memory() const { return offload == "memory"; }
   bool tries_plans() const { return plan == "try"; }

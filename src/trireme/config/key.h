@@ -29,7 +29,8 @@ struct Allowed {
   std::vector<std::string_view> names;  ///< the only texts; empty: any, or all names of the enum
   std::string_view unit = {};           ///< "steps", "MiB", …; empty: none
   std::string_view file = {};           ///< "a CSV file": beside the names; empty: none
-  /// Other spellings of names: ("bf16", "bfloat16"). Read as the name, never written.
+  /// Other spellings of names: ("bf16", "bfloat16"). Read as the name, never written. Where "true" is one, the key is
+  /// a switch with more than two positions, and takes a bool as well.
   std::vector<std::pair<std::string_view, std::string_view>> aliases = {};
 };
 

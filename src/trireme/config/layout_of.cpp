@@ -36,7 +36,7 @@ void set_sharding(const Config& config, Layout& l) {
   l.zero = static_cast<int>(p.zero);
   l.zero_shards = p.zero > 0 ? p.zero_shards : 0;
   l.zero_keep = p.zero_keep;
-  l.zero_sums_whole = p.zero_accumulation == ZeroAccumulation::kWhole;
+  l.zero_sums_whole = p.zero_accumulation != ZeroAccumulation::kFractions;
   l.offload = !p.offload.empty();
   l.offload_weights = p.offload_weights;
   if (p.aggregation == Aggregation::kServer) {

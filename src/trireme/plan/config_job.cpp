@@ -40,16 +40,15 @@ Job job_of(const Config& config, Software software) {
     check_programs(lower_pipeline_ranks(shape), shape.leaves());
   }
   if (!l.stages.empty()) check_stage_degrees(config);
-  // What nobody gives, the software decides.
-  const auto is_set = [&](std::string_view key) { return !config.origins.is_default(key); };
+  const ParallelConfig& parallel = config.parallel;
   if (software != Software::kTrireme) {
     // Published tables count gradients in the compute type: the 16 bytes a parameter of the ZeRO paper. Measured
     // constants have the rest in them.
     l.float32_gradients = false;
-    if (!is_set("parallel.zero_accumulation")) l.zero_sums_whole = false;
+    l.zero_sums_whole = parallel.zero_accumulation == ZeroAccumulation::kWhole;
   }
   set_compression(config, l.compression, l);
-  if (is_set("parallel.overlap")) job.overlap = config.parallel.overlap;
+  if (parallel.overlap != Overlap::kAuto) job.overlap = parallel.overlap == Overlap::kOn;
   return job;
 }
 

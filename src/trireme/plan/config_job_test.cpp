@@ -4,6 +4,7 @@
 
 #include "trireme/config/check.h"
 #include "trireme/config/resolve.h"
+#include "trireme/config/value.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
@@ -65,6 +66,48 @@ TEST(ConfigJob, HasTheStepOfTheTrainer) {
     shape.pipeline.groups = simulation.shape.pipeline.groups;
     EXPECT_EQ(shape, simulation.shape);
     EXPECT_EQ(programs_of(shape, 0), simulation.programs);
+  }
+}
+
+TEST(ConfigJob, SaysWhatReplicasSendWhereTheyExchangeNoGradients) {
+  const auto layout_of = [](const Words& words) { return job_of(config_of(words), Software::kTrireme).layout; };
+  EXPECT_EQ(layout_of({"--parallel.dp=4", "--parallel.aggregation=adasum"}).exchange_bytes, 4);
+  // Packed blocks of 512 elements have a scale each.
+  const Words one_bit = {"--parallel.dp=2", "--compression.method=onebit_adam", "--compression.warmup_steps=10"};
+  EXPECT_NEAR(layout_of(one_bit).exchange_bytes, (1 + 32.0 / 512) / 8, 1e-12);
+  const Layout average = layout_of({"--parallel.dp=4", "--local.method=average", "--local.every=8"});
+  EXPECT_EQ(average.exchange_bytes, 4);
+  EXPECT_EQ(average.meet_every, 8);
+  const Layout packed = layout_of({"--parallel.dp=4", "--local.method=diloco", "--local.format=int8"});
+  EXPECT_NEAR(packed.exchange_bytes, (8 + 32.0 / 512) / 8, 1e-12);
+}
+
+// Where a value came from is for messages: equal configurations have equal jobs.
+TEST(ConfigJob, FollowsFromValuesAlone) {
+  for (const Words& words :
+       std::vector<Words>{{}, {"--parallel.dp=2", "--parallel.zero=2"}, {"--parallel.overlap=false"}}) {
+    const Config config = config_of(words);
+    Config given = config;
+    for (const Key& key : keys()) set_key(given, key.full_name(), get_value(config, key), "command line");
+    ASSERT_EQ(given, config);
+    for (const Software software : {Software::kPublished, Software::kTrireme, Software::kMeasured}) {
+      EXPECT_EQ(job_of(given, software), job_of(config, software)) << (words.empty() ? "default" : words.back());
+    }
+  }
+}
+
+TEST(ConfigJob, LeavesToTheSoftwareWhatIsAuto) {
+  const auto job = [](Words more, Software software) {
+    more.insert(more.end(), {"--parallel.dp=2", "--parallel.zero=2"});
+    return job_of(config_of(more), software);
+  };
+  for (const Software software : {Software::kPublished, Software::kTrireme, Software::kMeasured}) {
+    EXPECT_EQ(job({}, software).layout.zero_sums_whole, software == Software::kTrireme);
+    EXPECT_TRUE(job({"--parallel.zero_accumulation=whole"}, software).layout.zero_sums_whole);
+    EXPECT_FALSE(job({"--parallel.zero_accumulation=shares"}, software).layout.zero_sums_whole);
+    EXPECT_EQ(job({}, software).overlap, std::nullopt);
+    EXPECT_EQ(job({"--parallel.overlap"}, software).overlap, true);
+    EXPECT_EQ(job({"--parallel.overlap=false"}, software).overlap, false);
   }
 }
 
