@@ -20,7 +20,7 @@ Config config_of(const Words& more) {
   return resolve(sources);
 }
 
-// The trainer's programs follow from step_shape(), the simulator's from the job; groups of gradients are not compared.
+// Compares the trainer's programs, from step_shape(), with the simulator's; the number of gradient groups is copied.
 TEST(ConfigJob, HasTheStepOfTheTrainer) {
   const std::vector<Words> layouts = {
       {},
@@ -72,7 +72,7 @@ TEST(ConfigJob, HasTheStepOfTheTrainer) {
 TEST(ConfigJob, SaysWhatReplicasSendWhereTheyExchangeNoGradients) {
   const auto layout_of = [](const Words& words) { return job_of(config_of(words), Software::kTrireme).layout; };
   EXPECT_EQ(layout_of({"--parallel.dp=4", "--parallel.aggregation=adasum"}).exchange_bytes, 4);
-  // Packed blocks of 512 elements have a scale each.
+  // Packed blocks of 512 elements have one scale each.
   const Words one_bit = {"--parallel.dp=2", "--compression.method=onebit_adam", "--compression.warmup_steps=10"};
   EXPECT_NEAR(layout_of(one_bit).exchange_bytes, (1 + 32.0 / 512) / 8, 1e-12);
   const Layout average = layout_of({"--parallel.dp=4", "--local.method=average", "--local.every=8"});
@@ -82,7 +82,7 @@ TEST(ConfigJob, SaysWhatReplicasSendWhereTheyExchangeNoGradients) {
   EXPECT_NEAR(packed.exchange_bytes, (8 + 32.0 / 512) / 8, 1e-12);
 }
 
-// Where a value came from is for messages: equal configurations have equal jobs.
+// Origins of values are for messages: equal configurations have equal jobs.
 TEST(ConfigJob, FollowsFromValuesAlone) {
   for (const Words& words :
        std::vector<Words>{{}, {"--parallel.dp=2", "--parallel.zero=2"}, {"--parallel.overlap=false"}}) {
@@ -111,7 +111,7 @@ TEST(ConfigJob, LeavesToTheSoftwareWhatIsAuto) {
   }
 }
 
-// Whoever simulates other software has replicas without end: two of them stand for all.
+// Simulated software may have any number of replicas: two of them represent all.
 TEST(ConfigJob, FoldsReplicasThatTheTrainerCouldNotHave) {
   const Config config = config_of({"--parallel.dp=48", "--parallel.pp=2"});
   const Simulation simulation = simulate(job_of(config, Software::kPublished), find_cluster("a100-80gb"));

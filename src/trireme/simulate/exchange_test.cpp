@@ -1,4 +1,4 @@
-// Costs of what replicas exchange besides sums of gradients: bytes on the link, how often, and when in the step.
+// Exchanges other than sums of gradients: bytes on the link, how often, and when in the step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-/// Each replica behind a network of its own, so that bytes alone count.
+/// One replica per host, so that only bytes on the network count.
 Cluster far_apart() {
   Cluster cluster = find_cluster("v100-16gb");
   cluster.devices_per_host = 1;
@@ -27,7 +27,7 @@ Job job_of(GradientExchange exchange, int64_t replicas) {
   return job;
 }
 
-/// Of the first rank, on its stream for communication.
+/// Seconds on the first rank's communication stream.
 double seconds_of(const Simulation& s, OpCode op) {
   double seconds = 0;
   for (const CommSpan& span : s.ranks[0].played.comms) {
@@ -38,10 +38,11 @@ double seconds_of(const Simulation& s, OpCode op) {
 
 double seconds_of_bytes(double bytes) { return bytes / far_apart().between.effective(); }
 
-constexpr double kFewBytes = 1e-3;  ///< seconds that are latencies alone
+constexpr double kFewBytes = 1e-3;  ///< upper bound on seconds of latency alone
 
 TEST(Exchange, AdasumSendsWholeGradientsToPartners) {
-  for (const auto& [replicas, messages] : {std::pair{2, 1}, {4, 2}, {8, 3}, {6, 4}}) {  // 6: 2 send to partners of 4
+  for (const auto& [replicas, messages] :
+       {std::pair{2, 1}, {4, 2}, {8, 3}, {6, 4}}) {  // of 6, two send to partners among 4
     const Simulation s = simulate(job_of(GradientExchange::kAdasum, replicas), far_apart());
     const double expected = messages * seconds_of_bytes(4 * s.parameters);
     EXPECT_NEAR(seconds_of(s, OpCode::kCombine) / expected, 1, 0.08) << replicas;
@@ -87,7 +88,7 @@ TEST(Exchange, MeetingsOfGpusAreInTheMemoryOfTheHost) {
 }
 
 TEST(Exchange, ServersGetGradientsAndSendFloat32Weights) {
-  const Job job = job_of(GradientExchange::kServers, 8);  // and 8 servers, each with an eighth
+  const Job job = job_of(GradientExchange::kServers, 8);  // and 8 servers, each with an eighth of the parameters
   const Simulation s = simulate(job, far_apart());
   EXPECT_NEAR(seconds_of(s, OpCode::kPush) / seconds_of_bytes(4 * s.parameters), 1, 0.02);
   EXPECT_NEAR(seconds_of(s, OpCode::kPull) / seconds_of_bytes(4 * s.parameters), 1, 0.02);
@@ -96,7 +97,7 @@ TEST(Exchange, ServersGetGradientsAndSendFloat32Weights) {
   const Simulation h = simulate(half, far_apart());
   EXPECT_NEAR(seconds_of(h, OpCode::kPush) / seconds_of_bytes(2 * s.parameters), 1, 0.02);
   EXPECT_NEAR(seconds_of(h, OpCode::kPull) / seconds_of(s, OpCode::kPull), 1, 1e-9);
-  // Both uses of a tied weight have a place on the servers, so both gradients are sent.
+  // The servers keep a slot for each use of a tied weight, so both gradients are sent.
   Job tied = job;
   tied.model.tied = true;
   const Simulation t = simulate(tied, far_apart());
@@ -105,14 +106,14 @@ TEST(Exchange, ServersGetGradientsAndSendFloat32Weights) {
   EXPECT_NEAR(seconds_of(t, OpCode::kPull) / seconds_of_bytes(4 * t.parameters), 1, 0.02);
 }
 
-// Servers add partial sums of replicas along the tree of leaves: those that a replica cannot add come on their own.
+// Servers add partial sums along the tree of leaves, so a replica pushes partial sums that it cannot add separately.
 TEST(Exchange, ReplicasPushTheirPartialSums) {
   Job job = job_of(GradientExchange::kServers, 2);
   job.layout.leaves = 8;
   const double one = seconds_of(simulate(job, far_apart()), OpCode::kPush);
-  job.layout.leaves = 6;  // three for each: two of them and one
+  job.layout.leaves = 6;  // three per replica: a sum of two, and one
   EXPECT_NEAR(seconds_of(simulate(job, far_apart()), OpCode::kPush) / one, 2, 1e-9);
-  job.layout.compression = Method::kInt8;  // of one sum
+  job.layout.compression = Method::kInt8;  // which takes one sum
   EXPECT_NEAR(seconds_of(simulate(job, far_apart()), OpCode::kPush) / one, 1, 1e-9);
 }
 

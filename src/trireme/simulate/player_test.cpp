@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// Stages that take these times, without collectives.
+/// Costs of stages with these times, without collectives.
 PlayCosts costs_of(const StageTimes& times) {
   PlayCosts costs;
   for (size_t stage = 0; stage < times.forward.size(); ++stage) {
@@ -116,21 +116,21 @@ TEST(Play, FoldedIsUnfoldedWhateverReplicasExchange) {
   }
 }
 
-// In rounds a replica waits for what the others push, as servers update with the sum of all. Without, it waits for
-// others at the sum of its values alone.
+// With synchronous servers a replica waits for the pushes of the others, whose sum makes the update. With asynchronous
+// servers it waits for the others only at the all-reduce of values.
 TEST(Play, SlowPushesHoldUpRoundsAlone) {
   for (const GradientExchange exchange : {GradientExchange::kServers, GradientExchange::kAsyncServers}) {
     StepShape shape;
     shape.pipeline.num_replicas = 2;
     shape.pipeline.num_leaves = shape.num_micro_batches = 4;
-    shape.pipeline.groups = {2};  // one of gradients, and the values
+    shape.pipeline.groups = {2};  // one gradient group, and the values
     shape.update = {.exchange = exchange, .norm = true};
     std::vector<Program> programs = programs_of(shape);
     PlayCosts costs = costs_of(StageTimes::equal(1, 3, 4, 2, 0));
     costs.push = {{0.05}};
     costs.pull = {0.01};
     const std::vector<PlayedRank> alike = play(programs, costs);
-    std::vector<Instruction> twice;  // the last replica sends two messages in the place of one
+    std::vector<Instruction> twice;  // the last replica pushes twice
     for (const Instruction& i : programs[1].instructions) twice.insert(twice.end(), i.op == OpCode::kPush ? 2 : 1, i);
     programs[1].instructions = twice;
     const std::vector<PlayedRank> played = play(programs, costs);

@@ -9,7 +9,7 @@
 
 namespace trireme {
 
-/// All ways in which gradients of replicas become new weights.
+/// Every exchange between replicas.
 inline constexpr std::array kExchanges = {GradientExchange::kSum,          GradientExchange::kServers,
                                           GradientExchange::kAsyncServers, GradientExchange::kAdasum,
                                           GradientExchange::kMomenta,      GradientExchange::kLocal};
@@ -53,7 +53,7 @@ inline double predict(const PublishedAllReduce& row) {
   return 1e6 * collective_seconds(CollectiveKind::kAllReduce, bytes, group_on(cluster, row.ranks, 1), cluster);
 }
 
-/// A job that can be cut, by chance.
+/// A random job whose layout can split the model.
 inline Job random_job(std::mt19937& random) {
   const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
   Job job = gpt_job(pick({4, 8, 12}), pick({512, 1024, 3072}), 8, pick({256, 1024}));

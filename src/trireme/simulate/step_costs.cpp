@@ -10,21 +10,23 @@
 namespace trireme {
 namespace {
 
-/// An update that is not fused starts so many operators for each tensor of a block; Trireme's one for all of them.
+/// An unfused update launches kPassesOfUpdate operators per tensor of a block; Trireme's launches one for all tensors.
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
 
-/// That one rank of a stage sends at each turn.
+/// Bytes that a rank of a stage sends per turn.
 double turn_bytes(const Job& job) { return message_bytes(job) * static_cast<double>(job.layout.lanes); }
 
-/// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
-/// and moments read and written, the weight of the compute type written; one pass, or one an operator.
+/// Memory traffic of an update in bytes per parameter: the gradient is checked, clipped and read, float32 weight and
+/// moments are read and written, the weight in the compute dtype is written. Unfused, each operator is a pass over the
+/// gradient.
 double update_traffic(const Job& job, bool fused) {
   const StateBytes bytes = state_bytes(job);
   const double states = 2 * (job.layout.optimizer_state + 4);
   return states + bytes.weights + (fused ? 3 : 9) * bytes.gradients;
 }
 
-/// Seconds between neighbouring stages. Where these have different shapes, each of the fewer ranks sends or gets more.
+/// Seconds of messages between neighbouring stages. If the stages differ in shape, the ranks of the smaller one send or
+/// receive more.
 std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& cluster, const Schedule& schedule) {
   const std::vector<int64_t> first = first_devices(jobs, schedule);
   const int64_t per_host = cluster.devices_per_host;
@@ -38,7 +40,7 @@ std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& c
     const Job& job = jobs[at(stage) + 1];
     const double bytes = std::max(turn_bytes(jobs[at(stage)]), turn_bytes(job));
     seconds.back() = message_seconds(bytes, same_host ? 0 : per_host, cluster);
-    if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
+    if (job.layout.tp > 1 && !job.layout.sequence) {  // the shards are gathered
       seconds.back() +=
           collective_seconds(CollectiveKind::kAllGather, turn_bytes(job) * static_cast<double>(job.layout.tp),
                              group_on(cluster, job.layout.tp, 1), cluster);
@@ -47,13 +49,13 @@ std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& c
   return seconds;
 }
 
-/// Weights of the embedding that the output layer uses as well; 0: it has its own.
+/// Parameters of the tied embedding; 0: the output layer has its own.
 double tied_parameters(const Job& job) {
   if (!job.model.is_language() || !job.model.tied) return 0;
   return static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp);
 }
 
-/// Seconds of what the replicas of a stage exchange with each other or with parameter servers.
+/// Seconds of a stage's exchanges between replicas or with parameter servers.
 class ReplicaExchanges {
  public:
   ReplicaExchanges(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
@@ -64,21 +66,22 @@ class ReplicaExchanges {
     copies_ = group_on(cluster, layout.num_replicas() / layout.num_shards(), layout.tp * layout.num_shards());
   }
 
-  /// Gradients of a part, to the servers. In rounds those of both uses of a tied weight go on their own, unless the
-  /// replica has added them: `has_first_use` says that the part holds the embedding.
+  /// Pushes a part's gradients. Synchronous servers get the gradients of both uses of a tied weight, unless replicas
+  /// add them for compression. `has_first_use`: the part holds the embedding.
   double push(const StagePart& part, bool has_first_use) const {
     const Layout& layout = job_.layout;
     const bool adds_uses = layout.exchange != GradientExchange::kServers || layout.compression != Method::kNone;
     const double second_use = has_first_use && !adds_uses && !layout.is_pipeline() ? tied_parameters(job_) : 0;
     return server((part.parameters + second_use) * layout.gradient_bytes() * layout.wire_factor);
   }
-  /// The servers' float32 weights of a part. The last stage of a pipeline gets its tied weight from the first instead.
+  /// Pulls a part's float32 weights. The last stage of a pipeline receives its tied weight from the first stage
+  /// instead.
   double pull(const StagePart& part, bool has_second_use) const {
     const double tied = has_second_use && job_.layout.is_pipeline() ? tied_parameters(job_) : 0;
     return server((part.parameters - tied) * kWeightBytes);
   }
-  /// What a rank sums in one piece at each step besides gradients: loss and stop flag, and where a replica's norm is
-  /// its own, that as well.
+  /// All-reduces the step's values: loss and stop flag. If each replica has a norm of its own, the norms are
+  /// all-reduced, too.
   double values() const {
     const GradientExchange exchange = job_.layout.exchange;
     const bool sums_norms = exchange == GradientExchange::kLocal || exchange == GradientExchange::kAsyncServers;
@@ -90,7 +93,8 @@ class ReplicaExchanges {
     for (const StagePart& part : stage.parts) seconds += adasum(part.parameters);
     return seconds;
   }
-  /// In the mean of all steps. Trireme averages float32 weights in the host's memory, to which a GPU copies them.
+  /// Averages weights, amortized over the steps between meetings. Trireme averages float32 weights in host memory, to
+  /// and from which a GPU copies them.
   double meet(const StageCost& stage) const {
     const Layout& layout = job_.layout;
     const bool is_packed = layout.exchange_bytes < kWeightBytes;
@@ -116,7 +120,7 @@ class ReplicaExchanges {
     if (layout.sparse_exchange) {
       return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
     }
-    if (layout.zero_shards > 0) {  // each shard is then summed over the ranks that hold the same one
+    if (layout.zero_shards > 0) {  // each shard is then all-reduced over the ranks that hold a copy of it
       const double all = part.parameters * bytes * layout.wire_factor;
       return collective_seconds(CollectiveKind::kReduceScatter, all, shard_group_, cluster_) +
              collective_seconds(CollectiveKind::kAllReduce, all / static_cast<double>(layout.num_shards()), copies_,
@@ -128,12 +132,13 @@ class ReplicaExchanges {
 
  private:
   static constexpr double kWeightBytes = 4, kValuesBytes = 8;
-  /// Arrays that a pair's combination reads and writes: three scalar products, the weighted sum, and the copy that one
-  /// of the two makes.
+  /// Arrays that combining a pair reads or writes: 4 for three dot products, 3 for the weighted sum, 2 for the copy
+  /// that one of the partners makes.
   static constexpr double kPassesOfPair = 9;
 
-  /// To or from parameter servers, each with a link of its own and an equal shard of the parameters. All devices send
-  /// at once: a device's link carries its own bytes, a server's its shard of everything.
+  /// Sends to or receives from parameter servers, which have a link and an equal shard of the parameters each. All
+  /// devices communicate at once: a device's link carries its own bytes, a server's link the bytes of its shard for all
+  /// devices.
   double server(double bytes) const {
     const Layout& layout = job_.layout;
     const bool is_far = layout.num_devices() > cluster_.devices_per_host;
@@ -143,8 +148,8 @@ class ReplicaExchanges {
     return std::max(message_seconds(bytes, is_far ? cluster_.devices_per_host : 0, cluster_), at_server);
   }
 
-  /// compress/adasum.h: partners 1, 2, 4, … replicas apart swap whole gradients and combine them. Replicas beyond the
-  /// largest power of two send theirs to a partner before, and receive the combination afterwards.
+  /// Adasum (compress/adasum.h): partners 1, 2, 4, … replicas apart exchange whole gradients and combine them. Replicas
+  /// beyond the largest power of two first send theirs to a partner, and finally receive the result.
   double adasum(double parameters) const {
     const int64_t replicas = job_.layout.num_replicas(), stride = job_.layout.tp;
     const auto paired = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(replicas)));
@@ -158,7 +163,8 @@ class ReplicaExchanges {
     return seconds;
   }
 
-  /// compress/block_sum.h: every rank sends every other its packed part, sums its own, and all gather the packed sums.
+  /// Packed all-reduce (compress/block_sum.h): an all-to-all of packed parts, of which each rank sums its own, then an
+  /// all-gather of the packed sums.
   double packed_sum(const StagePart& part) const {
     const double bytes = job_.layout.exchange_bytes;
     return both(part, CollectiveKind::kAllToAll, bytes, 1) + both(part, CollectiveKind::kAllGather, bytes, 1);
@@ -175,7 +181,7 @@ class ReplicaExchanges {
   RankGroup dense_, expert_, shard_group_, copies_;
 };
 
-/// The first and the last stage have the same embedding and sum its gradients.
+/// Seconds to add the gradients of a tied embedding, which the first and the last stage hold.
 double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
   const double bytes = tied_parameters(job) * job.layout.gradient_bytes();
   return bytes == 0 || job.layout.pp == 1 ? 0 : message_seconds(bytes, distance, cluster);
@@ -195,7 +201,7 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
                                : layout.zero >= 1 ? static_cast<double>(layout.num_shards())
                                                   : 1;
     const LayerRange& blocks = stages[stage].blocks;
-    // Asynchronous servers update with the gradients of each replica by themselves.
+    // Asynchronous servers update once per replica.
     const bool updates_each = layout.exchange == GradientExchange::kAsyncServers;
     const double updates = updates_each ? static_cast<double>(layout.num_replicas()) : 1;
     const double own = updates * stages[stage].sum.parameters / batch_parts;
@@ -211,7 +217,7 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
   return seconds;
 }
 
-/// Each lane has passes of its own, for which weights come, and whose gradients go. `number`: of the stage.
+/// Adds the exchanges of stage `number`. Each lane has its own passes, which gather weights and reduce gradients.
 void add_exchanges(const Job& job, const Cluster& cluster, const Schedule& schedule, size_t number, PlayCosts& costs) {
   const ReplicaExchanges exchanges(job, cluster);
   const UpdateShape update{.exchange = job.layout.exchange};
