@@ -69,8 +69,22 @@ TEST(ExecutedPrograms, AreCheckedHoweverManyThereAre) {
 
 // A prediction is of the lists that a training executes. The simulator takes the parts of its stages for their groups
 // of gradients, the trainer groups parameters: these numbers are put in, all else must be equal.
+void expect_played(const Config& config, int workers) {
+  const Simulation simulation = simulate(job_of(config, Software::kTrireme), find_cluster("a100-80gb"));
+  EXPECT_EQ(programs_of(simulation.shape, 0), simulation.programs);
+  const std::vector<Program> executed = executed_programs(config, workers);
+  const auto of_replica = static_cast<size_t>(config.parallel.tp * config.parallel.pp);
+  for (size_t rank = 0; rank < executed.size(); ++rank) {
+    const Program& program = executed[rank];
+    StepShape shape = simulation.shape;
+    shape.pipeline.groups = program.is_pipeline() ? program.groups_of_stage : std::vector{program.num_groups};
+    shape.zero.sharded_groups = program.zero.sharded_groups;
+    ASSERT_EQ(program_of(shape, program.pipeline_rank, static_cast<int>(rank / of_replica)), program)
+        << "rank " << rank;
+  }
+}
+
 TEST(ExecutedPrograms, AreThoseThatTheSimulatorPlays) {
-  const Cluster cluster = find_cluster("a100-80gb");
   int num_compared = 0;
   for (const Composed& each : all_composed()) {
     SCOPED_TRACE(each.to_string());
@@ -80,20 +94,30 @@ TEST(ExecutedPrograms, AreThoseThatTheSimulatorPlays) {
     } catch (const UsageError&) {
       continue;
     }
-    const Simulation simulation = simulate(job_of(config, Software::kTrireme), cluster);
-    EXPECT_EQ(programs_of(simulation.shape, 0), simulation.programs);
-    const std::vector<Program> executed = executed_programs(config, each.workers());
-    for (size_t rank = 0; rank < executed.size(); ++rank) {
-      const Program& program = executed[rank];
-      StepShape shape = simulation.shape;
-      shape.pipeline.groups = program.is_pipeline() ? program.groups_of_stage : std::vector{program.num_groups};
-      shape.zero.sharded_groups = program.zero.sharded_groups;
-      const int replica = static_cast<int>(rank) / (each.tp * each.pp);
-      ASSERT_EQ(program_of(shape, program.pipeline_rank, replica), program) << "rank " << rank;
-    }
+    expect_played(config, each.workers());
     ++num_compared;
   }
   EXPECT_GT(num_compared, 100);
+}
+
+// The ways to update that the composition's table does not have.
+TEST(ExecutedPrograms, AreThoseThatTheSimulatorPlaysWhateverReplicasExchange) {
+  for (Words words : std::vector<Words>{
+           {"--parallel.dp=4", "--parallel.aggregation=adasum"},
+           {"--parallel.dp=3", "--train.leaves=6", "--parallel.aggregation=adasum"},
+           {"--parallel.dp=2", "--compression.method=onebit_adam", "--compression.warmup_steps=5"},
+           {"--parallel.dp=4", "--local.method=average", "--local.every=4"},
+           {"--parallel.dp=2", "--local.method=diloco", "--local.format=int8"},
+           {"--parallel.dp=2", "--parallel.aggregation=server", "--server.mode=asynchronous"},
+           {"--parallel.dp=4", "--parallel.aggregation=server", "--server.mode=bounded"},
+           {"--parallel.pp=2", "--parallel.dp=2", "--parallel.aggregation=server", "--server.mode=asynchronous"}}) {
+    SCOPED_TRACE(words.back());
+    words.push_back("--train.clip=0");
+    const Config config = config_of("gpt2", words);
+    const auto workers = static_cast<int>(config.parallel.dp * config.parallel.pp);
+    ASSERT_NO_THROW(check(config, workers));
+    expect_played(config, workers);
+  }
 }
 
 // What bucket_mb says is obeyed by both; 0 is derived by both alike.

@@ -251,4 +251,11 @@ Config with_layout(Config config, const Layout& layout) {
   return config;
 }
 
+Config with_trainer_choices(Config config) {
+  ParallelConfig& parallel = config.parallel;
+  if (parallel.overlap == Overlap::kAuto) parallel.overlap = Overlap::kOn;
+  if (parallel.zero_accumulation == ZeroAccumulation::kAuto) parallel.zero_accumulation = ZeroAccumulation::kWhole;
+  return config;
+}
+
 }  // namespace trireme

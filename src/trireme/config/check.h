@@ -31,4 +31,7 @@ void check_tensor_parallel(const ModelConfig& model, int64_t ranks, std::string_
 /// run's saved config leaves parallel.dp open, so that it runs on any number of workers.
 Config with_layout(Config config, const Layout& layout);
 
+/// With what Trireme's trainer does where a key leaves it to the software ("auto").
+Config with_trainer_choices(Config config);
+
 }  // namespace trireme

@@ -60,6 +60,15 @@ TEST(Check, FillsInWhatFollows) {
   EXPECT_EQ(with_layout(set, check(set, 2)).origins.of("train.leaves"), "command line");
 }
 
+TEST(Check, TrainerDecidesWhatIsLeftToTheSoftware) {
+  const ParallelConfig decided = with_trainer_choices(config_of({})).parallel;
+  EXPECT_EQ(decided.overlap, Overlap::kOn);
+  EXPECT_EQ(decided.zero_accumulation, ZeroAccumulation::kWhole);
+  const Config given =
+      config_of({"--parallel.overlap=false", "--parallel.zero=2", "--parallel.zero_accumulation=shares"});
+  EXPECT_EQ(with_trainer_choices(given), given);
+}
+
 TEST(Check, LeavesDoNotDependOnDp) {
   for (int64_t micro_batches = 1; micro_batches <= 200; ++micro_batches) {
     const int64_t leaves = derived_leaves(micro_batches);

@@ -51,10 +51,19 @@ constexpr auto names_of(LrScaling) { return std::to_array<std::string_view>({"no
 
 /// How ZeRO-2 and ZeRO-3 accumulate gradients over micro-batches.
 enum class ZeroAccumulation : uint8_t {
+  kAuto,       ///< the software's default: kWhole in Trireme's trainer, kFractions in published systems
   kWhole,      ///< accumulates full gradients, reduce-scatters once: bit-equal to training without ZeRO
   kFractions,  ///< reduce-scatters each micro-batch, accumulates shards: less memory, not bit-equal
 };
-constexpr auto names_of(ZeroAccumulation) { return std::to_array<std::string_view>({"whole", "shares"}); }
+constexpr auto names_of(ZeroAccumulation) { return std::to_array<std::string_view>({"auto", "whole", "shares"}); }
+
+/// Whether gradients are sent during the backward pass.
+enum class Overlap : uint8_t {
+  kAuto,  ///< as the software does: Trireme's trainer kOn, simulated clusters as their stack says
+  kOn,
+  kOff,
+};
+constexpr auto names_of(Overlap) { return std::to_array<std::string_view>({"auto", "on", "off"}); }
 
 enum class Aggregation : uint8_t { kAverage, kSum, kAdasum, kServer };
 constexpr auto names_of(Aggregation) { return std::to_array<std::string_view>({"average", "sum", "adasum", "server"}); }

@@ -211,7 +211,7 @@ const std::vector<Rule> kTrainer = {
     {kWeightsElsewhere, "is for weights that come and go, not with", kNotZero3, "set parallel.zero = 3"},
     {kWeightsElsewhere, "has nowhere to lay them with", WHERE(parallel, offload, "empty", c.parallel.offload.empty()),
      "name a folder, or, on GPUs, set parallel.offload = \"memory\""},
-    {WHEN(parallel, zero_accumulation, !=, ZeroAccumulation::kWhole), "is for gradients that are shared, not with",
+    {WHEN(parallel, zero_accumulation, ==, ZeroAccumulation::kFractions), "is for gradients that are shared, not with",
      WHEN(parallel, zero, <, 2), "set parallel.zero = 2"},
     {kZero, "gathers weights once a step, which change more often with", kAsynchronous,
      "take a synchronous schedule, such as 1f1b"},

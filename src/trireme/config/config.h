@@ -89,7 +89,7 @@ struct ParallelConfig {
   int64_t zero = 0;
   int64_t zero_shards = 0;  ///< replicas per shard group; 0: all
   bool zero_keep = false;
-  ZeroAccumulation zero_accumulation = ZeroAccumulation::kWhole;
+  ZeroAccumulation zero_accumulation = ZeroAccumulation::kAuto;
   std::string offload;  ///< master weights and optimizer state: a folder, "memory" (the host's); empty: on device
   bool offload_weights = false;  ///< ZeRO-3: also offload the weights that the model computes with
   bool sequence = false;
@@ -102,7 +102,7 @@ struct ParallelConfig {
   std::string plan;          ///< path, "auto" or "try"; empty: none
   Aggregation aggregation = Aggregation::kAverage;
   double bucket_mb = 0;  ///< MiB; 0: derived (program/zero.h)
-  bool overlap = true;
+  Overlap overlap = Overlap::kAuto;
   bool has_own_schedule() const { return names_file(schedule); }
   bool offloads_to_memory() const { return offload == "memory"; }
   bool tries_plans() const { return plan == "try"; }

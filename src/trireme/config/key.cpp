@@ -60,6 +60,7 @@ std::string Key::full_name() const { return fmt::format("{}.{}", section, name);
 std::string_view Key::type_name() const {
   static thread_local Config ignored;  // only the pointer's type is used
   static constexpr std::string_view kNames[] = {"whole number", "number", "switch", "text", "text", "text"};
+  if (std::ranges::any_of(allowed.aliases, [](const auto& alias) { return alias.first == "true"; })) return "switch";
   return kNames[pointer(ignored).index()];
 }
 

@@ -29,7 +29,8 @@ struct Allowed {
   std::vector<std::string_view> names;  ///< allowed texts; empty: any, or all names of the enum
   std::string_view unit = {};           ///< "steps", "MiB", …; empty: none
   std::string_view file = {};           ///< kind of file allowed in addition to names: "a CSV file"; empty: none
-  /// Aliases and their names: ("bf16", "bfloat16"). Accepted as input, never written.
+  /// Aliases and their names: ("bf16", "bfloat16"). Accepted as input, never written. If "true" is one, the key is a
+  /// switch with more than two positions, and takes a bool as well.
   std::vector<std::pair<std::string_view, std::string_view>> aliases = {};
 };
 

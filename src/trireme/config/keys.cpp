@@ -141,7 +141,8 @@ std::vector<Key> make_keys() {
        "replicas that share among themselves, copied by the other groups of so many; 0: all of dp"},
       {KEY(parallel, zero_keep), kAny, "zero 3: weights stay from the forward pass to the backward pass"},
       {KEY(parallel, zero_accumulation), kAny,
-       "zero 2 and 3: where micro-batches are summed; whole: as without zero, to the bit; shares: in little memory"},
+       "zero 2 and 3: where micro-batches are summed; whole: as without zero, to the bit; shares: in little memory; "
+       "auto: whole; in trireme simulate shares, but for --software trireme"},
       {KEY(parallel, offload), kAny,
        "where master weights and optimizer state lie: a folder, memory (the host's, on GPUs); empty: the device's "
        "memory"},
@@ -168,7 +169,10 @@ std::vector<Key> make_keys() {
        "of gradients over micro-batches; adasum: over replicas; server: averaged by parameter servers"},
       {KEY(parallel, bucket_mb), range(0, 4096, "MiB"),
        "gradients that are reduced together; 0: 4, with zero 2 and 3 at most a 128th of a worker's"},
-      {KEY(parallel, overlap), kAny, "send gradients while the backward pass goes on"},
+      {KEY(parallel, overlap),
+       {0, 0, {}, {}, {}, {{"true", "on"}, {"false", "off"}}},
+       "send gradients while the backward pass goes on; auto: on; in trireme simulate and plan as the cluster's "
+       "software does"},
 
       {KEY(precision, compute), one_of({NumberType::kFloat32, NumberType::kBfloat16, NumberType::kFloat16}),
        "type of activations and products"},

@@ -36,7 +36,7 @@ void set_sharding(const Config& config, Layout& l) {
   l.zero = static_cast<int>(p.zero);
   l.zero_shards = p.zero > 0 ? p.zero_shards : 0;
   l.zero_keep = p.zero_keep;
-  l.zero_sums_whole = p.zero_accumulation == ZeroAccumulation::kWhole;
+  l.zero_sums_whole = p.zero_accumulation != ZeroAccumulation::kFractions;
   l.offload = !p.offload.empty();
   l.offload_weights = p.offload_weights;
   if (p.aggregation == Aggregation::kServer) {
@@ -45,10 +45,14 @@ void set_sharding(const Config& config, Layout& l) {
         config.server.mode == server::Mode::kSynchronous ? GradientExchange::kServers : GradientExchange::kAsyncServers;
   } else if (config.local.method != LocalMethod::kNone) {
     l.exchange = GradientExchange::kLocal;
+    l.meet_every = config.local.every;
+    const bool is_packed = config.local.method == LocalMethod::kDiloco && config.local.format != OuterFormat::kFloat32;
+    if (is_packed) l.exchange_bytes = bits_per_element(*block_format(config.local.format)) / 8;
   } else if (p.aggregation == Aggregation::kAdasum) {
     l.exchange = GradientExchange::kAdasum;
   } else if (config.compression.method == Method::kOneBitAdam) {
     l.exchange = GradientExchange::kMomenta;
+    l.exchange_bytes = bits_per_element(CompressionOptions{.method = Method::kOneBitAdam}) / 8;
   }
   l.bucket_bytes = p.bucket_mb * 1024 * 1024;
 }

@@ -89,6 +89,20 @@ TEST(Resolve, NumberTypesHaveTheirShortNamesToo) {
   EXPECT_NE(words_of_error({"--precision.gradients=bf16"}), "no error") << "there is no such value to stand for";
 }
 
+// Runs of before kept a switch of two positions, which a file may have as TOML's true and false.
+TEST(Resolve, ASwitchMayHaveAThirdPosition) {
+  EXPECT_EQ(from_arguments({}).parallel.overlap, Overlap::kAuto);
+  EXPECT_EQ(from_arguments({"--parallel.overlap"}).parallel.overlap, Overlap::kOn);
+  EXPECT_EQ(from_arguments({"--parallel.overlap", "--parallel.dp=2"}).parallel.overlap, Overlap::kOn);
+  EXPECT_EQ(from_arguments({"--parallel.overlap", "false"}).parallel.overlap, Overlap::kOff);
+  EXPECT_EQ(from_arguments({"--parallel.overlap=auto"}).parallel.overlap, Overlap::kAuto);
+  EXPECT_EQ(resolve_text("[parallel]\noverlap = true\n", "job.toml").parallel.overlap, Overlap::kOn);
+  EXPECT_EQ(resolve_text("[parallel]\noverlap = false\n", "job.toml").parallel.overlap, Overlap::kOff);
+  EXPECT_EQ(resolve_text("[parallel]\noverlap = \"off\"\n", "job.toml").parallel.overlap, Overlap::kOff);
+  EXPECT_NE(words_of_error({"--parallel.overlap=yes"}).find("one of auto, on, off"), std::string::npos);
+  EXPECT_THROW(resolve_text("[compression]\nerror_feedback = true\n", "job.toml"), UsageError) << "has no such names";
+}
+
 TEST(Resolve, CommandLineChoosesThePresetOfAFile) {
   const Config config = resolve_text("[model]\npreset = \"gpt2-124m\"\n", "job.toml", {"--model", "gpt2-tiny"});
   EXPECT_EQ(config.model.preset, "gpt2-tiny");

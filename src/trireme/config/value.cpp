@@ -75,10 +75,12 @@ void set_kind(ModelConfig& model, const std::string& name) {
 
 /// Replaces an alias by its name; returns other values unchanged.
 Value without_alias(const Allowed& allowed, const Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    for (const auto& [alias, name] : allowed.aliases) {
-      if (*text == alias) return std::string(name);
-    }
+  const auto* text = std::get_if<std::string>(&value);
+  const auto* on = std::get_if<bool>(&value);
+  if (text == nullptr && on == nullptr) return value;
+  const std::string_view word = text ? std::string_view(*text) : *on ? "true" : "false";
+  for (const auto& [alias, name] : allowed.aliases) {
+    if (word == alias) return std::string(name);
   }
   return value;
 }
@@ -181,8 +183,9 @@ Value parse_value(const Key& key, std::string_view text, std::string_view place)
   if (type == "text") return std::string(text);
   const std::string_view word = trim(text);
   if (type == "switch") {
-    if (word != "true" && word != "false") refuse(key, printable(text), place);
-    return word == "true";
+    if (word == "true" || word == "false") return word == "true";
+    if (key.allowed.names.empty()) refuse(key, printable(text), place);
+    return std::string(word);
   }
   std::string digits(word);
   std::erase(digits, '_');

@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-/// That the planner decides where nobody has; the batch is always the user's.
+/// Returns the given keys among those that the planner chooses, without the batch, which is always the user's.
 std::vector<std::string> given_keys(const Config& config) {
   std::vector<std::string> given;
   for (const auto& [key, value] : keys_of({})) {
@@ -33,7 +33,7 @@ Config without(Config config, const std::string& name) {
   return config;
 }
 
-/// Keys are left out one after another, as long as there is no layout: what cannot be left out is at fault.
+/// Drops given keys one after another while there is still no layout; the keys that cannot be dropped are at fault.
 std::vector<std::string> keys_at_fault(const Config& config, const std::function<bool(const Config&)>& has_layout) {
   std::vector<std::string> at_fault;
   Config fewer = config;
@@ -53,11 +53,11 @@ std::string reason_of_tensors(const Config& config) {
     check_tensor_parallel(config.model, config.parallel.tp);
     return "";
   } catch (const UsageError& error) {
-    return cause_of(error);  // what to do is said below
+    return cause_of(error);  // the cure is added below
   }
 }
 
-/// What speaks against a key by itself; empty where that is not known.
+/// Returns why a key alone rules out every layout; empty if unknown.
 std::string reason_of(std::string_view key, const Config& config, int64_t num_devices) {
   const ParallelConfig& p = config.parallel;
   const TrainConfig& train = config.train;

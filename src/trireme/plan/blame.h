@@ -1,4 +1,4 @@
-// Which of the given keys leave the planner without a layout.
+// Names the given keys that leave the planner without a layout.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace trireme {
 
-/// For a configuration that no layout of so many devices can be found for: throws UsageError that names the fewest
-/// given keys that are enough for that, with their values, where they came from, and the reason where it is known.
-/// `has_layout` says whether another configuration has one; it is asked once for each given key.
+/// For a configuration without a layout on `num_devices` devices: throws UsageError that names a minimal set of given
+/// keys that rule out every layout, with their values, origins and, if known, the reason. `has_layout` tells whether
+/// another configuration has a layout; it is called once per given key.
 [[noreturn]] void refuse_keys(const Config& config, int64_t num_devices,
                               const std::function<bool(const Config&)>& has_layout);
 

@@ -11,17 +11,17 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostSamples = 64;    ///< of a micro-batch
-constexpr int64_t kMostInterleave = 8;  ///< stages a rank
-/// Bounds take stages to be equal and see no part of the communication outside blocks.
+constexpr int64_t kMostSamples = 64;    ///< upper bound on samples per micro-batch
+constexpr int64_t kMostInterleave = 8;  ///< upper bound on stages per rank
+/// Slack of the bounds, which assume equal stages and ignore communication outside blocks.
 constexpr double kBoundSlack = 0.97, kMemorySlack = 0.9;
 
-/// What all blocks of a model take together, on the ranks of one model.
+/// Totals over all blocks of a model, on the ranks of one replica.
 struct Sums {
   double forward = 0, rest = 0, parameters = 0, activations = 0;
 };
 
-/// Micro-batches whose activations some rank holds at once, at least.
+/// Lower bound on the micro-batches whose activations the fullest rank holds at once.
 int64_t least_in_flight(const Layout& l) {
   if (l.pp == 1 || l.own_schedule || l.schedule == ScheduleKind::kNaive) return 1;
   const int64_t most = l.accumulation();
@@ -42,7 +42,7 @@ class Enumeration {
     base_.flash = options.flash;
     base_.layout.stages.clear();
     base_.layout.split.clear();
-    base_.layout.zero_sums_whole = false;  // a plan says it
+    base_.layout.zero_sums_whole = false;  // apply_plan() sets shares
     if (!is_given(config, "parallel.split")) return;
     Config in_stages = config;
     in_stages.parallel.pp = std::max<int64_t>(2, config.parallel.pp);
@@ -76,13 +76,13 @@ class Enumeration {
     return value >= 1 && of % value == 0 ? std::vector<int64_t>{value} : std::vector<int64_t>{};
   }
   int64_t most_stages() const { return base_.model.is_language() ? base_.model.layers : num_layers(config_.model); }
-  /// With embedding and output layer beside the blocks, or each in the place of one.
+  /// Whether the blocks divide evenly, with embedding and output layer extra or counted as one block each.
   bool cuts_evenly(int64_t num_stages) const {
     const int64_t layers = base_.model.layers;
     return base_.model.is_language() && (layers % num_stages == 0 || (layers + 2) % num_stages == 0);
   }
   bool can_cut(int64_t tp) const {
-    // Sums over tensor ranks wait for nobody: between hosts they are lost.
+    // Tensor-parallel collectives are exposed, so they do not pay off between hosts.
     if (tp > cluster_.devices_per_host && !is_given(config_, "parallel.tp")) return false;
     try {
       if (tp > 1) check_tensor_parallel(config_.model, tp);
@@ -92,7 +92,7 @@ class Enumeration {
     return true;
   }
 
-  /// Leaves that somebody has given must divide as the trainer needs it.
+  /// Whether given leaves divide the batch as the trainer requires.
   bool has_leaves(const Layout& layout) const {
     if (!is_given(config_, "train.leaves")) return true;
     Config own = config_;
@@ -221,7 +221,7 @@ class Enumeration {
   const PlanOptions& options_;
   Job base_;
   TrainerRules rules_;
-  Partition split_;  ///< as it was given; empty: as it may be
+  Partition split_;  ///< the given split; empty: free
   std::map<std::tuple<int64_t, bool, int64_t, RecomputeKind, bool>, Sums> sums_;
   std::vector<Candidate> found_;
 };

@@ -1,4 +1,4 @@
-// The layouts that a search looks at, and what each takes at least.
+// Enumerates the layouts that a search considers, with lower bounds on their time and memory.
 #pragma once
 
 #include <map>
@@ -11,15 +11,15 @@ namespace trireme {
 
 struct Candidate {
   Job job;
-  double least_seconds = 0;  ///< no simulation of it takes less, but for what bounds do not see
+  double least_seconds = 0;  ///< lower bound on its simulated step, except for effects that bounds ignore
   double least_bytes = 0;
 };
 
-/// All of them, those with the lowest bounds first. What the configuration fixes is as it says.
+/// Returns all candidates in ascending order of `least_seconds`. Given keys of the configuration stay as they are.
 std::vector<Candidate> all_candidates(const Config& config, const Cluster& cluster, int64_t num_devices,
                                       const PlanOptions& options);
 
-/// n itself and what divides it, in order.
+/// Returns the divisors of n, itself included, in ascending order.
 std::vector<int64_t> divisors_of(int64_t n);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The bounds of the search against simulations.
+// Compares the bounds of the search with simulations.
 #include "trireme/plan/candidates.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ Config deep_gpt(const std::vector<std::string>& more) {
   return resolve(sources);
 }
 
-// A schedule that keeps few micro-batches must not be cut off by the memory of one that keeps many.
+// The memory bound of a schedule that holds few micro-batches must not be that of one that holds many.
 TEST(Candidates, BoundsOfEveryScheduleAreBelow) {
   const Cluster cluster = find_cluster("a100-80gb");
   for (const ScheduleKind kind : schedule_kinds()) {

@@ -18,7 +18,7 @@ void set_compression(const Config& config, Method method, Layout& layout) {
   layout.sparse_exchange = false;
   if (method == Method::kFloat16 || method == Method::kBFloat16) layout.wire_factor = std::min(1.0, 2 / bytes);
   if (method == Method::kTopK) {
-    layout.wire_factor = config.compression.density * 6 / bytes;  // a float32 and 16 bits of its position
+    layout.wire_factor = config.compression.density * 6 / bytes;  // a float32 and a 16-bit position
     layout.sparse_exchange = true;
   }
   if (method == Method::kPowerSgd) {
@@ -40,16 +40,15 @@ Job job_of(const Config& config, Software software) {
     check_programs(lower_pipeline_ranks(shape), shape.leaves());
   }
   if (!l.stages.empty()) check_stage_degrees(config);
-  // What nobody gives, the software decides.
-  const auto is_set = [&](std::string_view key) { return !config.origins.is_default(key); };
+  const ParallelConfig& parallel = config.parallel;
   if (software != Software::kTrireme) {
-    // Published tables count gradients in the compute type: the 16 bytes a parameter of the ZeRO paper. Measured
-    // constants have the rest in them.
+    // Published tables count gradients in the compute dtype: the ZeRO paper's 16 bytes per parameter. Measured
+    // constants include the rest.
     l.float32_gradients = false;
-    if (!is_set("parallel.zero_accumulation")) l.zero_sums_whole = false;
+    l.zero_sums_whole = parallel.zero_accumulation == ZeroAccumulation::kWhole;
   }
   set_compression(config, l.compression, l);
-  if (is_set("parallel.overlap")) job.overlap = config.parallel.overlap;
+  if (parallel.overlap != Overlap::kAuto) job.overlap = parallel.overlap == Overlap::kOn;
   return job;
 }
 

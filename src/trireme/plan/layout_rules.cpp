@@ -10,12 +10,12 @@ namespace trireme {
 namespace {
 
 constexpr std::string_view kMethod = "compression.method";
-/// Of a layout, which allow() sets.
+/// Keys that allow() sets from the layout.
 constexpr std::string_view kChosen[] = {"parallel.tp",       "parallel.pp",       "parallel.zero",
                                         "parallel.sequence", "parallel.schedule", "parallel.interleave",
                                         "parallel.stages",   "train.recompute",   kMethod};
 
-/// Those with a key for which `counts` says so.
+/// Returns the rules with a key for which `counts` returns true.
 template <typename Counts>
 std::vector<const Rule*> rules_of(const Counts& counts) {
   std::vector<const Rule*> some;

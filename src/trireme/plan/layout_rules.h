@@ -1,4 +1,4 @@
-// What the trainer's rules (config/compatibility.h) say to layouts that a planner chooses.
+// Applies the trainer's rules (config/compatibility.h) to layouts that a planner chooses.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 
 namespace trireme {
 
-/// Given on the command line or in a file, not by default or a preset.
+/// Whether a key was set on the command line or in a file, not by default or a preset.
 bool is_given(const Config& config, std::string_view key);
 
-/// Not for threads at the same time.
+/// Checks layouts against the rules. Threads: one at a time.
 class TrainerRules {
  public:
   explicit TrainerRules(const Config& config);
-  /// Whether the trainer runs the layout with the rest of the configuration. Rules that only given keys break are not
-  /// looked at: no other layout would keep them.
+  /// Whether the trainer accepts the layout with the rest of the configuration. Rules that given keys alone break are
+  /// skipped: no layout could satisfy them.
   bool allow(const Layout& layout);
 
  private:
@@ -27,10 +27,9 @@ class TrainerRules {
   std::vector<const Rule*> rules_;
 };
 
-/// Why the trainer does not compress the gradients of the configuration, where compression.method says so; empty where
-/// it does, or none is named.
+/// Returns why the trainer refuses the configuration's compression.method; empty if it accepts it, or if it is none.
 std::string why_not_compressed(const Config& config);
-/// The same where compression may be chosen.
+/// The same for any method, for planners that may choose one.
 std::string why_not_compressible(const Config& config);
 
 }  // namespace trireme

@@ -19,7 +19,7 @@ Config gpt_with(const std::vector<std::string>& more) {
   return resolve(sources);
 }
 
-/// How many candidates there are, each of which keeps all rules.
+/// Returns the number of candidates, and checks that each satisfies all rules.
 size_t count_candidates(const std::vector<std::string>& more) {
   const Config config = gpt_with(more);
   PlanOptions options;

@@ -1,4 +1,4 @@
-// Plans for several kinds of hosts: who is faster gets more of the batch.
+// Plans for several kinds of hosts: faster kinds get larger batch parts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,9 +15,10 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostParts = 128;  ///< of the batch that are given out, so that large batches take no longer
+/// Upper bound on the parts that the batch is divided into, so that large batches take no longer to plan.
+constexpr int64_t kMostParts = 128;
 
-/// The seconds of a step on one kind, by the micro-batches that each of its replicas has.
+/// Step time on one kind of host, by the number of micro-batches per replica.
 class KindTimes {
  public:
   KindTimes(const Job& job, const Cluster& cluster, size_t num_kinds)
@@ -41,10 +42,11 @@ class KindTimes {
 };
 
 // [Note: Batch parts]
-// The batch is given out part by part, each to the kind that would be done with it first. Times only grow with the
-// part, so no other distribution of these parts ends earlier.
+// Greedy: each part of the batch goes to the kind that would finish it first. Step time grows with the batch part, so
+// no other distribution of these parts finishes earlier.
 
-/// Micro-batches of a replica of each kind, with the least time of the slowest; none where there are too few.
+/// Returns the micro-batches per replica of each kind that minimize the time of the slowest kind; empty if there are
+/// too few.
 std::vector<int64_t> best_batch_parts(const Job& job, const std::vector<Cluster>& kinds) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   const int64_t replicas = job.layout.dp / num_kinds;
@@ -77,12 +79,12 @@ struct Divided {
   Simulation simulation;
 };
 
-/// The plan with the batch divided by speed; nothing where its keys cannot say that.
+/// Returns the plan with the batch divided by speed; nullopt if its keys cannot express that.
 std::optional<Divided> divide_batch(const Config& config, const std::vector<Cluster>& kinds, Plan plan) {
   const auto num_kinds = static_cast<int64_t>(kinds.size());
   if (plan.layout.pp > 1 || plan.layout.cp > 1 || plan.layout.dp % num_kinds != 0) return std::nullopt;
   plan.layout.batch_parts.clear();
-  plan.layout.zero = std::min<int64_t>(plan.layout.zero, 1);  // later stages meet at each micro-batch
+  plan.layout.zero = std::min<int64_t>(plan.layout.zero, 1);  // higher ZeRO stages synchronize at each micro-batch
   Config planned = config;
   apply_plan(plan, planned);
   Job job = job_of(planned, trireme_on(kinds.front()));
@@ -102,12 +104,12 @@ std::optional<Divided> divide_batch(const Config& config, const std::vector<Clus
   return divided;
 }
 
-/// The best of some plans with the batch divided by speed.
+/// Returns the best of several plans with the batch divided by speed.
 std::optional<Divided> best_divided(const Config& config, const std::vector<Cluster>& kinds,
                                     const std::vector<Plan>& finalists) {
   std::optional<Divided> best;
   for (const Plan& finalist : finalists) {
-    // The smaller the micro-batches, the finer the batch parts; the planner likes them large.
+    // Smaller micro-batches give finer batch parts; the planner prefers large ones.
     const int64_t largest = finalist.layout.micro_batch;
     for (int64_t micro = largest; micro >= 1; --micro) {
       if (largest % micro != 0 || (micro < largest && is_given(config, "train.micro_batch"))) continue;
@@ -121,7 +123,7 @@ std::optional<Divided> best_divided(const Config& config, const std::vector<Clus
   return best;
 }
 
-/// With equal batch parts: those of the slowest kind, which sets the step then.
+/// With equal batch parts: the plan of the slowest kind, which determines the step time.
 PlanReport plan_for_slowest(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
                             const PlanOptions& options) {
   PlanOptions of_one = options;
@@ -141,7 +143,7 @@ PlanReport plan_for_slowest(const Config& config, const std::vector<Cluster>& ki
   return std::move(*report);
 }
 
-/// What keeps the mix from being faster, and what more would bring.
+/// What limits the mix's speed, and what would improve it.
 class MixExplanation {
  public:
   MixExplanation(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
@@ -188,12 +190,12 @@ class MixExplanation {
     try {
       const PlanReport more = explain_plan(config_, kinds_, devices_ + num_kinds, options_);
       add(words, more.simulation.step_seconds, more.plan.layout_text());
-    } catch (const Error&) {  // the batch, the heads or the layers cannot be divided over so many
+    } catch (const Error&) {  // batch, heads or layers do not divide by this many
       add(words, now());
     }
   }
 
-  /// The plan as it is, and the batch divided again: on other links kinds differ less or more.
+  /// Simulates the plan with the batch divided again, because kinds differ less or more on other links.
   double seconds_on(const std::vector<Cluster>& kinds) const {
     double best = simulate_mix(report_.simulation.job, kinds).step_seconds;
     if (const std::optional<Divided> divided = best_divided(config_, kinds, {report_.plan})) {

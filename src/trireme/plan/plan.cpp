@@ -38,7 +38,7 @@ Plan read_plan(const std::filesystem::path& path) {
   std::string text;
   try {
     text = read_whole_file(path, kMostBytes);
-  } catch (const SystemError& error) {  // whoever named it can name another
+  } catch (const SystemError& error) {  // the name came from the user
     throw UsageError(fmt::format("the plan {} cannot be read: {}", path.string(), error.what()),
                      "name a file that trireme plan --out has written", {.file = path.string()});
   }
@@ -84,7 +84,7 @@ void apply_plan(const Plan& plan, Config& config) {
   };
   for (const auto& [name, value] : keys_of(plan.layout)) set(name, value);
   set("parallel.plan", std::string());
-  // The memory that was predicted; sums of whole gradients would take more.
+  // The prediction assumes sharded sums; whole gradients would need more memory.
   if (plan.layout.zero > 1) set("parallel.zero_accumulation", std::string("shares"));
 }
 

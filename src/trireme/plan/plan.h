@@ -1,7 +1,7 @@
-// A plan: which layers run on which devices, how they are cut there, and what that is predicted to take.
+// A plan: which layers run on which devices, how they are sharded there, and the predicted time and memory.
 //
-// A plain value. make_plan() finds one (search.h), plan_to_json() and read_plan() are its file, check_plan() says
-// whether it belongs to a configuration and a number of workers, apply_plan() turns it into the trainer's keys.
+// A plain value. make_plan() (search.h) finds one, plan_to_json() and read_plan() write and read its file, check_plan()
+// checks it against a configuration and a number of workers, apply_plan() sets the trainer's keys. Threads: all.
 #pragma once
 
 #include <filesystem>
@@ -16,15 +16,15 @@
 namespace trireme {
 
 struct PlanStage {
-  LayerRange layers;  ///< as the trainer counts: embedding or stem, blocks, output
+  LayerRange layers;  ///< as the trainer numbers them: embedding or stem, blocks, output
   int64_t first_device = 0, num_devices = 1;
   int64_t dp = 1, tp = 1;
-  /// Names of parameters and how they lie on the axes {dp, tp}: "layers.*.mlp.up.weight", "[replicate, shard(0)]".
+  /// Names of parameters with their placements on the axes {dp, tp}: "layers.*.mlp.up.weight", "[replicate, shard(0)]".
   std::vector<std::pair<std::string, std::string>> placements;
   bool operator==(const PlanStage&) const = default;
 };
 
-/// What the simulator says: seconds and bytes, of a step and of the fullest device.
+/// The simulator's prediction: seconds of a step, bytes of the fullest device.
 struct PlanPrediction {
   double step_seconds = 0, tokens_per_second_per_gpu = 0, model_tflops_per_gpu = 0, hardware_tflops_per_gpu = 0;
   double memory_bytes_per_gpu = 0, bubble_fraction = 0;
@@ -37,11 +37,11 @@ struct Plan {
   ModelShape model;
   int64_t world_size = 1;
   std::string cluster;
-  Layout layout;  ///< as the keys of the plan make it: nothing beside them
+  Layout layout;  ///< as the plan's keys determine it; everything else is default
   std::vector<PlanStage> stages;
   PlanPrediction predicted;
 
-  /// Stages differ in shape.
+  /// Whether stages differ in shape.
   bool has_uneven_stages() const;
   std::string layout_text() const { return layout.to_string(); }
   bool operator==(const Plan&) const = default;
@@ -49,20 +49,20 @@ struct Plan {
 
 PlanPrediction prediction_of(const Simulation& simulation);
 
-/// What a plan keeps of a layout: what its keys say. Throws UsageError that names the key.
+/// Returns the layout that these keys determine, which is what a plan stores. Throws UsageError that names the key.
 Layout planned_layout(const ModelShape& model, const std::vector<std::pair<const char*, Value>>& keys);
 
-/// A JSON object, a line a value, so that two plans can be compared line by line.
+/// Returns a JSON object with one value per line, so that two plans can be compared with diff.
 std::string plan_to_json(const Plan& plan);
-/// `name` stands for the file in messages. Throws UsageError that names what is missing, unknown or cannot be: layers
-/// or devices without a stage, degrees that do not multiply to the world.
+/// Parses a plan; `name` is the file's name in messages. Throws UsageError that names what is missing, unknown or
+/// inconsistent: layers or devices without a stage, degrees whose product is not the world size.
 Plan plan_from_json(std::string_view text, const std::string& name);
-/// Throws UsageError where it cannot be read, too.
+/// Reads a plan from a file. Throws as plan_from_json(), and UsageError if the file cannot be read.
 Plan read_plan(const std::filesystem::path& path);
 
-/// Whether the plan is for this model, batch and number of workers. Throws UsageError that names the difference.
+/// Checks that the plan is for this model, batch and number of workers. Throws UsageError that names the difference.
 void check_plan(const Plan& plan, const Config& config, int64_t world);
-/// Sets the keys of the plan, as if somebody had given them.
+/// Sets the plan's keys in the configuration, with the origin "the plan".
 void apply_plan(const Plan& plan, Config& config);
 
 }  // namespace trireme

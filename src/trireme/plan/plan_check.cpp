@@ -21,7 +21,7 @@
 namespace trireme {
 namespace {
 
-/// Weights of some layers, by their names in a plan, with their numbers of dimensions.
+/// Weights of some layers by their names in a plan, with their numbers of dims.
 std::map<std::string, size_t> weights_of(const Graph& graph, const LayerRange& layers) {
   std::map<std::string, size_t> weights;
   for (const GraphOperator& op : graph.operators) {
@@ -90,7 +90,7 @@ Config check_plan_keys(const Plan& plan, const Config& config, int64_t world, co
   check_given(plan, config, file);
   Config planned = config;
   apply_plan(plan, planned);
-  Config sizes = planned;  // the device that has the types may be elsewhere
+  Config sizes = planned;  // the device with these dtypes may be on another machine
   sizes.precision = {};
   const Layout layout = check_sizes(sizes, world);
   job_of(planned, Software::kTrireme).check();

@@ -1,6 +1,6 @@
-// Whether a plan can be what it says: its keys with each other, with the model and with the batch.
+// Checks a plan's consistency: its keys with each other, with the model and with the batch.
 //
-// Plain functions, no state. Threads: all.
+// Stateless functions. Threads: all.
 #pragma once
 
 #include <optional>
@@ -11,28 +11,29 @@
 
 namespace trireme {
 
-/// Throws UsageError for placements of weights that there are not, and for those that the trainer would not execute: it
-/// cuts weights as the degrees of a stage say. Weights that are not mentioned lie as they do.
+/// Throws UsageError for placements of unknown weights, and for placements that the trainer does not execute: it shards
+/// weights by the degrees of their stage. Weights that the plan omits get the trainer's placements.
 void check_placements(const Plan& plan);
 
-/// Throws UsageError where a key that somebody gave, on the command line or in a file, is not what the plan says.
-/// `file` stands for the plan.
+/// Throws UsageError if a key that was set on the command line or in a file differs from the plan's. `file` is the
+/// plan's name in messages.
 void check_given(const Plan& plan, const Config& config, const std::string& file);
 
-/// check_plan() and check_given(), then all that planner, simulator and trainer demand of a plan's keys, and
-/// check_placements(). Gives the configuration with these keys. Throws UsageError that names the key.
+/// Runs check_plan(), check_given(), the checks of planner, simulator and trainer on the plan's keys, and
+/// check_placements(). Returns the configuration with these keys. Throws UsageError that names the key.
 Config check_plan_keys(const Plan& plan, const Config& config, int64_t world, const std::string& file);
 
-/// Why `trireme train` of this version cannot run a configuration that check_plan_keys() gave, which may be fine
-/// otherwise; empty where it can.
+/// Returns why this version of `trireme train` cannot run a configuration that check_plan_keys() returned; empty if it
+/// can.
 std::string why_not_trained(const Config& planned, int64_t world);
 
-/// The kinds of hosts that the plan names. Throws UsageError where one is neither known nor a file on this machine.
+/// Returns the kinds of hosts that the plan names. Throws UsageError if one is neither a known cluster nor a file on
+/// this machine.
 std::vector<Cluster> clusters_of(const Plan& plan);
 
-/// What the simulator says of a configuration that has a plan's keys, trained by the trainer. The plan's own prediction
-/// is of the keys and types that it was made for, and both may have been changed since. `flash` unset: as the cluster's
-/// software does. Throws UsageError for types that the devices do not have.
+/// Simulates a configuration with a plan's keys under Trireme's trainer. The plan's own prediction is for the keys and
+/// dtypes it was made with, which may have changed since. `flash` unset: as the cluster's stack does. Throws UsageError
+/// for dtypes that the devices do not support.
 Simulation simulate_plan(const Config& planned, const std::vector<Cluster>& kinds, std::optional<bool> flash = {});
 
 }  // namespace trireme

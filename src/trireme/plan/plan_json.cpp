@@ -1,4 +1,4 @@
-// The plan file: JSON, one value a line, each key with the name that the trainer has for it.
+// The plan file: JSON with one value per line, under the names of the trainer's keys.
 #include <fmt/format.h>
 
 #include "trireme/base/error.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kFormat = "trireme plan 1";
 
-/// One list of what a file holds, for writing and for reading: `visit(name, value)`.
+/// The contents of a file, listed once for writing and reading: `visit(name, value)`.
 template <typename Value, typename Visit>
 void visit_prediction(Value& p, Visit visit) {
   visit("step_seconds", p.step_seconds);
@@ -39,7 +39,7 @@ Json stage_json(const PlanStage& stage) {
           {"placements", placements}};
 }
 
-/// Along the axes {dp, tp}: "[replicate, shard(0)]".
+/// Placements on the axes {dp, tp}: "[replicate, shard(0)]".
 void check_placement(const JsonReader& read, const std::string& name, std::string_view text) {
   const std::string what = fmt::format("the placement of {} is \"{}\"", name, text);
   const char* cure = "one for each axis of dp and tp, as in \"[replicate, shard(0)]\"";
@@ -74,7 +74,7 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
   return stage;
 }
 
-/// Stages of a worker, as the keys have it; 0 where they do not say.
+/// Stages per worker according to the keys; 0 if they do not determine it.
 int64_t stages_of_worker(const Layout& layout) {
   if (layout.pp == 1 || layout.own_schedule) return 0;
   return layout.interleave > 1 ? layout.interleave : stages_a_rank(layout.schedule);
@@ -88,7 +88,7 @@ void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
   if (!(predicted.step_seconds > 0)) read.fail("the predicted step_seconds is 0", "a step takes time");
 }
 
-/// Layers, each in one stage, without holes.
+/// Checks that every layer is in exactly one stage, without gaps.
 void check_layers(const Plan& plan, const JsonReader& read) {
   if (plan.stages.empty()) read.fail("it has no stages");
   int next = 0;
@@ -107,10 +107,10 @@ void check_layers(const Plan& plan, const JsonReader& read) {
   }
 }
 
-/// Devices, each in one stage of a round, without holes.
+/// Checks that every device is in exactly one stage per round, without gaps.
 void check_devices(const Plan& plan, const JsonReader& read) {
   const int64_t pp = plan.layout.pp;
-  const bool in_rounds = plan.layout.schedule != ScheduleKind::kZbV;  // which goes down the ranks and up again
+  const bool in_rounds = plan.layout.schedule != ScheduleKind::kZbV;  // zb-v goes down the ranks and up again
   int64_t next = 0;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlanStage& stage = plan.stages[i];
@@ -132,7 +132,7 @@ void check_devices(const Plan& plan, const JsonReader& read) {
   }
 }
 
-/// The stages are those that the keys ask for. `split`: as the file has it.
+/// Checks that the stages match the keys. `split`: from the file.
 void check_stages(const Plan& plan, const std::string& split, const JsonReader& read) {
   const Layout& l = plan.layout;
   const auto count = static_cast<int64_t>(plan.stages.size()), of_worker = stages_of_worker(l);
@@ -172,11 +172,11 @@ void check_stages(const Plan& plan, const std::string& split, const JsonReader& 
   }
 }
 
-/// The keys of a layout, with the values that the file has.
+/// Reads the keys of a layout from the file.
 std::vector<std::pair<const char*, Value>> read_keys(JsonReader read) {
   std::vector<std::pair<const char*, Value>> keys = keys_of({});
   for (auto& [name, value] : keys) {
-    const bool is_younger = name == std::string_view("parallel.stages");  // than some plans
+    const bool is_younger = name == std::string_view("parallel.stages");  // older plans do not have it
     std::visit([&, key = name](auto& field) { is_younger ? read.maybe(key, field) : read(key, field); }, value);
   }
   read.finish();

@@ -1,4 +1,4 @@
-// What the two kinds of plan files have in common; for the files beside it.
+// Helpers that both kinds of plan files use. Internal to this folder.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace trireme {
 
-/// `name` stands for the file. Throws UsageError where it is no JSON.
+/// Parses JSON; `name` is the file's name in messages. Throws UsageError if it is malformed.
 inline Json parse_plan(std::string_view text, const std::string& name) {
   return parse_json(text, name + " is no plan: it is no JSON", "mend it there, or plan anew: trireme plan");
 }
@@ -23,7 +23,7 @@ inline JsonReader plan_reader(const Json& json, const std::string& name, const s
   return {json, name + " is no plan", where, "trireme plan --out FILE writes one, and parallelize() with .write_plan"};
 }
 
-/// "0-20".
+/// Parses a range such as "0-20".
 inline std::pair<int64_t, int64_t> read_range(JsonReader& read, const char* name) {
   std::string text;
   read(name, text);
@@ -33,12 +33,12 @@ inline std::pair<int64_t, int64_t> read_range(JsonReader& read, const char* name
       const int64_t first = std::stoll(std::string(ends[0])), last = std::stoll(std::string(ends[1]));
       if (first >= 0 && last >= first) return {first, last};
     }
-  } catch (const std::exception&) {  // no numbers
+  } catch (const std::exception&) {  // not numbers
   }
   read.fail(fmt::format("\"{}\" is \"{}\"", name, text), "first and last, as in \"0-20\"");
 }
 
-/// "shard(0, unit 2), replicate": commas inside parentheses belong to a placement. Throws UsageError.
+/// Parses "shard(0, unit 2), replicate"; commas inside parentheses belong to a placement. Throws UsageError.
 inline std::vector<Placement> placements_from(std::string_view text) {
   std::vector<Placement> placements;
   size_t first = 0;

@@ -1,4 +1,4 @@
-// From the layout that a search ended with to the plan: its stages, and how parameters are placed in them.
+// Converts the layout that a search found to a plan: its stages, and the placements of their parameters.
 #pragma once
 
 #include "trireme/plan/candidates.h"
@@ -6,10 +6,10 @@
 
 namespace trireme {
 
-/// `simulation` is of the candidate on the cluster.
+/// `simulation`: of the candidate, on the cluster.
 Plan plan_of(const Config& config, const Cluster& cluster, const Candidate& candidate, const Simulation& simulation);
 
-/// The graph of so many samples, with the costs that the job has on the cluster.
+/// Returns the graph of `samples` samples, with the job's costs on the cluster.
 Graph graph_for(const Job& job, const Cluster& cluster, int64_t samples);
 
 }  // namespace trireme

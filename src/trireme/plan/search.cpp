@@ -24,22 +24,22 @@ namespace trireme {
 namespace {
 
 constexpr size_t kMostSimulations = 2500;
-constexpr int64_t kMostDevices = 131'072;   ///< that a model which fits nowhere may be told to take
-constexpr size_t kPlayed = 40;              ///< before a configuration counts as one without a layout
-constexpr size_t kRefined = 6;              ///< of the best, whose stages are cut again
-constexpr size_t kMixedTries = 40;          ///< layouts of which only some stages compute again
-constexpr size_t kUnevenTries = 2;          ///< settings that are tried with stages of different shapes
-constexpr int64_t kMostUnevenSamples = 64;  ///< of a micro-batch of all replicas, where no equal stages are found
-constexpr double kAsGood = 0.005;           ///< differences that the model cannot tell: the simpler layout wins
+constexpr int64_t kMostDevices = 131'072;   ///< upper bound on the devices suggested for a model that does not fit
+constexpr size_t kPlayed = 40;              ///< layouts simulated before a configuration counts as infeasible
+constexpr size_t kRefined = 6;              ///< best layouts whose stages are balanced again
+constexpr size_t kMixedTries = 40;          ///< layouts in which only some stages recompute
+constexpr size_t kUnevenTries = 2;          ///< settings tried with stages of different shapes
+constexpr int64_t kMostUnevenSamples = 64;  ///< samples per micro-batch over all replicas, if no equal stages are found
+constexpr double kAsGood = 0.005;  ///< relative difference below the model's resolution: the simpler layout wins
 constexpr double kWorthSaying = 0.01;
-constexpr double kWorthTrying = 0.5;  ///< behind the best by the model's word, and yet a finalist
+constexpr double kWorthTrying = 0.5;  ///< finalists may be predicted to be slower than the best by this fraction
 
 struct Found {
   Candidate candidate;
   Simulation simulation;
 };
 
-/// How much there is to a layout, for those that are as good as each other.
+/// Complexity of a layout, to choose among layouts that are equally good.
 int complexity(const Layout& l) {
   int sum = 0;
   sum += l.schedule == ScheduleKind::k1F1B ? 0 : l.schedule == ScheduleKind::kInterleaved ? 2 : 4;
@@ -63,7 +63,7 @@ class Searcher {
     check_types(job_of(config, Software::kTrireme).layout, cluster_);
   }
 
-  /// The best layouts that fit, best first. Throws where none does; `briefly`: without saying what would fit.
+  /// Returns the layouts that fit, best first. Throws if none does; `briefly`: without suggestions.
   void run(bool briefly = false) {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
     const double margin = options_.num_finalists > 1 ? kWorthTrying : 10 * kAsGood;
@@ -134,7 +134,7 @@ class Searcher {
     try {
       ++simulated_;
       return simulate(job, cluster_);
-    } catch (const UsageError&) {  // a schedule or a cut that cannot be
+    } catch (const UsageError&) {  // invalid schedule or partition
       return std::nullopt;
     }
   }
@@ -142,7 +142,7 @@ class Searcher {
   void try_candidate(const Candidate& candidate) {
     std::optional<Simulation> simulation = simulate_it(candidate.job);
     if (!simulation) return;
-    simulation->programs.clear();  // long lists that nobody reads here
+    simulation->programs.clear();  // long lists that are not needed here
     for (SimulatedRank& rank : simulation->ranks) {
       rank.played.spans.clear();
       rank.played.comms.clear();
@@ -160,7 +160,7 @@ class Searcher {
     std::stable_sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) {
       return a.simulation.step_seconds < b.simulation.step_seconds;
     });
-    // Of those that are as good, the simplest first.
+    // Among equally good layouts, the simplest first.
     const double line = found_[0].simulation.step_seconds * (1 + kAsGood);
     auto best = found_.begin();
     for (auto it = found_.begin(); it != found_.end() && it->simulation.step_seconds <= line; ++it) {
@@ -169,7 +169,7 @@ class Searcher {
     std::rotate(found_.begin(), best, best + 1);
   }
 
-  /// Layouts that memory forbids unless something is computed again: only the stages that must.
+  /// Layouts that fit only with recomputation: recomputes only in the stages that need it.
   void mix_recomputation() {
     for (const char* key : {"train.recompute", "parallel.split"}) {
       if (is_given(config_, key)) return;
@@ -187,7 +187,7 @@ class Searcher {
     }
   }
 
-  /// Stages as equal in time as they can be, within memory: embedding and output layer weigh as much as some blocks.
+  /// Balances stages by time within the memory limit: embedding and output layer can cost as much as several blocks.
   void refine_splits() {
     if (is_given(config_, "parallel.split")) return;
     const size_t count = std::min(kRefined, found_.size());
@@ -195,7 +195,8 @@ class Searcher {
       Candidate candidate = found_[i].candidate;
       Layout& l = candidate.job.layout;
       const bool one_a_rank = l.interleave == 1 && l.schedule != ScheduleKind::kZbV;
-      if (l.pp == 1 || !one_a_rank || !l.recompute.ranges.empty()) continue;  // the last are cut as they need it
+      if (l.pp == 1 || !one_a_rank || !l.recompute.ranges.empty())
+        continue;  // layouts with ranges are balanced already
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
       const StateBytes states = sharded(state_bytes(candidate.job), l.zero, static_cast<double>(l.num_shards()));
       for (const BlockCost& block : found_[i].simulation.blocks) {
@@ -209,28 +210,28 @@ class Searcher {
       problem.limit_bytes = static_cast<uint64_t>(limit());
       try {
         l.split = partition(problem);
-      } catch (const UsageError&) {  // no cut keeps the limit
+      } catch (const UsageError&) {  // no partition fits
         continue;
       }
       try_candidate(candidate);
     }
   }
 
-  /// Micro-batch, recomputation and ZeRO stage of the best layouts; all that may be where no equal stages can be.
+  /// Returns micro-batch, recomputation and ZeRO stage of the best layouts; all combinations if no equal stages fit.
   std::vector<Candidate> uneven_settings() const {
     std::vector<Candidate> settings;
     if (!found_.empty()) {
       std::set<std::tuple<int64_t, RecomputeKind, int>> seen;
       for (const Found& found : found_) {
         const Layout& l = found.candidate.job.layout;
-        if (l.compression != Method::kNone) continue;  // which is for replicas that are alike
+        if (l.compression != Method::kNone) continue;  // compression needs equal replicas
         if (!seen.emplace(l.micro_batch * l.dp, l.recompute.kind, l.zero).second) continue;
         settings.push_back(found.candidate);
         if (settings.size() == kUnevenTries) break;
       }
       return settings;
     }
-    if (!candidates_.empty()) return settings;  // too large for equal stages, so for these
+    if (!candidates_.empty()) return settings;  // too large for equal stages, and for these
     Candidate any{job_of(config_, trireme_on(cluster_))};
     Layout& l = any.job.layout;
     any.job.flash = options_.flash;
@@ -239,7 +240,7 @@ class Searcher {
     if (!is_given(config_, "train.recompute")) kinds = {RecomputeKind::kNone, RecomputeKind::kFull};
     for (const int64_t samples : divisors_of(l.global_batch)) {
       if (samples > std::max(devices_, kMostUnevenSamples)) break;
-      // Of all lanes together, each with a micro-batch.
+      // Samples of all lanes together, one micro-batch each.
       if (is_given(config_, "train.micro_batch") && samples % config_.train.micro_batch != 0) continue;
       l.micro_batch = samples;
       for (const Recompute& kind : kinds) {
@@ -250,7 +251,7 @@ class Searcher {
     return settings;
   }
 
-  /// The best stages of different shapes that the two passes find.
+  /// Finds the best stages of different shapes with the two passes.
   std::optional<Found> try_uneven() {
     std::optional<Found> best;
     if (devices_ < 2 || options_.num_kinds > 1 || config_.parallel.cp > 1) return best;
@@ -279,7 +280,7 @@ class Searcher {
     return best;
   }
 
-  /// Whether the rest of the configuration goes with stages of different shapes.
+  /// Whether the rest of the configuration allows stages of different shapes.
   bool trains(const Candidate& candidate) const {
     Config planned = config_;
     const Layout& layout = candidate.job.layout;
@@ -298,7 +299,7 @@ class Searcher {
     return {found.candidate.job.layout.to_string(), found.simulation.step_seconds, found.simulation.memory_bytes()};
   }
 
-  /// The best of a few good layouts on another cluster.
+  /// Returns the best of a few good layouts on another cluster.
   double best_on(const Cluster& other) const {
     double best = best_seconds();
     const size_t count = std::min<size_t>(found_.size(), 40);
@@ -309,7 +310,7 @@ class Searcher {
   std::string binding(const Found& found) {
     const Simulation& s = found.simulation;
     const double now = s.step_seconds;
-    // Layouts that only memory forbids, those with the lowest bounds.
+    // Layouts that fail only because of memory, lowest bounds first.
     size_t tried = 0;
     for (const Candidate& candidate : candidates_) {
       if (candidate.least_bytes <= limit()) continue;
@@ -338,7 +339,7 @@ class Searcher {
         more.run(true);
         add("one more device", more.best_seconds(), more.best().layout);
       }
-    } catch (const Error&) {  // the batch, the heads or the layers cannot be divided over so many
+    } catch (const Error&) {  // batch, heads or layers do not divide by this many
       add("one more device", now);
     }
     Cluster inside = cluster_, between = cluster_;
@@ -367,7 +368,7 @@ class Searcher {
     }
   }
 
-  /// Whether anything can be planned, however large it is. Not after run().
+  /// Whether any layout exists, regardless of memory. Not to be called after run().
   bool has_layout() {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
     for (size_t i = 0; i < std::min(kPlayed, candidates_.size()); ++i) {
@@ -381,7 +382,7 @@ class Searcher {
                 [&](const Config& other) { return Searcher(other, cluster_, devices_, options_).has_layout(); });
   }
 
-  /// Whether some layout fits, by the few that are likely to. Not after run().
+  /// Whether some layout fits, judged by the most likely ones. Not to be called after run().
   bool fits_somewhere() {
     candidates_ = all_candidates(config_, cluster_, devices_, options_);
     std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.least_bytes > limit(); });
@@ -391,8 +392,7 @@ class Searcher {
     return !found_.empty();
   }
 
-  /// By doubling: how many devices would do, and how; empty where the batch or the model cannot be divided over so
-  /// many.
+  /// Doubles the devices until a layout fits, and describes it; empty if batch or model do not divide by that many.
   std::string enough_devices() const {
     PlanOptions options = options_;
     options.explain = false;
@@ -408,7 +408,7 @@ class Searcher {
     return "";
   }
 
-  /// Says by how much, and what would make it fit.
+  /// Throws with the missing memory and what would make it fit.
   [[noreturn]] void refuse_memory() {
     std::vector<Candidate> smallest = candidates_;
     std::stable_sort(smallest.begin(), smallest.end(),
@@ -439,12 +439,12 @@ class Searcher {
   const PlanOptions options_;
   std::vector<Candidate> candidates_;
   std::vector<Found> found_;
-  std::optional<Found> uneven_;  ///< faster than those, but not asked for; or slower
+  std::optional<Found> uneven_;  ///< stages of different shapes, faster but not asked for, or slower
   double best_seconds_ = 1e300, best_unfit_ = 1e300;
   size_t simulated_ = 0, num_uneven_ = 0;
 };
 
-/// Keys that are not the planner's to keep or to choose.
+/// Refuses keys that the planner neither keeps nor chooses.
 void refuse_unplanned(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const auto refuse = [&](bool is_set, const char* key, const char* why, const char* cure) {

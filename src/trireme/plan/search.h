@@ -1,8 +1,9 @@
-// make_plan(): the fastest layout of a training on a cluster, by the simulator's word, and why it is that one.
+// make_plan(): the layout of a training that the simulator predicts to be fastest on a cluster, and an explanation.
 //
-// Every layout that the trainer's keys can say is bounded from below, and simulated from the lowest bound on until no
-// bound is below the best. The two passes (intra_op.h, inter_op.h) say how operators lie in its stages, and look for
-// stages of different shapes.
+// Branch and bound: every layout that the trainer's keys can express gets a lower bound; layouts are simulated in
+// ascending order of bounds until no bound is below the best. The two passes (intra_op.h, inter_op.h) place operators
+// within stages, and search for stages of different shapes. Pure functions, which take seconds to minutes. Threads:
+// all.
 #pragma once
 
 #include <optional>
@@ -14,49 +15,50 @@
 namespace trireme {
 
 struct PlanOptions {
-  double memory_limit_bytes = 0;  ///< of a device; 0: what it has
+  double memory_limit_bytes = 0;  ///< memory limit of a device; 0: what it has
   std::vector<int> zero = {0, 1, 2, 3};
   std::vector<ScheduleKind> schedules = {ScheduleKind::k1F1B, ScheduleKind::kInterleaved, ScheduleKind::kZbH1,
                                          ScheduleKind::kZbH2, ScheduleKind::kZbV};
-  bool uneven = false;       ///< stages of different shapes may win; else they are taken where no others can be
-  int64_t num_kinds = 1;     ///< of hosts, each of which has as many whole replicas
-  bool compression = false;  ///< gradients may be compressed, which changes the numbers; else it is only mentioned
-  bool explain = true;       ///< what else would help, which takes as long again
-  std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's software does
+  bool uneven = false;       ///< stages of different shapes may win; false: only if no equal stages fit
+  int64_t num_kinds = 1;     ///< kinds of hosts, which hold equal numbers of whole replicas
+  bool compression = false;  ///< the plan may compress gradients, which changes the numbers; false: only suggested
+  bool explain = true;       ///< also search for what else would help, which doubles the time
+  std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's stack does
   size_t num_runners_up = 5;
-  size_t num_finalists = 0;  ///< plans to try: the best of so many degrees, even where the model sees them behind
+  size_t num_finalists = 0;  ///< plans to measure: the best of this many degrees, even if predicted to be slower
 };
 
 struct Alternative {
   std::string layout;
   double step_seconds = 0, memory_bytes = 0;
-  std::string words = {};  ///< for what would help: "one more device"
+  std::string words = {};  ///< description of a suggestion: "one more device"
 };
 
 struct PlanReport {
   Plan plan;
-  Simulation simulation;                ///< of it
-  std::vector<Alternative> runners_up;  ///< other degrees, the best of each
-  std::vector<Plan> finalists;          ///< `plan` and the best of other degrees, as many as were asked for
-  std::string binding;                  ///< what keeps it from being faster
-  std::vector<Alternative> helps;       ///< what more would bring
-  std::optional<Alternative> uneven;    ///< the best stages of different shapes, where they are faster
-  std::string note;                     ///< what the trainer does not do of what was asked for; empty: nothing
+  Simulation simulation;                ///< simulation of the plan
+  std::vector<Alternative> runners_up;  ///< the best layouts of other degrees
+  std::vector<Plan> finalists;          ///< `plan` and the best of other degrees, num_finalists in all
+  std::string binding;                  ///< what limits its speed
+  std::vector<Alternative> helps;       ///< predicted gains of more devices, memory or bandwidth
+  std::optional<Alternative> uneven;    ///< the best stages of different shapes, if they are faster
+  std::string note;                     ///< what the trainer does not support of the request; empty: nothing
   int64_t num_candidates = 0, num_simulated = 0;
 };
 
-/// Keys that the command line or a file gave stay as they are; defaults and presets are free. Throws UsageError for
-/// what cannot be cut, and Error where nothing fits, with by how much and what would make it fit.
+/// Finds a plan and explains it. Keys set on the command line or in a file stay fixed; defaults and presets may change.
+/// Throws UsageError if no layout can split the model, and Error if none fits, with the missing memory and what would
+/// make it fit.
 PlanReport explain_plan(const Config& config, const Cluster& cluster, int64_t num_devices,
                         const PlanOptions& options = {});
 Plan make_plan(const Config& config, const Cluster& cluster, int64_t num_devices, const PlanOptions& options = {});
 
-/// What takes most of the time of a step: "computing: 81 % of the step".
+/// Returns the largest part of the step time: "computing: 81 % of the step".
 std::string largest_part(const Simulation& simulation);
 
-/// For several kinds of hosts, each with as many devices as the others: the layout comes from the slowest kind, and
-/// faster ones get a larger part of the batch (parallel.shares) where that helps, which changes no number that is
-/// trained. The same errors; UsageError where the devices cannot be divided evenly.
+/// The same for several kinds of hosts with equally many devices. The layout comes from the slowest kind, and faster
+/// kinds get larger batch parts (parallel.shares) if that helps, which does not change the trained numbers. Throws
+/// likewise, and UsageError if the devices cannot be divided evenly.
 PlanReport explain_plan(const Config& config, const std::vector<Cluster>& kinds, int64_t num_devices,
                         const PlanOptions& options = {});
 

@@ -177,6 +177,12 @@ struct UpdateShape {
   bool sums_own() const {
     return exchange != GradientExchange::kSum && (exchange != GradientExchange::kServers || pushes_one_sum);
   }
+  /// Replicas push gradients to parameter servers and pull weights from them.
+  bool has_servers() const {
+    return exchange == GradientExchange::kServers || exchange == GradientExchange::kAsyncServers;
+  }
+  /// Replicas combine their own sums with each other: the step has a Combine.
+  bool combines() const { return exchange == GradientExchange::kAdasum || exchange == GradientExchange::kMomenta; }
   bool operator==(const UpdateShape&) const = default;
 };
 

@@ -69,7 +69,7 @@ class StepEnding {
   void finish() {
     const GradientExchange exchange = shape_.exchange;
     if (exchange != GradientExchange::kServers) add_tied_gradients();  // these servers store each use separately
-    if (exchange == GradientExchange::kAdasum || exchange == GradientExchange::kMomenta) put({.op = OpCode::kCombine});
+    if (shape_.combines()) put({.op = OpCode::kCombine});
     if (shape_.norm) put({.op = OpCode::kNorm});
     if (exchange == GradientExchange::kAsyncServers) {
       for (const int stage : program_.own_stages()) {
@@ -77,9 +77,7 @@ class StepEnding {
       }
     }
     put({.op = OpCode::kOptimizerStep});
-    if (exchange == GradientExchange::kServers || exchange == GradientExchange::kAsyncServers) {
-      put({.op = OpCode::kPull});
-    }
+    if (shape_.has_servers()) put({.op = OpCode::kPull});
     if (!shape_.refreshes_first) refresh_copies();
     if (exchange == GradientExchange::kLocal) put({.op = OpCode::kMeet});
   }

@@ -89,6 +89,10 @@ void check_sharding(const Layout& l) {
   demand(l.servers >= 0 && (l.servers == 0 || l.zero == 0),
          fmt::format("ZeRO stage {} with {} parameter servers, which hold that state already", l.zero, l.servers),
          "leave parallel.zero at 0");
+  demand((l.servers > 0) == UpdateShape{.exchange = l.exchange}.has_servers(),
+         fmt::format("{} parameter servers, which is not how gradients are exchanged", l.servers),
+         "servers go with an exchange by servers, and the other way round");
+  demand(l.meet_every >= 1, fmt::format("replicas that meet every {} steps", l.meet_every), "1 or more");
   demand(is_synchronous(l.schedule) || l.zero < 2,
          fmt::format("{} updates weights while micro-batches are under way, which ZeRO-{} does not allow",
                      name_of(l.schedule), l.zero),
@@ -233,10 +237,8 @@ std::string Layout::to_string() const {
 namespace {
 
 UpdateShape update_shape(const Layout& layout) {
-  UpdateShape update{.norm = !layout.is_asynchronous()};
-  const bool has_servers =
-      layout.exchange == GradientExchange::kServers || layout.exchange == GradientExchange::kAsyncServers;
-  if (has_servers || layout.dp > 1) update.exchange = layout.exchange;
+  UpdateShape update{.exchange = layout.exchange, .norm = !layout.is_asynchronous()};
+  if (!update.has_servers() && layout.dp == 1) update.exchange = GradientExchange::kSum;
   update.pushes_one_sum = update.exchange == GradientExchange::kServers && layout.compression != Method::kNone;
   return update;
 }

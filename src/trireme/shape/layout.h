@@ -76,6 +76,8 @@ struct Layout {
   bool offload_weights = false;  ///< so are the weights that the model computes with; needs ZeRO-3
   int64_t servers = 0;           ///< parameter servers that sum and update; 0: replicas all-reduce
   GradientExchange exchange = GradientExchange::kSum;  ///< only used with several replicas, or servers
+  double exchange_bytes = 4;                           ///< bytes per parameter that a replica sends in Combine or Meet
+  int64_t meet_every = 1;                              ///< kLocal: steps between meetings of the replicas
   double bucket_bytes = 0;                             ///< gradients that are reduced together; 0: derived
 
   Recompute recompute;

@@ -84,7 +84,9 @@ TEST(Layout, HasATextAndEquals) {
 TEST(Layout, HasProgramsThatTheCheckerPasses) {
   for (const int64_t pp : {1, 2}) {
     for (const int zero : {0, 1, 2, 3}) {
-      for (const GradientExchange exchange : {GradientExchange::kSum, GradientExchange::kServers}) {
+      for (const GradientExchange exchange :
+           {GradientExchange::kSum, GradientExchange::kServers, GradientExchange::kAsyncServers,
+            GradientExchange::kAdasum, GradientExchange::kMomenta, GradientExchange::kLocal}) {
         if (zero > 0 && exchange != GradientExchange::kSum) continue;
         Layout layout = layout_of(2, 1, pp);
         layout.zero = zero;
@@ -107,7 +109,14 @@ TEST(Layout, RefusesWhatCannotBe) {
   layout.schedule = ScheduleKind::k1F1B;
   layout.servers = 1;
   EXPECT_NE(refusal(layout).find("1 parameter servers"), std::string::npos);
+  layout.zero = 0;
+  EXPECT_NE(refusal(layout).find("not how gradients are exchanged"), std::string::npos);
+  layout.exchange = GradientExchange::kServers;
+  layout.schedule = ScheduleKind::k1F1B;
+  EXPECT_EQ(refusal(layout), "none");
   layout.servers = 0;
+  EXPECT_NE(refusal(layout).find("0 parameter servers"), std::string::npos);
+  layout.exchange = GradientExchange::kSum;
   layout.split = {{0, 3}, {4, 6}};
   EXPECT_NE(refusal(layout).find("stage 1 has blocks 4 to 5"), std::string::npos);
 }

@@ -9,11 +9,11 @@ namespace trireme {
 namespace {
 
 // [Note: Eager sharding]
-// Published trainings with ZeRO-3 ran PyTorch's FSDP, others Megatron or llm.c. FSDP's sums over tensor ranks are not
-// hidden, and its GPTs were eager under autocast, with a residual stream in float32 and each operator by itself: more
-// bytes than fused operators move. Its Llamas were compiled.
+// Published trainings with ZeRO-3 ran PyTorch's FSDP, the others Megatron or llm.c. FSDP does not overlap
+// tensor-parallel collectives. Its GPTs ran eagerly under autocast, with a residual stream in float32 and unfused
+// operators, which move more bytes than fused ones. Its Llamas were compiled.
 
-/// The sizes of a transformer block on one rank.
+/// Sizes of a transformer block on one rank.
 struct Sizes {
   explicit Sizes(const Job& job)
       : model(job.model),
@@ -29,13 +29,13 @@ struct Sizes {
 
   const ModelShape& model;
   const Layout& layout;
-  double e;  ///< bytes of a number
+  double e;  ///< bytes per element
   double t, tokens, h, kv, ffn;
-  double gates;        ///< first products of the feed-forward part
-  double norm_tokens;  ///< that norms and residuals work on
+  double gates;        ///< matmuls that enter the feed-forward layer
+  double norm_tokens;  ///< tokens that norms and residuals process
 };
 
-/// Seconds of a block's operators, added up.
+/// Accumulates the time of a block's operators.
 class Adder {
  public:
   Adder(const Job& job, const Cluster& cluster, bool fp8)
@@ -47,7 +47,7 @@ class Adder {
                      ? cluster.stack.eager_traffic
                      : 1) {}
 
-  /// A layer with weights: [m, k] x [k, n].
+  /// Linear layer: [m, k] x [k, n].
   void linear(double m, double n, double k, double count = 1) {
     if (fp8_) {  // operands are scaled and stored again
       memory_forward((m * k + k * n) * count * (bytes_of(type_) + 1));
@@ -65,27 +65,27 @@ class Adder {
   void memory_backward(double bytes) { cost.backward_input += memory_seconds(traffic_ * bytes, device_); }
   void attention(double flops) {
     cost.forward += attention_seconds(flops, device_, type_);
-    cost.backward_input += attention_seconds(2.5 * flops, device_, type_);  // five products, where forward has two
+    cost.backward_input += attention_seconds(2.5 * flops, device_, type_);  // five matmuls, two in the forward pass
   }
 
   BlockCost cost;
-  double products = 0;  ///< of cost.forward
+  double products = 0;  ///< time of matmuls in cost.forward
 
  private:
   const Device device_;
   const NumberType type_, product_type_;
   const bool fp8_;
-  const double traffic_;  ///< of the bytes that fused operators move
+  const double traffic_;  ///< factor on the traffic of fused operators
 };
 
-/// Attention between the products around it. Returns the forward seconds.
+/// Attention without its projections. Returns the forward seconds.
 double add_attention(Adder& adder, const Sizes& z, const Job& job, bool flash, const Cluster& cluster) {
   const double before = adder.cost.forward;
   const double rows = real(z.model.seq) / real(z.layout.cp), columns = real(z.model.seq);
   const double heads = real(z.model.heads) / z.t, width = z.h / real(z.model.heads);
   const double batch = real(z.layout.micro_batch) * heads;
   if (flash) {
-    adder.attention(2 * rows * columns * width * batch);  // of 4: the half under the diagonal
+    adder.attention(2 * rows * columns * width * batch);  // 2 instead of 4: only the half below the diagonal
   } else {
     const double matrix = batch * rows * columns;
     adder.product_forward({rows, columns, width, batch});
@@ -95,12 +95,12 @@ double add_attention(Adder& adder, const Sizes& z, const Job& job, bool flash, c
     adder.product_backward({rows, columns, width, batch});
     adder.product_backward({columns, width, rows, batch});
     adder.memory_backward(matrix * (2 * z.e + 1));
-    adder.memory_backward(matrix * 1.5 * z.e);  // under the diagonal alone: two read, one written
+    adder.memory_backward(matrix * 1.5 * z.e);  // only below the diagonal: two reads, one write
     adder.product_backward({rows, width, columns, batch});
     adder.product_backward({columns, width, rows, batch});
   }
   const double seconds = adder.cost.forward - before;
-  if (job.layout.cp > 1) {  // keys and values go round the ring while each block is computed
+  if (job.layout.cp > 1) {  // keys and values are sent around the ring while each block is computed
     const double bytes = 2 * z.tokens * z.kv / z.t * z.e * real(job.layout.cp - 1);
     const double ring = message_seconds(bytes, job.layout.tp, cluster);
     const double forward = std::max(0.0, ring - seconds), backward = std::max(0.0, 2 * ring - 2.5 * seconds);
@@ -130,13 +130,13 @@ void add_elementwise(Adder& adder, const Sizes& z, bool fused, double gated_traf
     adder.memory_forward(gated_traffic * inner * 3 * z.e);
     adder.memory_backward(gated_traffic * inner * 5 * z.e);
   } else {
-    adder.memory_forward(inner * (fused ? 1 : 2) * z.e);  // fused: the product before it writes both
+    adder.memory_forward(inner * (fused ? 1 : 2) * z.e);  // fused: the preceding matmul writes both
     adder.memory_backward(inner * 3 * z.e);
     if (!fused) adder.memory_backward(z.tokens * (3 * z.h / z.t + z.ffn / z.t) * z.e);  // gradients of biases
   }
 }
 
-/// Sums over tensor ranks: two in the forward pass, two in the backward pass.
+/// Tensor-parallel collectives: two in the forward pass, two in the backward pass.
 void add_tensor_sums(Adder& adder, const Sizes& z, const Job& job, const Cluster& cluster) {
   if (z.layout.tp == 1) return;
   const bool overlaps = cluster.stack.overlaps_tensor && !behaviour_of(job, cluster).eager_sharding;
@@ -144,11 +144,11 @@ void add_tensor_sums(Adder& adder, const Sizes& z, const Job& job, const Cluster
   const double sum = collective_seconds(CollectiveKind::kAllReduce, z.tokens * z.h * z.e, group, cluster);
   double forward = 2 * sum, backward = 2 * sum;
   if (overlaps && z.layout.sequence) {
-    // Gathers and scatters go in quarters beside the products that use them: the first quarter shows.
+    // Gathers and scatters are pipelined in quarters with the matmuls that use them; the first quarter is exposed.
     forward = std::max(forward / 4, forward - 0.9 * adder.products);
     backward = std::max(backward / 4, backward - 0.9 * adder.products);
   } else if (overlaps) {
-    // Whole sums: in the backward pass beside the products for weights.
+    // All-reduces overlap with the weight-gradient matmuls of the backward pass.
     backward = std::max(0.0, backward - adder.products);
   }
   adder.cost.forward += forward;
@@ -156,7 +156,7 @@ void add_tensor_sums(Adder& adder, const Sizes& z, const Job& job, const Cluster
   adder.cost.exposed += forward + backward;
 }
 
-/// Tokens go to their experts and back, in both passes.
+/// All-to-alls that send tokens to their experts and back, in both passes.
 void add_expert_exchange(Adder& adder, const Sizes& z, const Cluster& cluster) {
   if (z.layout.ep == 1) return;
   const RankGroup group = group_on(cluster, z.layout.ep, z.layout.tp * z.layout.cp);
@@ -188,10 +188,10 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
   cost.name = "block";
   const bool llama = job.model.kind == ModelKind::kLlama;
   const double bias = llama ? 0 : 1;
-  const double norms = llama ? 2 * z.h : 4 * z.h + 2 * z.h;  // and the biases that every tensor rank has
+  const double norms = llama ? 2 * z.h : 4 * z.h + 2 * z.h;  // and the biases that tensor ranks replicate
   cost.expert_parameters = experts > 1 ? ((z.gates + 1) * z.h * z.ffn + bias * (z.ffn + z.h)) / z.t * local_experts : 0;
   const double dense_ffn =
-      experts > 1 ? z.h * experts : ((z.gates + 1) * z.h * z.ffn + bias * z.ffn) / z.t;  // experts: the router
+      experts > 1 ? z.h * experts : ((z.gates + 1) * z.h * z.ffn + bias * z.ffn) / z.t;  // with experts: the router
   cost.parameters =
       (2 * z.h * z.h + 2 * z.h * z.kv + bias * (z.h + 2 * z.kv)) / z.t + norms + dense_ffn + cost.expert_parameters;
 
@@ -210,10 +210,10 @@ BlockCost transformer_block(const Job& job, const Cluster& cluster) {
     cost.repeated_flops = products + attention_flops;
     Job kept = job;
     kept.layout.recompute = RecomputeKind::kNone;
-    cost.activation_bytes /= fraction;  // the input alone, which every software keeps
+    cost.activation_bytes /= fraction;  // only the input, which every stack keeps
     cost.working_bytes = activation_bytes(kept, flash) * fraction;
   } else if (job.layout.recompute.kind == RecomputeKind::kSelective) {
-    // With the matrix in memory, attention alone. Fused stacks for Llama keep attention and every second product.
+    // Unfused stacks recompute attention. Fused stacks for Llama keep attention and every second matmul.
     cost.backward_input += flash && llama ? computing - attention - adder.products / 2 : attention;
     cost.repeated_flops = flash && llama ? products / 2 : attention_flops;
   }
@@ -240,7 +240,7 @@ BlockCost output(const Job& job, const Cluster& cluster) {
   adder.linear(z.tokens, vocab, z.h);
   adder.memory_forward(z.norm_tokens * z.h * 2 * z.e);
   adder.memory_backward(z.norm_tokens * z.h * 3 * z.e);
-  // Softmax and loss in float32: one pass an operator, or fused.
+  // Softmax and loss in float32: one pass per operator, or fused.
   const double moved = logits * cluster.stack.loss_traffic;
   adder.memory_forward(moved * (flash ? 2 * z.e : z.e + 12));
   adder.memory_backward(moved * (flash ? z.e : z.e + 4));
@@ -293,7 +293,8 @@ double activation_bytes(const Job& job, bool flash) {
   const bool llama = job.model.kind == ModelKind::kLlama;
   const double masks = llama ? 0 : 2;
   const double inner = z.ffn / z.h * real(job.model.active_experts);
-  // Inputs of norms and of the products behind them; what tensor ranks share: queries, keys, values, attention, ffn.
+  // `whole`: inputs of norms and of the matmuls after them. `cut`: what tensor ranks shard: queries, keys, values,
+  // attention, ffn.
   double whole = 4 * z.e + masks;
   double cut = llama ? z.e * (2 + 2 * z.kv / z.h + 3 * inner) : z.e * (4 + 2 * inner);
   if (llama && flash && layout.recompute.kind == RecomputeKind::kSelective) {
@@ -311,7 +312,7 @@ double message_bytes(const Job& job) {
     return real(job.layout.micro_batch * job.model.hidden) * bytes_of(job.layout.compute);
   }
   const Sizes z(job);
-  // With tensor ranks each sends its part, and the parts are gathered inside the host.
+  // Each tensor rank sends its shard; the shards are gathered inside the receiving host.
   return z.tokens * z.h * z.e / z.t;
 }
 

@@ -1,8 +1,7 @@
-// What a block of a model costs on one rank of a layout: seconds, parameters, bytes, FLOPs; all of one micro-batch.
+// Cost of one block of a model on one rank of a layout, per micro-batch: seconds, parameters, bytes, FLOPs.
 //
 // A model is a sequence of blocks: embedding, transformer blocks, output layer; or the layers of an image model, as the
-// trainer counts them.
-// docs/cost_model.md lists every operator that is counted.
+// trainer numbers them. Pure functions. Threads: all. docs/cost_model.md lists every operator that is counted.
 #pragma once
 
 #include <string>
@@ -14,34 +13,35 @@ namespace trireme {
 
 struct BlockCost {
   std::string name;           ///< "embedding", "block", "output", "linear", …
-  double forward = 0;         ///< seconds, with the communication inside it that nothing hides
-  double backward_input = 0;  ///< the same; recomputation included
+  double forward = 0;         ///< seconds, exposed communication included
+  double backward_input = 0;  ///< seconds, exposed communication and recomputation included
   double backward_weight = 0;
-  double exposed = 0;                ///< of these three: communication
-  double parameters = 0;             ///< on this rank, before ZeRO
-  double expert_parameters = 0;      ///< of those, experts: their replicas are dp/ep
-  double longest_tensor = 0;         ///< numbers of the longest parameter
-  double activation_bytes = 0;       ///< kept from the forward to the backward pass
-  double working_bytes = 0;          ///< needed beside that while the block computes
-  double forward_working_bytes = 0;  ///< of those, in the forward pass: what is computed again is there in the other
-  double model_flops = 0;            ///< of all ranks that share the micro-batch, forward and backward
-  double repeated_flops = 0;         ///< the same, by recomputation
+  double exposed = 0;            ///< exposed communication in the three above
+  double parameters = 0;         ///< on this rank, before ZeRO shards them
+  double expert_parameters = 0;  ///< expert parameters among them, which have dp/ep replicas
+  double longest_tensor = 0;     ///< elements of the largest parameter
+  double activation_bytes = 0;   ///< kept from the forward pass to the backward pass
+  double working_bytes = 0;      ///< workspace while the block computes, on top of kept activations
+  /// Workspace in the forward pass; recomputed activations are needed in the backward pass only.
+  double forward_working_bytes = 0;
+  double model_flops = 0;     ///< forward and backward, summed over the ranks that compute the micro-batch
+  double repeated_flops = 0;  ///< FLOPs of recomputation, summed likewise
 };
 
-/// Of the whole model, in order.
+/// The blocks of the whole model, in order.
 std::vector<BlockCost> block_costs(const Job& job, const Cluster& cluster);
 
-/// Bytes that one transformer block keeps for its backward pass, by the published formulas.
+/// Activation bytes that one transformer block keeps for its backward pass, by the published formulas.
 double activation_bytes(const Job& job, bool flash);
-/// Trainable numbers of the whole model.
+/// Trainable parameters of the whole model.
 double total_parameters(const ModelShape& model);
-/// What goes from stage to stage for a micro-batch: each rank's part.
+/// Bytes that each rank sends to the next stage per micro-batch.
 double message_bytes(const Job& job);
 
-// For this folder.
-/// The device as operators of a job see it: on tensors in parts they start later.
+// Internal to this folder.
+/// The device as the job's operators see it: under tensor parallelism they start `tensor_us` later.
 Device device_of(const Job& job, const Cluster& cluster);
-/// block_costs() of mlp and resnet, but for adding up gradients.
+/// block_costs() of mlp and resnet, without the accumulation of gradients.
 std::vector<BlockCost> image_block_costs(const Job& job, const Cluster& cluster);
 
 }  // namespace trireme

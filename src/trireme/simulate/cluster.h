@@ -1,7 +1,7 @@
-// Clusters as values: what a device can do, how devices of a host and hosts are linked, and what software runs there.
+// A cluster as a value: its devices, the links inside a host and between hosts, and its software stack.
 //
-// A plain value; presets() and cluster_from_json() make valid ones, check() says what is wrong with another. Threads:
-// all. Every number is explained, with its source, in docs/cost_model.md.
+// A plain value. cluster_presets() and cluster_from_json() return valid ones; check() validates any other. Threads:
+// all. docs/cost_model.md explains every number and cites its source.
 #pragma once
 
 #include <array>
@@ -18,71 +18,79 @@ namespace trireme {
 
 struct Device {
   std::string name;
-  std::array<double, 4> peak_flops = {};  ///< dense, a second, by NumberType; 0: the device has no such products
+  std::array<double, 4> peak_flops = {};  ///< dense FLOP/s, indexed by NumberType; 0: the type is not supported
   double memory_bytes = 0;
-  double memory_bandwidth = 0;  ///< bytes a second
-  int units = 1;                ///< that compute tiles of a product side by side (multiprocessors, cores)
+  double memory_bandwidth = 0;  ///< bytes per second
+  int units = 1;                ///< units that compute matmul tiles in parallel: multiprocessors or cores
 
-  // How much of that is reached. The fitted constants of a device kind.
-  double product_efficiency = 0.8;    ///< of the peak, by a large matrix product
-  double product_half_depth = 100;    ///< inner size of a float16 product at which half of that is reached
-  double memory_efficiency = 0.8;     ///< of the bandwidth, by operators that only move data
-  double attention_efficiency = 0.5;  ///< of the peak, by fused attention
-  double convolution_efficiency = 1;  ///< of what a product of the same size reaches, by a convolution
-  double update_efficiency = 0.8;     ///< of the bandwidth, by the optimizer
-  double kernel_us = 4;               ///< between the end of a small operator and the start of the next
-  double offload_bandwidth = 10e9;    ///< bytes a second, to and from where optimizer state is offloaded
-  double step_seconds = 0.01;         ///< of a step: data, loss, learning rate, log
+  // Fitted constants of a kind of device: how much of its peak numbers it reaches.
+  double product_efficiency = 0.8;    ///< fraction of the peak that a large matmul reaches
+  double product_half_depth = 100;    ///< inner dim at which a float16 matmul reaches half of that
+  double memory_efficiency = 0.8;     ///< fraction of the bandwidth that memory-bound operators reach
+  double attention_efficiency = 0.5;  ///< fraction of the peak that fused attention reaches
+  double convolution_efficiency = 1;  ///< throughput of a convolution, relative to a matmul of the same size
+  double update_efficiency = 0.8;     ///< fraction of the bandwidth that the optimizer reaches
+  double kernel_us = 4;               ///< gap between the end of a small operator and the start of the next
+  double offload_bandwidth = 10e9;    ///< bytes per second to and from offloaded optimizer state
+  double step_seconds = 0.01;         ///< fixed time per step: data loading, loss, learning rate, logging
 
   double peak(NumberType type) const { return peak_flops[static_cast<size_t>(type)]; }
   bool operator==(const Device&) const = default;
 };
 
-/// A level of the hierarchy. A message of n bytes takes latency + n/(bandwidth·efficiency).
+/// One level of the network hierarchy. A message of n bytes takes latency + n/(bandwidth·efficiency).
 struct NetworkLink {
-  double bandwidth = 0;     ///< bytes a second, one way: of each device (inside a host), of each host (between hosts)
-  double efficiency = 0.8;  ///< of the bandwidth, by large collectives
-  double latency_us = 5;    ///< of a message
-  double ramp_us = 0;       ///< that a collective of many bytes needs until all its channels are full
-  double sum_gain = 1;      ///< inside: an all-reduce is so much faster where the switch adds
-  bool is_switched = true;  ///< inside: any two devices at full speed; else a cube mesh, where small groups have less
+  double bandwidth = 0;     ///< bytes per second in one direction: per device inside a host, per host between hosts
+  double efficiency = 0.8;  ///< fraction of the bandwidth that large collectives reach
+  double latency_us = 5;    ///< per message
+  double ramp_us = 0;       ///< ramp-up of a large collective until all its channels are full
+  double sum_gain = 1;      ///< inside a host: speedup of an all-reduce when the switch reduces
+  bool is_switched = true;  ///< inside a host: any two devices communicate at full speed; false: a cube mesh, where
+                            ///< small groups get less
   double effective() const { return bandwidth * efficiency; }
   bool operator==(const NetworkLink&) const = default;
 };
 
-/// How the training software of a preset's generation behaves, unless a job says otherwise.
+/// How the training software of the preset's generation behaves, unless a job overrides it.
 struct Stack {
-  bool flash_attention = false;    ///< attention without its matrix in memory
-  bool fused_half_only = false;    ///< ... for bfloat16 alone; float16 jobs keep the matrix
-  bool fused_update = true;        ///< the optimizer passes once over its state
-  bool overlaps_gradients = true;  ///< sums over replicas run during the backward pass
-  bool overlaps_tensor = false;    ///< sums over tensor ranks run beside the products, with sequence parallelism
-  bool overlaps_messages = true;   ///< a stage computes while its output is under way
-  double eager_traffic = 1;        ///< above 1: published trainings with ZeRO-3 ran FSDP: [Note: Eager sharding]
-  double activation_share = 1;     ///< of the activations that the formulas count, what it keeps
-  double gated_share = 0;          ///< the same of blocks with gates and rotary positions (Llama); 0: as the others
-  double gated_traffic = 1;        ///< of the bytes that gates and rotary positions move by the formulas
-  double logit_bytes = 0;          ///< a logit, while the loss is computed; 0: one of the compute type and a float32
-  double loss_bytes = 0;           ///< the most that it takes for logits, a part of them at a time; 0: all at once
-  double embedding_bytes = 0;      ///< of each weight of the vocabulary, while the gradients of its two uses are made
-  double tensor_bytes = 0;         ///< of each number of the longest tensor: what its gradients leave in the allocator
-  double parameter_bytes = 0;      ///< of each parameter, beside weights, gradients and optimizer: buffers of gradients
-  double fixed_bytes = 0;          ///< of each process: libraries, workspaces
-  double tensor_rank_bytes = 0;    ///< of each process, for each rank of its tensor group: threads, shared windows
-  bool sums_in_tree = false;       ///< gradients of micro-batches, with copies for partial sums ([Note: Leaves])
-  double loss_traffic = 1;         ///< of the bytes that the loss moves by the formulas, what it moves
-  double accumulation_bytes = 0;   ///< of each parameter, moved to add up the gradient of a micro-batch
-  double tensor_us = 0;            ///< that an operator on tensors in parts takes longer
+  bool flash_attention = false;    ///< fused attention: the score matrix is never in memory
+  bool fused_half_only = false;    ///< fused attention in bfloat16 only; float16 jobs keep the matrix
+  bool fused_update = true;        ///< the optimizer makes one pass over its state
+  bool overlaps_gradients = true;  ///< gradients are reduced during the backward pass
+  bool overlaps_tensor = false;    ///< tensor-parallel collectives overlap with matmuls, under sequence parallelism
+  bool overlaps_messages = true;   ///< a stage computes while its output is sent
+  /// Factor on elementwise traffic; above 1, published trainings with ZeRO-3 ran FSDP: [Note: Eager sharding].
+  double eager_traffic = 1;
+  double activation_share = 1;  ///< fraction of the formulas' activations that the stack keeps
+  /// The same fraction in Llama blocks, which have gates and rotary positions; 0: activation_share.
+  double gated_share = 0;
+  double gated_traffic = 1;  ///< factor on the formulas' traffic of gates and rotary positions
+  /// Bytes per logit while the loss is computed; 0: one in the compute type and one in float32.
+  double logit_bytes = 0;
+  /// Upper bound on the logits' memory when the loss is computed in chunks; 0: all logits at once.
+  double loss_bytes = 0;
+  double embedding_bytes = 0;  ///< bytes per vocabulary weight while the gradients of its two uses are computed
+  double tensor_bytes = 0;     ///< bytes per element of the largest tensor that its gradients leave in the allocator
+  /// Bytes of gradient buffers per parameter, on top of weights, gradients and optimizer state.
+  double parameter_bytes = 0;
+  double fixed_bytes = 0;        ///< bytes per process: libraries, workspaces
+  double tensor_rank_bytes = 0;  ///< bytes per process and rank of its tensor group: threads, shared windows
+  /// Micro-batch gradients are summed in a tree, with copies for partial sums ([Note: Leaves]).
+  bool sums_in_tree = false;
+  double loss_traffic = 1;        ///< factor on the formulas' traffic of the loss
+  double accumulation_bytes = 0;  ///< bytes moved per parameter to accumulate the gradient of one micro-batch
+  double tensor_us = 0;           ///< extra time per operator on tensors that are sharded over tensor ranks
   bool operator==(const Stack&) const = default;
 };
 
-/// How far step times that these constants predict were off where somebody has measured them.
+/// Measured error of the step times that these constants predict.
 struct Evidence {
-  int runs = 0;                            ///< 0: nobody has compared
+  int runs = 0;                            ///< runs that were compared; 0: none
   double mean_error = 0, worst_error = 0;  ///< |predicted / measured - 1|
-  bool is_published = false;  ///< by others (docs/accuracy.md); else the trainings that chose the constants
-  /// Published: the papers that the runs are of, each predicted with constants that it had no part in; the mean counts
-  /// every paper once. 0: the runs have chosen the constants.
+  bool is_published = false;  ///< compared with published runs (docs/accuracy.md); false: with the runs that the
+                              ///< constants were fitted to
+  /// Published runs: number of papers, each predicted with constants fitted without it; mean_error weights papers
+  /// equally. 0: the constants were fitted to these runs.
   int papers = 0;
   bool operator==(const Evidence&) const = default;
 };
@@ -91,49 +99,51 @@ struct Cluster {
   std::string name;
   Device device;
   int devices_per_host = 1;
-  int num_hosts = 0;        ///< 0: as many as are asked for
-  int shared_cores = 0;     ///< of a host, where its devices are processes that share them; 0: each computes by itself
-  double sharing_cost = 0;  ///< fraction of its time that a core loses where processes take turns on it
+  int num_hosts = 0;     ///< 0: unlimited
+  int shared_cores = 0;  ///< cores per host that its devices, which are processes, share; 0: every device has its own
+  double sharing_cost = 0;  ///< fraction of a core's time lost to context switches when processes share it
   NetworkLink inside;
   NetworkLink between;
   Stack stack;
   Evidence evidence;
 
-  /// Throws UsageError that names every hole and every number that cannot be.
+  /// Throws UsageError that names every missing and every invalid number.
   void check() const;
-  /// Hosts that so many devices fill. Throws UsageError where there are not enough.
+  /// Number of hosts that `num_devices` devices fill. Throws UsageError if the cluster has fewer.
   int hosts_for(int64_t num_devices) const;
   bool operator==(const Cluster&) const = default;
 };
 
 const std::vector<Cluster>& cluster_presets();
-/// That may share it, where a machine's cores are described.
+/// Upper bound on the processes that share a core.
 inline constexpr int kProcessesACore = 32;
-/// The name that stands for the machine at hand.
+/// The name of the local machine.
 inline constexpr const char* kThisMachine = "this";
-/// The names that find_cluster() knows: those of the presets, and "this".
+/// Names that find_cluster() accepts: the presets, and "this".
 std::vector<std::string> preset_names();
-/// A preset by name, "this", or a cluster file by path. Throws UsageError, SystemError.
+/// Returns a preset by name, the local machine for "this", or reads a cluster file. Throws UsageError, SystemError.
 Cluster find_cluster(const std::string& name_or_path);
-/// What `trireme bench train --write-cluster` has measured of this machine's cores, or of its GPUs; nothing where it
-/// has not, as where the file has links alone. Throws as find_cluster() for a file with mistakes.
+/// Returns what `trireme bench train --write-cluster` measured on this machine's cores, or on its GPUs; nullopt if it
+/// never ran, or if the file has links only. Throws as find_cluster() for a malformed file.
 std::optional<Cluster> measured_cluster(bool of_cores);
-/// What is measured of this machine, cores before GPUs; else cores_of_this_machine(). Throws as measured_cluster().
+/// Returns what was measured on this machine, cores before GPUs, else cores_of_this_machine(). Throws as
+/// measured_cluster().
 Cluster this_machine();
-/// The preset "laptop" with so many cores, which more processes than that share; 0: as many as this machine has. Its
-/// name is "this".
+/// Returns the preset "laptop" with `cores` cores, which any number of processes share, under the name "this"; 0: as
+/// many as this machine has.
 Cluster cores_of_this_machine(int cores = 0);
-/// For sentences: "this machine" for "this", others as they are.
+/// The name as messages print it: "this machine" for "this".
 std::string spoken_name(const std::string& cluster);
-/// Several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts holds for all.
+/// Parses several kinds of hosts in one network: "a100-80gb+v100-16gb". The slowest network between hosts applies to
+/// all.
 std::vector<Cluster> find_clusters(const std::string& names);
-/// `name` stands for the file in messages. Keys: "preset" (where the rest comes from), "device", "inside", "between",
-/// "stack", "devices_per_host", "hosts", "evidence" (a preset's does not count for what is changed); and those of
-/// mesh/cluster_file.h, whose shared memory and TCP links are taken where "inside" and "between" are not given. Throws
-/// UsageError that names what is missing.
+/// Parses a cluster file; `name` is the file's name in messages. Keys: "preset" (defaults for the rest), "device",
+/// "inside", "between", "stack", "devices_per_host", "hosts", "evidence" (a file that changes a preset does not inherit
+/// it); and those of mesh/cluster_file.h, whose shared memory and TCP links replace missing "inside" and "between".
+/// Throws UsageError that names what is missing.
 Cluster cluster_from_json(std::string_view text, const std::string& name);
-/// The keys of such a file that describe devices and software (all but links, which stay with those who measured
-/// them), with their values as JSON: for ClusterFile::others. An empty preset is left out.
+/// Returns the keys of a cluster file that describe devices and software, but no links, with their values as JSON: for
+/// ClusterFile::others. An empty preset is omitted.
 std::map<std::string, std::string> device_keys(const Cluster& cluster, const std::string& preset);
 
 }  // namespace trireme

@@ -1,8 +1,8 @@
-// Clusters as JSON: the same file that `trireme bench comm --write-cluster` writes, with what the devices can do.
+// Cluster files: the JSON that `trireme bench comm --write-cluster` writes, plus devices and software.
 //
 //   {"preset": "a100-80gb", "devices_per_host": 4, "between": {"gb_s": 12.5}}
 //
-// Units are those that people use: TFLOP/s, GB, GB/s (decimal), microseconds.
+// Units of the file: TFLOP/s, GB, GB/s (decimal), microseconds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,14 +21,14 @@ namespace {
 
 constexpr std::array kTypes = {NumberType::kFloat32, NumberType::kFloat16, NumberType::kBfloat16, NumberType::kFp8};
 
-/// To four digits: more were not measured.
+/// Rounds to four digits, the precision of the measurements.
 double rounded(double value) {
   if (value == 0) return 0;
   const double unit = std::pow(10, std::floor(std::log10(std::abs(value))) - 3);
   return unit >= 1 ? std::round(value / unit) * unit : std::round(value / unit) / std::round(1 / unit);
 }
 
-// One list of the keys of each part, for reading and for writing: `visit(key, member, unit)`.
+// Each part's keys are listed once, for reading and writing: `visit(key, member, unit)`.
 
 template <typename DeviceType, typename Visit>
 void visit_device(DeviceType& d, const Visit& visit) {
@@ -88,7 +88,7 @@ void visit_evidence(EvidenceType& e, const Visit& visit) {
   visit("worst_error", e.worst_error, 1);
 }
 
-/// Sets the members whose keys are there.
+/// Sets the members whose keys are present.
 auto reading(JsonReader& reader) {
   return [&reader](const char* key, auto& value, double unit) {
     if (reader.find(key) == nullptr) return;
@@ -124,7 +124,7 @@ void read_device(JsonReader reader, Device& device) {
   reader.finish();
 }
 
-/// The link that `bench comm` measured for a transport.
+/// Reads the link that `bench comm` measured for a transport.
 void measured_link(const ClusterFile& file, std::string_view transport, NetworkLink& link) {
   for (const TransportCost& cost : file.transports) {
     if (cost.transport != transport || cost.link.us_per_byte <= 0) continue;
@@ -165,7 +165,7 @@ Cluster cluster_from_json(std::string_view text, const std::string& name) {
   reader.maybe("sharing_cost", cluster.sharing_cost);
   if (reader.find("transports") != nullptr) {  // measured by bench comm
     const ClusterFile measured = ClusterFile::from_json(text, name);
-    // Cores reach each other through memory, cards as NCCL does.
+    // CPU ranks communicate through shared memory, GPUs through NCCL.
     const bool of_cores = cluster.shared_cores > 0 || preset.empty() || preset == "laptop";
     measured_link(measured, of_cores ? "shared memory" : "nccl", cluster.inside);
     measured_link(measured, "tcp", cluster.between);

@@ -1,4 +1,4 @@
-// The clusters that are known by name. Sources of the numbers: docs/cost_model.md.
+// Cluster presets. Sources of the numbers: docs/cost_model.md.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr uint64_t kMostFileBytes = uint64_t{16} << 20;
 
-/// Errors in percent, of docs/accuracy.md; the test that writes that page compares.
+/// Errors in percent, from docs/accuracy.md; the test that generates that page checks them.
 Evidence published(int runs, double mean, double worst, int papers = 0) {
   return {.runs = runs, .mean_error = mean / 100, .worst_error = worst / 100, .is_published = true, .papers = papers};
 }
@@ -103,7 +103,7 @@ Cluster h200() {
   c.device.name = "H200";
   c.device.memory_bytes = 141 * kGiga;
   c.device.memory_bandwidth = 4800 * kGiga;
-  // Fitted to one device with compiled operators: less overhead than the frameworks of the H100 rows.
+  // Fitted to one device with compiled operators, which have less overhead than the frameworks of the H100 rows.
   c.device.product_efficiency = 0.8;
   c.device.product_half_depth = 127;
   c.device.memory_efficiency = 0.695;

@@ -6,22 +6,22 @@
 namespace trireme {
 namespace {
 
-/// Bytes at which a collective has half of its channels full.
+/// Bytes at which half of a collective's channels are full.
 constexpr double kRampBytes = 2e6;
 
-/// Bytes that cross a level of `n` parts, for each byte of the vector.
+/// Bytes that cross a level of `n` parts per byte of the vector.
 double fraction(CollectiveKind kind, int64_t n) {
   const double parts = static_cast<double>(n);
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * (parts - 1) / parts;
 }
 
-/// How often a latency is paid there.
+/// Number of latencies paid at such a level.
 double rounds(CollectiveKind kind, int64_t n) {
   if (kind == CollectiveKind::kAllToAll) return static_cast<double>(n - 1);
   return (kind == CollectiveKind::kAllReduce ? 2 : 1) * std::ceil(std::log2(static_cast<double>(n)));
 }
 
-/// What a device of a group of n can send inside its host. Without a switch, its links are spread over its neighbours.
+/// Bandwidth of a device in a group of n inside its host. Without a switch, its links are divided among its neighbours.
 double inside_bandwidth(const Cluster& cluster, int64_t n) {
   const double whole = cluster.inside.effective();
   if (cluster.inside.is_switched || n >= cluster.devices_per_host) return whole;
@@ -48,7 +48,8 @@ double collective_seconds(CollectiveKind kind, double bytes, const RankGroup& gr
   }
   if (group.hosts > 1) {
     latency += rounds(kind, group.hosts) * cluster.between.latency_us * 1e-6;
-    // Of the host's network, this group has the fraction of its ranks; an all-to-all sends each rank's own bytes.
+    // The group gets the fraction of the host's network that its ranks are of the host's devices. In an all-to-all
+    // every rank sends its own bytes.
     const double ranks = kind == CollectiveKind::kAllToAll ? 1 : static_cast<double>(group.local);
     const double part = cluster.between.effective() * ranks / cluster.devices_per_host;
     between = fraction(kind, group.hosts) * bytes / part;

@@ -31,7 +31,7 @@ TEST(Collectives, GroupsThatShareANetworkShareItsSpeed) {
   Cluster cluster = find_cluster("a100-80gb");
   cluster.between = {.bandwidth = 80e9, .efficiency = 1, .latency_us = 0};
   cluster.inside.latency_us = 0;
-  // Eight groups of one rank a host each have an eighth of the network; one group of all has the whole.
+  // Eight groups of one rank per host each get an eighth of the network; one group of all ranks gets all of it.
   const double eighth = collective_seconds(CollectiveKind::kAllGather, 1e9, group_on(cluster, 4, 8), cluster);
   EXPECT_NEAR(eighth, 3.0 / 4 / 10, 1e-9);
   const double whole = collective_seconds(CollectiveKind::kAllGather, 1e9, group_on(cluster, 32, 1), cluster);

@@ -1,4 +1,4 @@
-// What would make a job fit into its devices' memory.
+// Suggests changes that make a job fit into device memory.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace trireme {
 namespace {
 
-constexpr size_t kMostWays = 4;  ///< on the same devices
+constexpr size_t kMostWays = 4;  ///< upper bound on suggestions for the same devices
 constexpr int64_t kMostDevices = 131'072;
 
 struct Change {
@@ -55,7 +55,7 @@ std::vector<Change> changes(const Job& job, const Cluster& cluster) {
   return list;
 }
 
-/// The layout with all that saves activations; words for what that changes are added.
+/// Returns the layout with every option that saves activations, and appends the names of those it turned on.
 Layout with_savings(const Job& job, std::vector<std::string>& words) {
   Layout layout = job.layout;
   if (layout.recompute.kind != RecomputeKind::kFull) {
@@ -88,7 +88,7 @@ class Advisor {
   }
 
  private:
-  /// On the same kinds of devices; nothing where it does not fit or cannot be cut that way.
+  /// Simulates a layout on the same kinds of devices; nullopt if it does not fit or cannot split the model.
   std::optional<Simulation> fitting(const Layout& layout) const {
     try {
       Job job = s_.job;
@@ -105,8 +105,8 @@ class Advisor {
                                 format_duration(other.step_seconds)));
   }
 
-  /// The fewest devices by longer pipelines, and by more replicas that shard everything: as the rest is, and with all
-  /// that saves activations where fewer do then.
+  /// Suggests the fewest devices with a longer pipeline, and with more ZeRO-3 replicas; also with every option that
+  /// saves activations, if fewer devices do then.
   void more_devices() {
     std::vector<std::string> savings;
     const Layout saving = with_savings(s_.job, savings);
@@ -116,11 +116,12 @@ class Advisor {
     }
   }
 
-  /// The devices of the first doubling that fits, which is told; one more than `most` where none does.
+  /// Doubles the devices until the job fits, adds the suggestion and returns their number; `most` + 1 if no doubling
+  /// fits.
   int64_t grow(Layout layout, bool replicas, const std::vector<std::string>& savings, int64_t most) {
     if (layout.has_uneven_stages()) return most + 1;
-    layout.stages.clear();                // all alike
-    if (!replicas) layout.split.clear();  // it was for fewer
+    layout.stages.clear();                // uniform stages
+    if (!replicas) layout.split.clear();  // the split was for fewer stages
     while (2 * layout.num_devices() <= most) {
       (replicas ? layout.dp : layout.pp) *= 2;
       if (layout.pp * layout.interleave > static_cast<int64_t>(s_.blocks.size())) break;

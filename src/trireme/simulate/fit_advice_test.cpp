@@ -1,4 +1,4 @@
-// What would make a job fit that does not.
+// Suggestions for jobs that do not fit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(Simulate, SaysHowManyDevicesWouldDo) {
   EXPECT_EQ(number_of(" devices with parallel.pp = "), 1);
   EXPECT_EQ(number_of("parallel.zero = 3, train.recompute = full"), 1);
   EXPECT_EQ(ways.back(), "this layout on devices with " + format_gigabytes(s.memory_bytes()));
-  // The batch is the user's: where it has one sample, there are no more replicas.
+  // The batch is the user's: with one sample there cannot be more replicas.
   job.layout.global_batch = 1;
   for (const std::string& way : ways_to_fit(simulate(job, cluster))) EXPECT_EQ(way.find("dp"), std::string::npos);
 }

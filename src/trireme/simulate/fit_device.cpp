@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// A constant that may move, in the logarithm, between two bounds.
+/// A constant that is fitted in log space between two bounds.
 struct Knob {
   double* value;
   double least, most;
@@ -21,7 +21,7 @@ struct Knob {
 bool has_tensor_ranks(const MeasuredStep& step) { return step.job.layout.tp > 1; }
 bool has_gates(const MeasuredStep& step) { return step.job.model.kind == ModelKind::kLlama; }
 
-/// Those that the steps tell of.
+/// Returns the constants that the steps can identify.
 std::vector<Knob> time_knobs(Cluster& cluster, const std::vector<MeasuredStep>& steps) {
   Device& d = cluster.device;
   std::vector<Knob> knobs = {{&d.product_efficiency, 0.02, 1},
@@ -71,13 +71,13 @@ std::vector<Knob> memory_knobs(Cluster& cluster, const std::vector<MeasuredStep>
   return knobs;
 }
 
-/// How far constants may stray for nothing: an error of 0.3 % outweighs a change by a factor of e.
+/// Weight of the pull to the start: an error of 0.3 % outweighs a change by a factor of e.
 constexpr double kPullToStart = 0.003;
-/// On cores formulas miss by several percent what libraries take. Who plans too little memory runs out of it: there an
-/// error below weighs so many times one above.
+/// On CPUs the formulas miss library memory by several percent, and a prediction that is too low runs out of memory. So
+/// an underestimate weighs this many times an overestimate.
 constexpr double kTooLittle = 3;
 
-/// Moves the logarithms of constants to where the sum of squares of `errors` is least: Levenberg and Marquardt's way.
+/// Minimizes the sum of squared errors over the logarithms of the constants: Levenberg–Marquardt.
 class Fitter {
  public:
   Fitter(const Cluster& cluster, const std::vector<MeasuredStep>& steps, std::vector<Knob> knobs, bool of_memory)
@@ -105,7 +105,7 @@ class Fitter {
         errors = reached;
       }
     }
-    errors_at(at);  // the knobs stay there
+    errors_at(at);  // leaves the knobs at the solution
   }
 
  private:
@@ -116,7 +116,7 @@ class Fitter {
     return std::clamp(logarithm, std::log(knobs_[i].least), std::log(knobs_[i].most));
   }
 
-  /// Logarithms of predicted by measured, and how far each knob is from its start.
+  /// Residuals: log(predicted / measured), and the distance of each knob from its start.
   std::vector<double> errors_at(const std::vector<double>& logarithms) {
     for (size_t i = 0; i < knobs_.size(); ++i) *knobs_[i].value = std::exp(logarithms[i]);
     std::vector<double> errors;
@@ -132,7 +132,7 @@ class Fitter {
     return errors;
   }
 
-  /// Of each error by each knob. Towards the inside, where a knob is at its bound.
+  /// Jacobian of the residuals by finite differences, taken inwards if a knob is at its bound.
   std::vector<std::vector<double>> slopes_at(const std::vector<double>& at, const std::vector<double>& errors) {
     std::vector<std::vector<double>> slopes;
     for (size_t i = 0; i < knobs_.size(); ++i) {
@@ -146,7 +146,7 @@ class Fitter {
     return slopes;
   }
 
-  /// The move x that (JᵀJ + damping·diag)·x = -Jᵀe asks for, by Gauss's elimination.
+  /// Solves (JᵀJ + damping·diag)·x = -Jᵀe by Gaussian elimination.
   static std::vector<double> solve(const std::vector<std::vector<double>>& slopes, const std::vector<double>& errors,
                                    double damping) {
     const size_t n = slopes.size();
@@ -159,7 +159,7 @@ class Fitter {
       rows[i][i] += damping * (rows[i][i] + 1e-9);
       rows[i][n] = -dot(slopes[i], errors);
     }
-    for (size_t i = 0; i < n; ++i) {  // positive definite: no pivots are needed
+    for (size_t i = 0; i < n; ++i) {  // positive definite: no pivoting needed
       for (size_t j = 0; j < n; ++j) {
         if (j == i) continue;
         const double factor = rows[j][i] / rows[i][i];
@@ -175,7 +175,7 @@ class Fitter {
     return std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
   }
 
-  const Cluster& cluster_;  ///< the knobs turn it
+  const Cluster& cluster_;  ///< modified through the knobs
   const std::vector<MeasuredStep>& steps_;
   const std::vector<Knob> knobs_;
   const bool of_memory_;

@@ -1,4 +1,4 @@
-// Constants that made step times are found again from them.
+// Fits recover the constants that generated the step times.
 #include "trireme/simulate/fit_device.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(FitDeviceTest, FindsTheDeviceThatWasMeasured) {
   EXPECT_LT(fit.memory_error, 0.005);
   EXPECT_NEAR(fit.cluster.stack.activation_share, 0.75, 0.02);
   EXPECT_NEAR(fit.cluster.stack.fixed_bytes, 1.2e9, 0.1e9);
-  // Models that it has not seen.
+  // Models that were not part of the fit.
   const std::vector<Job> unseen = {gpt(12, 768, 1024, 64), gpt(36, 1280, 1024, 16), gpt(48, 1600, 1024, 16)};
   const DeviceFit predicted = compare_with(fit.cluster, measured_on(other_h200(), unseen));
   EXPECT_LT(predicted.worst_time_error, 0.03);
@@ -78,7 +78,7 @@ TEST(FitDeviceTest, NoiseMovesTheConstantsLittle) {
   EXPECT_LT(predicted.worst_time_error, 0.08);
 }
 
-// Constants in the middle would be 3 % too low for half of them.
+// Constants in the middle would be 3 % too low for half of the trainings.
 TEST(FitDeviceTest, MemoryOnCoresErrsOnTheSafeSide) {
   Cluster cores = other_h200();
   cores.shared_cores = 4;
@@ -95,7 +95,7 @@ TEST(FitDeviceTest, CoresTellOfGatesAndTensorsInParts) {
   Cluster cores = other_h200();
   cores.shared_cores = 4;
   const Cluster start = cores;
-  cores.device.update_efficiency = 2.5;  // caches hold the state
+  cores.device.update_efficiency = 2.5;  // caches hold the optimizer state
   cores.stack.gated_share = 2;
   cores.stack.gated_traffic = 3;
   cores.stack.tensor_us = 20;
@@ -114,7 +114,7 @@ TEST(FitDeviceTest, CoresTellOfGatesAndTensorsInParts) {
   EXPECT_NEAR(fit.cluster.stack.gated_share, 2, 0.2);
   EXPECT_NEAR(fit.cluster.stack.tensor_rank_bytes, 3e8, 0.5e8);
   EXPECT_GT(fit.cluster.device.update_efficiency, 1);
-  // Where nothing tells of them they stay.
+  // Constants that no step identifies keep their values.
   const DeviceFit other = fit_device(start, measured_on(cores, calibration()));
   EXPECT_EQ(other.cluster.stack.gated_share, start.stack.gated_share);
   EXPECT_EQ(other.cluster.stack.tensor_rank_bytes, start.stack.tensor_rank_bytes);

@@ -1,4 +1,4 @@
-// Blocks of mlp and resnet: fully connected layers, and convolutions as the products that libraries make of them.
+// Costs of MLP and ResNet blocks: fully connected layers, and convolutions as the matmuls that libraries lower them to.
 #include <algorithm>
 #include <array>
 
@@ -9,8 +9,8 @@
 namespace trireme {
 namespace {
 
-/// How tensor ranks share a layer: not at all, by its outputs (its input's gradient is summed), or by its inputs (its
-/// output is).
+/// How tensor ranks shard a layer: not at all, by outputs (the gradient of its input is all-reduced), or by inputs (its
+/// output is all-reduced).
 enum class Cut { kWhole, kOutputs, kInputs };
 
 struct Builder {
@@ -18,7 +18,7 @@ struct Builder {
   const Cluster& cluster;
   std::vector<BlockCost> blocks = {};
 
-  /// [m, k] x [k, n] with weights, `norm`: with BatchNorm and ReLU behind it.
+  /// Layer with weights: [m, k] x [k, n]. `norm`: followed by BatchNorm and ReLU.
   void add(const char* name, double m, double n, double k, double bias, bool norm, Cut cut) {
     Device device = device_of(job, cluster);
     if (norm) device.product_efficiency *= device.convolution_efficiency;
@@ -63,7 +63,7 @@ struct Builder {
         job.model.layers % 2 == 1 ? Cut::kInputs : Cut::kWhole);
   }
 
-  /// Blocks from `first` on become one.
+  /// Merges the blocks from `first` on into one.
   void join(size_t first) {
     BlockCost sum = blocks[first];
     for (size_t i = first + 1; i < blocks.size(); ++i) {

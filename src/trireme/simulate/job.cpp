@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kMostTurns = 1'000'000;  ///< of all stages with all micro-batches
+constexpr int64_t kMostTurns = 1'000'000;  ///< upper bound on stages times micro-batches
 
 void demand(bool holds, const std::string& cause, const std::string& cure) {
   if (!holds) throw UsageError(cause, cure);
@@ -68,9 +68,9 @@ Behaviour behaviour_of(const Job& job, const Cluster& cluster) {
   b.flash_attention = job.flash.value_or(stack.flash_attention && (is_modern || !stack.fused_half_only));
   b.eager_sharding = stack.eager_traffic > 1 && job.layout.zero == 3 && job.software == Software::kPublished;
   b.has_own_runtime = stack.sums_in_tree;
-  // Software that has fused attention is of a later generation, which fuses the update and overlaps as well.
+  // A stack with fused attention is of a later generation, which also fuses the update and overlaps communication.
   b.fuses_update = stack.fused_update || b.flash_attention || is_trireme;
-  b.updates_all_in_one = is_trireme && !stack.sums_in_tree;  // a measured cluster has it in its constants
+  b.updates_all_in_one = is_trireme && !stack.sums_in_tree;  // measured constants already include it
   b.overlaps_gradients = job.overlap.value_or(stack.overlaps_gradients || b.flash_attention);
   b.overlaps_messages = stack.overlaps_messages || b.flash_attention;
   return b;

@@ -1,4 +1,4 @@
-// What is simulated: a model's shape, how it is cut, and whose software runs it.
+// The simulator's input: a model's shape, its layout, and the software that trains it.
 #pragma once
 
 #include <optional>
@@ -9,35 +9,38 @@
 
 namespace trireme {
 
-/// Whose software runs a training. The three count gradients, sums and updates in ways of their own: behaviour_of().
+/// The software that runs a training. The three differ in how they store gradients, reduce them and update:
+/// behaviour_of().
 enum class Software {
-  kPublished,  ///< the systems of the papers that a preset's constants were chosen by
-  kTrireme,    ///< Trireme's trainer, on such constants
-  kMeasured,   ///< Trireme's trainer, on constants that were measured with it: they have its ways in them
+  kPublished,  ///< the systems of the papers that a preset's constants were fitted to
+  kTrireme,    ///< Trireme's trainer, with a preset's constants
+  kMeasured,   ///< Trireme's trainer, with constants measured with it, which include its overheads
 };
-/// How Trireme's trainer is counted on a cluster.
+/// Which of the two stands for Trireme's trainer on this cluster.
 Software trireme_on(const Cluster& cluster);
 
 struct Job {
   ModelShape model;
   Layout layout;
   Software software = Software::kPublished;
-  std::optional<bool> overlap = {};  ///< of gradient sums; unset: as the cluster's stack does
-  std::optional<bool> flash = {};    ///< fused attention; unset: as the stack has it
-  /// Throws UsageError for what cannot be cut that way.
+  /// Gradients are reduced during the backward pass; unset: as the cluster's stack does.
+  std::optional<bool> overlap = {};
+  std::optional<bool> flash = {};  ///< fused attention; unset: as the cluster's stack does
+  /// Throws UsageError if the model cannot be split by this layout.
   void check() const;
-  /// With the layout of one stage.
+  /// Returns the job with the layout of one stage.
   Job of_stage(size_t stage) const;
   bool operator==(const Job&) const = default;
 };
 
-/// What the software of a job does on a cluster, where systems differ: decided here, and nowhere else.
+/// What a job's software does on a cluster where systems differ. behaviour_of() is the only place that decides it.
 struct Behaviour {
-  bool flash_attention = false;     ///< keeps no matrix
-  bool eager_sharding = false;      ///< weights are shared by PyTorch's FSDP: [Note: Eager sharding]
-  bool has_own_runtime = false;     ///< groups, sums and memory are those of Trireme's runtime, as its constants are
-  bool fuses_update = false;        ///< one pass over a tensor's state instead of one for each operator
-  bool updates_all_in_one = false;  ///< and one operator for all tensors
+  bool flash_attention = false;  ///< fused attention: the score matrix is not kept
+  bool eager_sharding = false;   ///< weights are sharded by PyTorch's FSDP: [Note: Eager sharding]
+  /// Buckets, sums and memory are those of Trireme's runtime, which the constants were measured with.
+  bool has_own_runtime = false;
+  bool fuses_update = false;        ///< the optimizer makes one pass over a tensor's state instead of one per operator
+  bool updates_all_in_one = false;  ///< the optimizer launches one operator for all tensors of a block
   bool overlaps_gradients = false;
   bool overlaps_messages = false;
 };

@@ -7,12 +7,12 @@
 namespace trireme {
 namespace {
 
-/// Rows and columns of the part of a product that one unit makes at a time, and how well it then uses the unit.
+/// Tile of a matmul that one unit computes at a time, and the efficiency of the unit with it.
 struct Tile {
   double rows, columns, quality;
 };
 
-// Smaller tiles load more bytes for each product.
+// Smaller tiles load more bytes per FLOP.
 constexpr std::array<Tile, 5> kTiles = {
     {{256, 128, 1.0}, {128, 256, 1.0}, {128, 128, 0.93}, {128, 64, 0.75}, {64, 64, 0.6}}};
 
@@ -23,13 +23,13 @@ double kernel_seconds(const Device& device) { return device.kernel_us * 1e-6; }
 }  // namespace
 
 // [Note: Waves]
-// A product is made in tiles, one unit each, all units side by side: a wave. 1.1 waves take as long as 2. Where there
-// are few tiles, several units share one, each a stretch of its depth, and their sums are added. A library picks the
-// tile and the split that do best, so the smallest time over them counts.
+// A matmul is computed in tiles, one per unit; a wave is one tile on every unit. 1.1 waves take as long as 2. If there
+// are few tiles, several units compute one tile, each a range of the inner dim, and their partial sums are added
+// (split-K). Libraries pick the best tile and split, so the minimum over both counts.
 double product_efficiency(const Product& product, const Device& device, NumberType type) {
   const double half_peak = std::max(device.peak(NumberType::kFloat16), device.peak(NumberType::kBfloat16));
   const double half_depth = device.product_half_depth * (half_peak > 0 ? device.peak(type) / half_peak : 1);
-  if (device.units == 1) {  // a core: its tiles are too small to count
+  if (device.units == 1) {  // a core: its tiles are too small to matter
     return device.product_efficiency * product.k / (product.k + half_depth);
   }
   const double useful = product.m * product.n * product.count;

@@ -11,7 +11,7 @@ StateBytes state_bytes(const Job& job) {
   const double e = bytes_of(layout.compute);
   StateBytes bytes{.weights = e, .gradients = e, .optimizer = layout.optimizer_state};
   if (e < 4) {
-    bytes.optimizer += 4;  // the float32 weights that are updated
+    bytes.optimizer += 4;  // float32 master weights
     if (layout.float32_gradients) bytes.gradients = job.software == Software::kTrireme ? 4 : e + 4;
   }
   return bytes;
@@ -35,32 +35,32 @@ StateBytes sharded(const StateBytes& whole, int zero, double replicas) {
 
 namespace {
 
-/// Weights of a tied embedding, which is gathered and scattered apart from the layers around it.
+/// Parameters of a tied embedding, which is gathered and scattered separately from the layers around it.
 double tied_weights(const Job& job) {
   if (!job.model.is_language() || !job.model.tied) return 0;
   return static_cast<double>(job.model.vocab * job.model.hidden) / static_cast<double>(job.layout.tp);
 }
 
-/// Biases and norms of a block of a transformer.
+/// Parameters of biases and norms in a transformer block.
 double vectors_of_block(const Job& job) {
   const auto h = static_cast<double>(job.model.hidden), t = static_cast<double>(job.layout.tp);
   return job.model.kind == ModelKind::kGpt2 ? 6 * h + 7 * h / t : job.model.kind == ModelKind::kLlama ? 2 * h : 0;
 }
 
-/// Of a layer and the next one, weights and gradients; without weights, of two tensors the gradients. A worker alone
-/// keeps its gradients where they are.
+/// Buffers of Trireme's runtime. ZeRO-3: weights and gradients of a layer and the next one. ZeRO-2: gradients of two
+/// tensors. A single worker keeps its gradients in place.
 double own_buffers(const Job& job, double largest_part, const StateBytes& whole) {
   const double tied = tied_weights(job);
   const double gradients = job.layout.num_replicas() > 1 ? whole.gradients : 0;
   if (job.layout.zero == 3) return (2 * largest_part + tied) * (whole.weights + gradients);
-  // The longest tensor of a block is a third of it.
+  // The largest tensor of a block is a third of it.
   return job.layout.zero == 2 ? (2 * largest_part / 3 + tied) * whole.gradients : 0;
 }
 
 }  // namespace
 
 double bucket_bytes_of(const Layout& layout, double parameters, bool own_runtime) {
-  constexpr double kPublished = 25e6;  // PyTorch's DistributedDataParallel
+  constexpr double kPublished = 25e6;  // default of PyTorch's DistributedDataParallel
   if (layout.bucket_bytes > 0) return layout.bucket_bytes;
   if (!own_runtime) return kPublished;
   const double own = parameters / static_cast<double>(layout.tp * layout.pp);
@@ -96,11 +96,12 @@ RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& st
     memory.optimizer += vectors * (held.optimizer - dense.optimizer);
     memory.buffers += own_buffers(job, largest_part, whole);
   } else if (come_and_go) {
-    // ZeRO-3 holds the part in use and the next one, and a part's gradients until they are scattered; ZeRO-2 those.
+    // ZeRO-3 holds the weights of the part in use and the next one. ZeRO-2 and 3 hold a part's gradients until they are
+    // scattered.
     if (layout.zero == 3) memory.buffers += 2 * largest_part * whole.weights;
     if (layout.zero >= 2 && are_sharded) memory.buffers += largest_part * whole.weights;
   }
-  if (layout.pp > 1) memory.buffers += 2 * message_bytes(job) * static_cast<double>(layout.tp);  // receives under way
+  if (layout.pp > 1) memory.buffers += 2 * message_bytes(job) * static_cast<double>(layout.tp);  // posted receives
   return memory;
 }
 

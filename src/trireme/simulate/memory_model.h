@@ -1,19 +1,19 @@
-// Where a rank's memory goes: weights, gradients, optimizer state, activations, buffers.
+// Memory of a rank by kind: weights, gradients, optimizer state, activations, buffers.
 #pragma once
 
 #include "trireme/simulate/step_lowering.h"
 
 namespace trireme {
 
-/// Bytes a parameter, whole: 2 + 2 + 12 in half precision with Adam, or 20 with float32 gradients kept beside them.
+/// Bytes per parameter before sharding: 2 + 2 + 12 in half precision with Adam, or 20 in all with float32 gradients.
 struct StateBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   double sum() const { return weights + gradients + optimizer; }
 };
 StateBytes state_bytes(const Job& job);
-/// Of those, what a device holds: the optimizer's part may lie elsewhere, in a file or on servers.
+/// The part of state_bytes() that a device holds: optimizer state may be offloaded to a file or held by servers.
 StateBytes held_bytes(const Job& job);
-/// What is left of them on each of `replicas` ranks at a ZeRO stage.
+/// Divides the state that ZeRO stage `zero` shards by `replicas`.
 StateBytes sharded(const StateBytes& whole, int zero, double replicas);
 
 struct RankMemory {
@@ -22,11 +22,10 @@ struct RankMemory {
   double sum() const { return states() + activations + buffers; }
 };
 
-/// All but activations, of the rank that holds these stages. `own_runtime`: as the runtime of this project has it,
-/// which shards no vectors, and takes a tied embedding for itself.
+/// Memory of the rank that holds these stages, without activations. `own_runtime`: as Trireme's runtime allocates it,
+/// which does not shard vectors and gathers a tied embedding separately.
 RankMemory static_memory(const Job& job, const std::vector<const StageCost*>& stages, bool own_runtime = false);
-/// Gradients that are reduced together: what the layout asks for, or what the software derives for a model of so many
-/// parameters.
+/// Bucket size in bytes: the layout's, or what the software derives for a model with `parameters` parameters.
 double bucket_bytes_of(const Layout& layout, double parameters, bool own_runtime);
 
 }  // namespace trireme

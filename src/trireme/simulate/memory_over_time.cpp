@@ -10,7 +10,7 @@ std::vector<MemoryPoint> memory_over_time(const Simulation& simulation, size_t r
   const auto holds = [&](double seconds, double activations) {
     point.seconds = seconds;
     point.memory.activations = activations;
-    if (points.back().seconds >= point.seconds) points.pop_back();  // between two computations without a pause
+    if (points.back().seconds >= point.seconds) points.pop_back();  // back-to-back computations
     points.push_back(point);
   };
   for (const Span& span : played.spans) {

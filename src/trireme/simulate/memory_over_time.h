@@ -1,4 +1,4 @@
-// How a rank's memory goes up and down during a step: for pictures and traces.
+// A rank's memory over the course of a step, for pictures and traces.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,15 @@
 
 namespace trireme {
 
-/// What a rank holds from an instant on.
+/// A rank's memory from `seconds` until the next point.
 struct MemoryPoint {
   double seconds = 0;
   RankMemory memory;
 };
 
-/// From the start of the step to the rank's end, in order. Activations come and go; the rest stays, as the model of
-/// memory has it. The most at once is what the simulation says of the rank.
+/// Returns points from the start of the step to the rank's end, in order. Only activations and workspace vary; the rest
+/// is constant, as memory_model.h computes it. The maximum is at most the memory that the simulation reports for the
+/// rank.
 std::vector<MemoryPoint> memory_over_time(const Simulation& simulation, size_t rank);
 
 }  // namespace trireme

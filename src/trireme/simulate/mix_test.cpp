@@ -1,4 +1,4 @@
-// Jobs on several kinds of hosts.
+// Jobs on a mix of several kinds of hosts.
 #include <gtest/gtest.h>
 
 #include "trireme/base/error.h"

@@ -1,6 +1,7 @@
 #include "trireme/simulate/player.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "trireme/base/error.h"
@@ -11,20 +12,52 @@
 namespace trireme {
 namespace {
 
-/// What a rank does at one point: a part of a computation, a collective, a message or the update.
+/// One action of a rank: part of a computation, a collective, a transfer to or from parameter servers, a message, or
+/// the update.
 struct Event {
-  enum class Kind { kCompute, kGather, kReduce, kSend, kUpdate } kind = Kind::kCompute;
+  enum class Kind { kCompute, kGather, kReduce, kTransfer, kSend, kUpdate } kind = Kind::kCompute;
   const Instruction* instruction = nullptr;
   double seconds = 0;
-  bool first = true, last = true;  ///< part of its computation
-  bool gathered = false;           ///< waits for the gather before it
+  bool first = true, last = true;  ///< first or last part of its computation
+  bool gathered = false;           ///< waits for the preceding gather
 };
 
-/// A program as events: computations are cut where a collective belongs to a part of them.
+/// The event that reduces or pushes a group of a stage. Groups are numbered in backward order, parts in forward order;
+/// the group after the last part holds the stage's values.
+Event exchange_of(const Instruction& i, const PlayCosts& costs) {
+  const size_t stage = i.stage_index(), parts = costs.stages[stage].parts.size();
+  const bool is_push = i.op == OpCode::kPush;
+  if (at(i.group) >= parts) return {.kind = Event::Kind::kReduce, .instruction = &i, .seconds = costs.values[stage]};
+  return {.kind = is_push ? Event::Kind::kTransfer : Event::Kind::kReduce,
+          .instruction = &i,
+          .seconds = (is_push ? costs.push : costs.reduce)[stage][parts - 1 - at(i.group)]};
+}
+
+/// The event of an instruction that ends the step; nullopt if it takes no time.
+std::optional<Event> end_of_step(const Instruction& i, const PlayCosts& costs, size_t rank) {
+  using Kind = Event::Kind;
+  switch (i.op) {
+    case OpCode::kOptimizerStep:
+      return Event{.kind = Kind::kUpdate, .instruction = &i, .seconds = costs.update[rank]};
+    case OpCode::kCombine:
+      return Event{.kind = Kind::kReduce, .instruction = &i, .seconds = costs.combine[rank]};
+    case OpCode::kMeet:
+      return Event{.kind = Kind::kReduce, .instruction = &i, .seconds = costs.meet[rank]};
+    case OpCode::kPull:
+      return Event{.kind = Kind::kTransfer, .instruction = &i, .seconds = costs.pull[rank]};
+    case OpCode::kPush:  // after a norm; pushes after a pass belong to the pass
+      return exchange_of(i, costs);
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Converts a program to events. A computation is split into parts if a collective or push belongs to a part of it.
 std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
   std::vector<Event> events;
   const std::vector<Instruction>& list = program.instructions;
-  std::vector<const Instruction*> gathers, reduces;  // of the computation that comes, and of the one that has come
+  std::vector<const Instruction*> gathers, reduces;  // of the next computation, and of the last one
+  size_t behind_pass = 0;                            // end of the last computation's group instructions
   for (size_t n = 0; n < list.size(); ++n) {
     const Instruction& i = list[n];
     if (i.op == OpCode::kAllGather) {
@@ -32,21 +65,18 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
       continue;
     }
     if (is_send(i.op)) events.push_back({.kind = Event::Kind::kSend, .instruction = &i});
-    if (i.op == OpCode::kOptimizerStep) {
-      events.push_back(
-          {.kind = Event::Kind::kUpdate, .instruction = &i, .seconds = costs.update[at(program.pipeline_rank)]});
+    if (!is_compute(i.op)) {
+      if (n < behind_pass) continue;
+      if (const auto end = end_of_step(i, costs, at(program.pipeline_rank))) events.push_back(*end);
+      continue;
     }
-    if (!is_compute(i.op)) continue;
     if (i.op == OpCode::kRecompute && costs.repeats_in_backward) {
-      gathers.clear();  // the pass behind it gathers the same
+      gathers.clear();  // the pass after it gathers the same weights
       continue;
     }
     reduces.clear();
-    for (size_t next = n + 1; next < list.size(); ++next) {
-      const OpCode op = list[next].op;
-      if (op == OpCode::kAddSlot) continue;
-      if (op != OpCode::kAllReduce && op != OpCode::kReduceScatter && op != OpCode::kPush) break;
-      reduces.push_back(&list[next]);
+    for (behind_pass = n + 1; behind_pass < list.size() && follows_pass(list[behind_pass].op); ++behind_pass) {
+      if (list[behind_pass].op != OpCode::kAddSlot) reduces.push_back(&list[behind_pass]);
     }
     std::ranges::stable_sort(reduces, {}, &Instruction::group);
     const StageCost& stage = costs.stages[i.stage_index()];
@@ -59,13 +89,10 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
     const size_t parts = stage.parts.size();
     if (gathers.empty() && (reduces.empty() || !costs.overlap)) {
       events.push_back({.instruction = &i, .seconds = seconds_of(stage.sum)});
-      for (const Instruction* reduce : reduces) {
-        events.push_back({.kind = Event::Kind::kReduce,
-                          .instruction = reduce,
-                          .seconds = costs.reduce[i.stage_index()][parts - 1 - at(reduce->group)]});
-      }
+      for (const Instruction* reduce : reduces) events.push_back(exchange_of(*reduce, costs));
       continue;
     }
+    auto reduce = reduces.begin();
     for (size_t k = 0; k < parts; ++k) {
       const size_t part = forward ? k : parts - 1 - k;
       if (k < gathers.size()) {
@@ -77,17 +104,17 @@ std::vector<Event> events_of(const Program& program, const PlayCosts& costs) {
                         .first = k == 0,
                         .last = k + 1 == parts,
                         .gathered = k < gathers.size()});
-      if (k < reduces.size()) {
-        events.push_back(
-            {.kind = Event::Kind::kReduce, .instruction = reduces[k], .seconds = costs.reduce[i.stage_index()][part]});
+      for (; reduce != reduces.end() && at((*reduce)->group) == k; ++reduce) {
+        events.push_back(exchange_of(**reduce, costs));
       }
     }
+    for (; reduce != reduces.end(); ++reduce) events.push_back(exchange_of(**reduce, costs));
     gathers.clear();
   }
   return events;
 }
 
-/// Adds times to what the interpreter lets run.
+/// Assigns times to the instructions that the interpreter lets run.
 class Player {
  public:
   Player(const std::vector<Program>& programs, const PlayCosts& costs)
@@ -118,21 +145,21 @@ class Player {
   struct State {
     std::vector<Event> events = {};
     double now = 0;             ///< end of the last computation
-    double previous_start = 0;  ///< of the last computation
+    double previous_start = 0;  ///< start of the last computation
     double link_free = 0;
     double gathered = 0;  ///< end of the last gather
     double activations = 0;
     double updated = 0;  ///< seconds of updates since the last computation
-    // Of a rank that shares cores:
-    double wakes = kNever;  ///< when what it waits for is there, where that is known
-    double left = 0;        ///< seconds of its computation, on a core of its own
+    // Only if ranks share cores:
+    double wakes = kNever;  ///< when what it waits for arrives, if known
+    double left = 0;        ///< remaining seconds of its computation, on a core of its own
     double started = kNever;
   };
 
   static bool is_collective(const Event& event) {
     return event.kind == Event::Kind::kGather || event.kind == Event::Kind::kReduce;
   }
-  /// When a collective may start: all replicas are there, and their streams are free.
+  /// Earliest start of a collective: all replicas have reached it, and their streams are free.
   double& meeting(size_t rank) {
     std::vector<double>& meetings = meetings_[at(programs_[rank].pipeline_rank)];
     const size_t number = interpreter_.num_collectives(rank);
@@ -149,8 +176,8 @@ class Player {
     ready = std::max(ready, ready_for(states_[rank], event));
   }
 
-  /// Where cores are shared, time goes on for all ranks at once: to the next end of a computation, or the next arrival
-  /// of what one waits for. False where there is none.
+  /// With shared cores, advances time for all ranks to the next end of a computation or the next arrival. Returns false
+  /// if there is none.
   bool pass_time() {
     double computing = 0, next = kNever;
     for (size_t rank = 0; rank < states_.size(); ++rank) {
@@ -164,15 +191,15 @@ class Player {
     if (next == kNever) return false;
     for (State& state : states_) {
       if (state.started == kNever) continue;
-      // What ends now, ends: rounding must not leave a rest that time is too coarse for.
+      // Clamp to 0: a rounding remainder could be smaller than the resolution of the clock.
       state.left = clock_ + state.left / speed <= next ? 0 : state.left - (next - clock_) * speed;
     }
     clock_ = next;
     return true;
   }
 
-  /// The end of work that may begin at `start`: at once known, or where cores are shared when it has come. False: not
-  /// yet.
+  /// Computes the end of work that may begin at `start`. With shared cores the end is known only once it is reached;
+  /// until then returns false.
   bool work(size_t rank, double& start, double seconds, double& end) {
     end = start + seconds;
     if (costs_.cores == 0) return true;
@@ -231,7 +258,7 @@ class Player {
       case Event::Kind::kCompute: {
         const double message =
             event.first && input.travels ? sent_[input.number] + costs_.message[at(std::min(input.from, input.to))] : 0;
-        // Without overlap nothing computes while a collective is under way.
+        // Without overlap nothing computes during a collective.
         const double collective = costs_.overlap ? (event.gathered ? state.gathered : 0) : state.link_free;
         const double without = std::max(state.now, message);
         double start = std::max(without, collective), end = 0;
@@ -243,8 +270,10 @@ class Player {
         break;
       }
       case Event::Kind::kGather:
-      case Event::Kind::kReduce: {
-        const double start = interpreter_.has_replicas() ? meeting(rank) : ready_for(state, event);
+      case Event::Kind::kReduce:
+      case Event::Kind::kTransfer: {
+        const bool meets = is_collective(event) && interpreter_.has_replicas();
+        const double start = meets ? meeting(rank) : ready_for(state, event);
         state.link_free = start + event.seconds;
         if (event.kind == Event::Kind::kGather) state.gathered = state.link_free;
         played.comms.push_back({i, start, state.link_free});
@@ -268,11 +297,11 @@ class Player {
   const std::vector<Program>& programs_;
   const PlayCosts& costs_;
   Interpreter interpreter_;
-  std::vector<double> sent_;  ///< when, of messages
+  std::vector<double> sent_;  ///< send time of each message
   std::vector<State> states_;
   std::vector<std::vector<double>> meetings_;  ///< by pipeline rank
   std::vector<PlayedRank> played_;
-  double clock_ = 0;  ///< where cores are shared
+  double clock_ = 0;  ///< current time, with shared cores
 };
 
 }  // namespace

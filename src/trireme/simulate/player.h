@@ -1,11 +1,11 @@
-// Plays programs as discrete events: each rank has a stream for computing and one for collectives.
+// Discrete-event simulation of programs: each rank has a compute stream and a communication stream.
 //
-// A rank runs its list in order. A computation starts when the one before it has ended, its message is there and the
-// weights that it uses are gathered. A gather is asked for when the computation before its user starts; a sum, when
-// the part of the backward pass that fills its group has ended (or the whole pass, without overlap). Collectives of a
-// rank go one after another, and begin when all replicas that are played have come to them. Messages take their time
-// and neither wait for each other nor for collectives. Where there are fewer cores than ranks that compute,
-// these share them evenly.
+// A rank runs its list in order. A computation starts when the one before it has ended, its message has arrived and its
+// weights are gathered. A gather is issued when the computation before its user starts; a sum or a push, when the part
+// of the backward pass that fills its bucket has ended (without overlap: the whole pass). The communication stream of a
+// rank is serial. A collective starts when all simulated replicas have reached it; pushes to parameter servers and
+// pulls from them wait for no other replica. Messages between stages take their time and delay neither each other nor
+// collectives. If more ranks compute than there are cores, they share the cores evenly. Pure functions. Threads: all.
 #pragma once
 
 #include <vector>
@@ -17,41 +17,45 @@ namespace trireme {
 
 struct PlayCosts {
   std::vector<StageCost> stages;
-  std::vector<double> message;  ///< seconds of a message that a stage sends to the next one, or gets back from it
-  /// Seconds of a collective of one part of a stage: [stage][part].
-  std::vector<std::vector<double>> gather, reduce;
-  std::vector<double> update;          ///< seconds of the optimizer, by pipeline rank
-  bool overlap = true;                 ///< collectives run while the rank computes
-  bool overlap_messages = true;        ///< and messages
-  bool repeats_in_backward = false;    ///< backward passes have the time of what they compute again; Recompute has none
-  double cores = 0;                    ///< that all share; 0: each rank has its own device
-  double sharing_cost = 0;             ///< fraction of a core's time that is lost where ranks take turns on it
-  std::vector<double> processes = {};  ///< that a program stands for, by pipeline rank; with `cores` alone
+  std::vector<double> message;  ///< seconds of a message between a stage and the next one, in either direction
+  /// Seconds of the collective, or of the push to parameter servers, for one bucket: [stage][part].
+  std::vector<std::vector<double>> gather, reduce, push;
+  /// Seconds to all-reduce a stage's values (loss, stop flag), if they are a group of their own.
+  std::vector<double> values;
+  std::vector<double> update;               ///< seconds of the optimizer, by pipeline rank
+  std::vector<double> combine, pull, meet;  ///< seconds of these instructions, by pipeline rank
+  bool overlap = true;                      ///< collectives overlap with computing
+  bool overlap_messages = true;             ///< messages between stages overlap with computing
+  bool repeats_in_backward = false;  ///< the backward pass includes the time of recomputation, and Recompute takes none
+  double cores = 0;                  ///< cores that all ranks share; 0: every rank has its own device
+  double sharing_cost = 0;           ///< fraction of a core's time lost to context switches when ranks share it
+  /// Processes that one program stands for, by pipeline rank; used with `cores` only.
+  std::vector<double> processes = {};
 };
 
-/// A span of the stream for collectives, or of the optimizer.
+/// One span of the communication stream, or the optimizer's.
 struct CommSpan {
   Instruction instruction;
   double start = 0, end = 0;  ///< seconds
 };
 
-/// Seconds.
+/// Timing of one rank, in seconds.
 struct PlayedRank {
   double first = 0;   ///< start of the first computation
-  double last = 0;    ///< end of the last
-  double end = 0;     ///< with sums and the update
-  double busy = 0;    ///< computing
-  double idle = 0;    ///< waiting for messages, after the first computation
-  double waited = 0;  ///< for collectives, between computations and before the update
+  double last = 0;    ///< end of the last computation
+  double end = 0;     ///< end of the step, sums and the update included
+  double busy = 0;    ///< time spent computing
+  double idle = 0;    ///< time spent waiting for messages, after the first computation
+  double waited = 0;  ///< time spent waiting for collectives, between computations and before the update
   double update = 0;
-  double updates_between = 0;        ///< of the updates, those before its last computation
-  double peak_activation_bytes = 0;  ///< and working bytes, at most at once
+  double updates_between = 0;        ///< part of `update` that precedes its last computation
+  double peak_activation_bytes = 0;  ///< peak of activations and workspace together
   Instruction peak_at;
-  std::vector<Span> spans;      ///< computations; ms
-  std::vector<CommSpan> comms;  ///< collectives and the update
+  std::vector<Span> spans;      ///< computations, in ms
+  std::vector<CommSpan> comms;  ///< collectives, transfers and the update
 };
 
-/// `programs`: of one replica or, replica by replica, of all. Throws Error where they wait for each other.
+/// Simulates the programs of one replica, or of all replicas, replica by replica. Throws Error if they deadlock.
 std::vector<PlayedRank> play(const std::vector<Program>& programs, const PlayCosts& costs);
 
 }  // namespace trireme

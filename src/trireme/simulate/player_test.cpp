@@ -10,7 +10,7 @@
 namespace trireme {
 namespace {
 
-/// Stages that take these times, without collectives.
+/// Costs of stages with these times, without collectives.
 PlayCosts costs_of(const StageTimes& times) {
   PlayCosts costs;
   for (size_t stage = 0; stage < times.forward.size(); ++stage) {
@@ -23,7 +23,9 @@ PlayCosts costs_of(const StageTimes& times) {
     costs.message.push_back(times.comm[stage] / 1e3);
     costs.gather.push_back({0});
     costs.reduce.push_back({0});
-    costs.update.push_back(0);
+    costs.push.push_back({0});
+    for (auto* seconds : {&costs.values, &costs.update, &costs.combine, &costs.pull, &costs.meet})
+      seconds->push_back(0);
   }
   return costs;
 }
@@ -92,6 +94,49 @@ TEST(Play, FoldedIsUnfolded) {
     EXPECT_NEAR(whole.step_seconds / folded.step_seconds, 1, 1e-12);
     EXPECT_NEAR(whole.memory_bytes(), folded.memory_bytes(), 1);
     EXPECT_NEAR(whole.parts.communication, folded.parts.communication, 1e-12);
+  }
+}
+
+TEST(Play, FoldedIsUnfoldedWhateverReplicasExchange) {
+  const Cluster cluster = find_cluster("a100-80gb");
+  std::mt19937 random(4);
+  for (const GradientExchange exchange : kExchanges) {
+    for (int n = 0; n < 12; ++n) {
+      Job job = random_job(random);
+      job.layout.zero = 0;
+      job.layout.dp = 1 + n % 4;
+      job.layout.global_batch = job.layout.dp * job.layout.micro_batch * 4;
+      job.layout.exchange = exchange;
+      job.layout.servers = UpdateShape{.exchange = exchange}.has_servers() ? 2 : 0;
+      const Simulation folded = simulate(job, cluster), whole = simulate(job, cluster, false);
+      SCOPED_TRACE(testing::Message() << "exchange " << static_cast<int>(exchange) << ", " << job.layout.to_string());
+      EXPECT_NEAR(whole.step_seconds / folded.step_seconds, 1, 1e-12);
+      EXPECT_NEAR(whole.parts.communication, folded.parts.communication, 1e-12);
+    }
+  }
+}
+
+// With synchronous servers a replica waits for the pushes of the others, whose sum makes the update. With asynchronous
+// servers it waits for the others only at the all-reduce of values.
+TEST(Play, SlowPushesHoldUpRoundsAlone) {
+  for (const GradientExchange exchange : {GradientExchange::kServers, GradientExchange::kAsyncServers}) {
+    StepShape shape;
+    shape.pipeline.num_replicas = 2;
+    shape.pipeline.num_leaves = shape.num_micro_batches = 4;
+    shape.pipeline.groups = {2};  // one gradient group, and the values
+    shape.update = {.exchange = exchange, .norm = true};
+    std::vector<Program> programs = programs_of(shape);
+    PlayCosts costs = costs_of(StageTimes::equal(1, 3, 4, 2, 0));
+    costs.push = {{0.05}};
+    costs.pull = {0.01};
+    const std::vector<PlayedRank> alike = play(programs, costs);
+    std::vector<Instruction> twice;  // the last replica pushes twice
+    for (const Instruction& i : programs[1].instructions) twice.insert(twice.end(), i.op == OpCode::kPush ? 2 : 1, i);
+    programs[1].instructions = twice;
+    const std::vector<PlayedRank> played = play(programs, costs);
+    EXPECT_NEAR(played[1].end - alike[1].end, 0.05, 1e-9);
+    const bool is_in_rounds = exchange == GradientExchange::kServers;
+    EXPECT_NEAR(played[0].end - alike[0].end, is_in_rounds ? 0.05 : 0, 1e-9) << is_in_rounds;
   }
 }
 

@@ -16,7 +16,7 @@
 namespace trireme {
 namespace {
 
-/// Copies of its gradients that a replica of a stage needs, float32, to sum micro-batches along the tree.
+/// Number of float32 gradient slots that a replica of a stage needs to sum micro-batches along the tree.
 int gradient_slots(const Layout& layout) {
   int64_t leaves = layout.num_leaves();
   if (!layout.has_leaves() || leaves % (layout.dp * layout.lanes) != 0) leaves = layout.micro_batches();
@@ -25,7 +25,7 @@ int gradient_slots(const Layout& layout) {
       .num_slots;
 }
 
-/// Of a replica of a stage at each turn: a micro-batch for each of its lanes, one after another.
+/// Cost of one turn of a replica of a stage: one micro-batch per lane, one after another.
 StageCost times_lanes(StageCost cost, double lanes) {
   const auto multiply = [&](StagePart& part) {
     part.forward *= lanes;
@@ -39,7 +39,7 @@ StageCost times_lanes(StageCost cost, double lanes) {
   return cost;
 }
 
-/// Communication inside the passes of a rank that nothing hides.
+/// Exposed communication inside a rank's passes.
 double exposed_inside(const Simulation& s, int rank) {
   double seconds = 0;
   for (size_t stage = 0; stage < s.stages.size(); ++stage) {
@@ -48,11 +48,11 @@ double exposed_inside(const Simulation& s, int rank) {
   return seconds * static_cast<double>(s.job.layout.accumulation());
 }
 
-/// What a rank works on between its first and its last computation. Schedules that update while micro-batches are under
-/// way have updates there, for which the others wait no less than for computations.
+/// Busy time of a rank between its first and its last computation. Asynchronous schedules update in between, and other
+/// ranks wait for these updates as for computations.
 double work_of(const PlayedRank& rank) { return rank.busy + rank.updates_between; }
 
-/// The longest time of a rank in the pipeline, and how much longer that is than any of them works.
+/// The longest time that a rank spends in the pipeline, and by how much it exceeds the busiest rank's work.
 struct PipelineTime {
   double seconds = 0, bubble = 0;
 };
@@ -68,19 +68,20 @@ PipelineTime pipeline_time(const std::vector<PlayedRank>& ranks) {
   return time;
 }
 
-/// What of the bubble is left where messages and collectives take no time: the schedule's own. The rest waits for a
-/// network.
+/// The schedule's own part of the bubble: what remains if messages and collectives take no time. The rest is waiting
+/// for the network.
 double bubble_of_schedule(const std::vector<Program>& programs, PlayCosts costs, double bubble) {
   if (bubble <= 0) return 0;
   std::ranges::fill(costs.message, 0.0);
-  for (auto* collectives : {&costs.gather, &costs.reduce}) {
-    for (std::vector<double>& parts : *collectives) std::ranges::fill(parts, 0.0);
+  for (auto* exchanges : {&costs.gather, &costs.reduce, &costs.push}) {
+    for (std::vector<double>& parts : *exchanges) std::ranges::fill(parts, 0.0);
   }
+  for (auto* exchanges : {&costs.values, &costs.combine, &costs.pull, &costs.meet}) std::ranges::fill(*exchanges, 0.0);
   return std::min(bubble, pipeline_time(play(programs, costs)).bubble);
 }
 
-/// `bubble`: that of the schedule, in seconds. What is neither that, nor computing, nor the update, the rank waits for
-/// communication: its own, or that of others that comes to its end after it.
+/// `bubble`: the schedule's own bubble, in seconds. What is neither bubble, computing nor the update counts as
+/// communication: the rank's own, or that of ranks that finish later.
 StepParts parts_of_step(const Simulation& s, double bubble) {
   const PlayedRank& rank = s.ranks[at(s.busiest)].played;
   const double inside = exposed_inside(s, s.busiest), rest = s.step_seconds - rank.busy - rank.update;
@@ -113,8 +114,8 @@ void summarise(Simulation& s) {
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
 }
 
-/// Of a stage's weights, that it holds at once: schedules that update while micro-batches are under way keep those that
-/// these have begun with.
+/// Number of versions of its weights that a stage holds. Asynchronous schedules keep the versions that micro-batches in
+/// flight started with.
 double weight_versions(const Layout& layout, int stage) {
   if (!layout.is_pipeline()) return 1;
   switch (layout.schedule) {
@@ -129,11 +130,11 @@ double weight_versions(const Layout& layout, int stage) {
   }
 }
 
-/// As the layout says, or as it is cut where it does not.
+/// The layout's partition, or cut_into_stages() if it has none.
 Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int num_stages) {
   const Partition& given = job.layout.split;
   if (given.empty()) {
-    std::vector<double> speeds;  // more blocks for more devices
+    std::vector<double> speeds;  // stages with more devices get more blocks
     for (size_t i = 0; i < job.layout.stages.size(); ++i) {
       speeds.push_back(static_cast<double>(width_of(job.layout.of_stage(i))));
     }
@@ -147,7 +148,13 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
       "parallel.split must name all of them");
 }
 
-/// What zb-v fits its order to, in ms.
+/// Number of partial sums of a bucket that a replica pushes. The servers add them along the tree.
+double pushed_partials(const Program& program) {
+  const bool adds_first = !program.update.has_servers() || program.update.sums_own() || program.across.direct;
+  return adds_first ? 1 : static_cast<double>(std::ranges::max(program.across.partials_of_rank));
+}
+
+/// Stage times in ms, from which zb-v derives its order.
 StageTimes times_of(const PlayCosts& costs) {
   StageTimes times;
   for (const StageCost& stage : costs.stages) {
@@ -186,7 +193,8 @@ class StepSimulator {
   void cost() {
     const Layout& layout = s_.job.layout;
     s_.blocks = block_costs(s_.job, s_.cluster);
-    // Where stages are comes from the schedule, its times from the stages: the order of zb-v alone depends on both.
+    // The placement of stages comes from the schedule, stage times from the stages. Only the order of zb-v depends on
+    // the times.
     s_.schedule = schedule_of(layout);
     const int num_stages = s_.schedule.num_stages();
     const Partition cut = stages_of(s_.job, s_.blocks, num_stages);
@@ -204,6 +212,9 @@ class StepSimulator {
   void lower(bool fold) {
     s_.shape = played_shape(s_.job, s_.stages, s_.schedule, fold);
     s_.programs = programs_of(s_.shape, fold ? std::optional(0) : std::nullopt);
+    for (std::vector<double>& parts : costs_.push) {
+      for (double& seconds : parts) seconds *= pushed_partials(s_.programs.front());
+    }
     const Cluster& cluster = s_.cluster;
     if (cluster.shared_cores == 0) return;
     costs_.cores = static_cast<double>(cluster.hosts_for(s_.job.layout.num_devices()) * cluster.shared_cores);
@@ -237,7 +248,7 @@ class StepSimulator {
 
   const Behaviour does_;
   Simulation s_;
-  std::vector<Job> jobs_;  ///< as each stage has it; all alike unless stages have shapes of their own
+  std::vector<Job> jobs_;  ///< the job with each stage's layout; equal unless stages differ in shape
   PlayCosts costs_;
 };
 
@@ -273,10 +284,10 @@ Simulation simulate_mix(const Job& job, const std::vector<Cluster>& kinds) {
   std::optional<Simulation> slowest;
   double memory_bytes = 1e300;
   std::string name, device;
-  std::array<double, 4> peaks = {};  // of the mean device
+  std::array<double, 4> peaks = {};  // mean over devices
   for (size_t n = 0; n < kinds.size(); ++n) {
     Job own = job;
-    if (!batch_parts.empty()) {  // a kind waits for the replica that has most to do
+    if (!batch_parts.empty()) {  // a kind waits for its replica with the largest batch part
       const auto first = batch_parts.begin() + static_cast<std::ptrdiff_t>(n * replicas);
       const int64_t most = *std::max_element(first, first + static_cast<std::ptrdiff_t>(replicas));
       own.layout.batch_parts.clear();

@@ -1,12 +1,18 @@
 // Jobs and published collectives for the tests of the simulator.
 #pragma once
 
+#include <array>
 #include <random>
 
 #include "trireme/simulate/collective_cost.h"
 #include "trireme/simulate/simulate.h"
 
 namespace trireme {
+
+/// Every exchange between replicas.
+inline constexpr std::array kExchanges = {GradientExchange::kSum,          GradientExchange::kServers,
+                                          GradientExchange::kAsyncServers, GradientExchange::kAdasum,
+                                          GradientExchange::kMomenta,      GradientExchange::kLocal};
 
 inline Job gpt_job(int64_t layers = 8, int64_t hidden = 1024, int64_t heads = 16, int64_t seq = 512) {
   Job job;
@@ -47,7 +53,7 @@ inline double predict(const PublishedAllReduce& row) {
   return 1e6 * collective_seconds(CollectiveKind::kAllReduce, bytes, group_on(cluster, row.ranks, 1), cluster);
 }
 
-/// A job that can be cut, by chance.
+/// A random job whose layout can split the model.
 inline Job random_job(std::mt19937& random) {
   const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
   Job job = gpt_job(pick({4, 8, 12}), pick({512, 1024, 3072}), 8, pick({256, 1024}));

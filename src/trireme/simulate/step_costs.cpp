@@ -1,6 +1,7 @@
 #include "trireme/simulate/step_costs.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "trireme/base/index.h"
 #include "trireme/simulate/collective_cost.h"
@@ -9,21 +10,23 @@
 namespace trireme {
 namespace {
 
-/// An update that is not fused starts so many operators for each tensor of a block; Trireme's one for all of them.
+/// An unfused update launches kPassesOfUpdate operators per tensor of a block; Trireme's launches one for all tensors.
 constexpr double kPassesOfUpdate = 6, kTensorsOfBlock = 12;
 
-/// That one rank of a stage sends at each turn.
+/// Bytes that a rank of a stage sends per turn.
 double turn_bytes(const Job& job) { return message_bytes(job) * static_cast<double>(job.layout.lanes); }
 
-/// Bytes of memory traffic that an update needs for each parameter: gradient (checked, clipped, read), float32 weight
-/// and moments read and written, the weight of the compute type written; one pass, or one an operator.
+/// Memory traffic of an update in bytes per parameter: the gradient is checked, clipped and read, float32 weight and
+/// moments are read and written, the weight in the compute dtype is written. Unfused, each operator is a pass over the
+/// gradient.
 double update_traffic(const Job& job, bool fused) {
   const StateBytes bytes = state_bytes(job);
   const double states = 2 * (job.layout.optimizer_state + 4);
   return states + bytes.weights + (fused ? 3 : 9) * bytes.gradients;
 }
 
-/// Seconds between neighbouring stages. Where these have different shapes, each of the fewer ranks sends or gets more.
+/// Seconds of messages between neighbouring stages. If the stages differ in shape, the ranks of the smaller one send or
+/// receive more.
 std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& cluster, const Schedule& schedule) {
   const std::vector<int64_t> first = first_devices(jobs, schedule);
   const int64_t per_host = cluster.devices_per_host;
@@ -37,7 +40,7 @@ std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& c
     const Job& job = jobs[at(stage) + 1];
     const double bytes = std::max(turn_bytes(jobs[at(stage)]), turn_bytes(job));
     seconds.back() = message_seconds(bytes, same_host ? 0 : per_host, cluster);
-    if (job.layout.tp > 1 && !job.layout.sequence) {  // the parts become whole again
+    if (job.layout.tp > 1 && !job.layout.sequence) {  // the shards are gathered
       seconds.back() +=
           collective_seconds(CollectiveKind::kAllGather, turn_bytes(job) * static_cast<double>(job.layout.tp),
                              group_on(cluster, job.layout.tp, 1), cluster);
@@ -46,10 +49,16 @@ std::vector<double> message_times(const std::vector<Job>& jobs, const Cluster& c
   return seconds;
 }
 
-/// Seconds of a collective over the replicas, for each part of each stage.
-class ReplicaCollectives {
+/// Parameters of the tied embedding; 0: the output layer has its own.
+double tied_parameters(const Job& job) {
+  if (!job.model.is_language() || !job.model.tied) return 0;
+  return static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp);
+}
+
+/// Seconds of a stage's exchanges between replicas or with parameter servers.
+class ReplicaExchanges {
  public:
-  ReplicaCollectives(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
+  ReplicaExchanges(const Job& job, const Cluster& cluster) : job_(job), cluster_(cluster) {
     const Layout& layout = job.layout;
     dense_ = group_on(cluster, layout.num_replicas(), layout.tp);
     expert_ = group_on(cluster, layout.num_replicas() / layout.ep, layout.tp * layout.ep);
@@ -57,16 +66,43 @@ class ReplicaCollectives {
     copies_ = group_on(cluster, layout.num_replicas() / layout.num_shards(), layout.tp * layout.num_shards());
   }
 
-  /// To or from parameter servers, each with a link of its own, and an equal shard of the parameters: all devices at
-  /// once, so that their links carry what these have, and a server's its part of everything.
-  double server(const StagePart& part) const {
+  /// Pushes a part's gradients. Synchronous servers get the gradients of both uses of a tied weight, unless replicas
+  /// add them for compression. `has_first_use`: the part holds the embedding.
+  double push(const StagePart& part, bool has_first_use) const {
     const Layout& layout = job_.layout;
-    const bool is_far = layout.num_devices() > cluster_.devices_per_host;
-    const NetworkLink& link = is_far ? cluster_.between : cluster_.inside;
-    const double bytes = part.parameters * layout.gradient_bytes() * layout.wire_factor;
-    const double all = bytes * static_cast<double>(layout.num_devices());
-    const double at_server = link.latency_us * 1e-6 + all / static_cast<double>(layout.servers) / link.effective();
-    return std::max(message_seconds(bytes, is_far ? cluster_.devices_per_host : 0, cluster_), at_server);
+    const bool adds_uses = layout.exchange != GradientExchange::kServers || layout.compression != Method::kNone;
+    const double second_use = has_first_use && !adds_uses && !layout.is_pipeline() ? tied_parameters(job_) : 0;
+    return server((part.parameters + second_use) * layout.gradient_bytes() * layout.wire_factor);
+  }
+  /// Pulls a part's float32 weights. The last stage of a pipeline receives its tied weight from the first stage
+  /// instead.
+  double pull(const StagePart& part, bool has_second_use) const {
+    const double tied = has_second_use && job_.layout.is_pipeline() ? tied_parameters(job_) : 0;
+    return server((part.parameters - tied) * kWeightBytes);
+  }
+  /// All-reduces the step's values: loss and stop flag. If each replica has a norm of its own, the norms are
+  /// all-reduced, too.
+  double values() const {
+    const GradientExchange exchange = job_.layout.exchange;
+    const bool sums_norms = exchange == GradientExchange::kLocal || exchange == GradientExchange::kAsyncServers;
+    return (sums_norms ? 2 : 1) * collective_seconds(CollectiveKind::kAllReduce, kValuesBytes, dense_, cluster_);
+  }
+  double combine(const StageCost& stage) const {
+    if (job_.layout.exchange == GradientExchange::kMomenta) return packed_sum(stage.sum);
+    double seconds = 0;
+    for (const StagePart& part : stage.parts) seconds += adasum(part.parameters);
+    return seconds;
+  }
+  /// Averages weights, amortized over the steps between meetings. Trireme averages float32 weights in host memory, to
+  /// and from which a GPU copies them.
+  double meet(const StageCost& stage) const {
+    const Layout& layout = job_.layout;
+    const bool is_packed = layout.exchange_bytes < kWeightBytes;
+    const bool has_gpu = cluster_.device.units > 1, copies = has_gpu && job_.software != Software::kPublished;
+    const double copied = copies && !layout.offload ? 2 * stage.sum.parameters * kWeightBytes : 0;
+    const double sum =
+        is_packed ? packed_sum(stage.sum) : both(stage.sum, CollectiveKind::kAllReduce, layout.exchange_bytes, 1);
+    return (sum + copied / cluster_.device.offload_bandwidth) / static_cast<double>(layout.meet_every);
   }
 
   double gather(const StagePart& part) const {
@@ -81,11 +117,10 @@ class ReplicaCollectives {
   double reduce(const StagePart& part) const {
     const Layout& layout = job_.layout;
     const double bytes = layout.gradient_bytes();
-    if (layout.servers > 0) return server(part);
     if (layout.sparse_exchange) {
       return both(part, CollectiveKind::kAllGather, bytes, layout.wire_factor * static_cast<double>(dense_.size));
     }
-    if (layout.zero_shards > 0) {  // each shard is then summed over the ranks that hold the same one
+    if (layout.zero_shards > 0) {  // each shard is then all-reduced over the ranks that hold a copy of it
       const double all = part.parameters * bytes * layout.wire_factor;
       return collective_seconds(CollectiveKind::kReduceScatter, all, shard_group_, cluster_) +
              collective_seconds(CollectiveKind::kAllReduce, all / static_cast<double>(layout.num_shards()), copies_,
@@ -96,6 +131,45 @@ class ReplicaCollectives {
   }
 
  private:
+  static constexpr double kWeightBytes = 4, kValuesBytes = 8;
+  /// Arrays that combining a pair reads or writes: 4 for three dot products, 3 for the weighted sum, 2 for the copy
+  /// that one of the partners makes.
+  static constexpr double kPassesOfPair = 9;
+
+  /// Sends to or receives from parameter servers, which have a link and an equal shard of the parameters each. All
+  /// devices communicate at once: a device's link carries its own bytes, a server's link the bytes of its shard for all
+  /// devices.
+  double server(double bytes) const {
+    const Layout& layout = job_.layout;
+    const bool is_far = layout.num_devices() > cluster_.devices_per_host;
+    const NetworkLink& link = is_far ? cluster_.between : cluster_.inside;
+    const double all = bytes * static_cast<double>(layout.num_devices());
+    const double at_server = link.latency_us * 1e-6 + all / static_cast<double>(layout.servers) / link.effective();
+    return std::max(message_seconds(bytes, is_far ? cluster_.devices_per_host : 0, cluster_), at_server);
+  }
+
+  /// Adasum (compress/adasum.h): partners 1, 2, 4, … replicas apart exchange whole gradients and combine them. Replicas
+  /// beyond the largest power of two first send theirs to a partner, and finally receive the result.
+  double adasum(double parameters) const {
+    const int64_t replicas = job_.layout.num_replicas(), stride = job_.layout.tp;
+    const auto paired = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(replicas)));
+    const double bytes = parameters * job_.layout.exchange_bytes;
+    const double pair = kPassesOfPair * bytes / (cluster_.device.memory_bandwidth * cluster_.device.memory_efficiency);
+    double seconds = 0;
+    for (int64_t distance = 1; distance < paired; distance *= 2) {
+      seconds += message_seconds(bytes, distance * stride, cluster_) + pair;
+    }
+    if (replicas > paired) seconds += 2 * message_seconds(bytes, paired * stride, cluster_) + pair;
+    return seconds;
+  }
+
+  /// Packed all-reduce (compress/block_sum.h): an all-to-all of packed parts, of which each rank sums its own, then an
+  /// all-gather of the packed sums.
+  double packed_sum(const StagePart& part) const {
+    const double bytes = job_.layout.exchange_bytes;
+    return both(part, CollectiveKind::kAllToAll, bytes, 1) + both(part, CollectiveKind::kAllGather, bytes, 1);
+  }
+
   double both(const StagePart& part, CollectiveKind kind, double bytes, double factor) const {
     const double dense = (part.parameters - part.expert_parameters) * bytes * factor;
     return collective_seconds(kind, dense, dense_, cluster_) +
@@ -107,12 +181,10 @@ class ReplicaCollectives {
   RankGroup dense_, expert_, shard_group_, copies_;
 };
 
-/// The first and the last stage have the same embedding and sum its gradients.
+/// Seconds to add the gradients of a tied embedding, which the first and the last stage hold.
 double tied_seconds(const Job& job, int64_t distance, const Cluster& cluster) {
-  if (!job.model.is_language() || !job.model.tied || job.layout.pp == 1) return 0;
-  const double bytes =
-      static_cast<double>(job.model.vocab * job.model.hidden / job.layout.tp) * job.layout.gradient_bytes();
-  return message_seconds(bytes, distance, cluster);
+  const double bytes = tied_parameters(job) * job.layout.gradient_bytes();
+  return bytes == 0 || job.layout.pp == 1 ? 0 : message_seconds(bytes, distance, cluster);
 }
 
 std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cluster,
@@ -129,14 +201,13 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
                                : layout.zero >= 1 ? static_cast<double>(layout.num_shards())
                                                   : 1;
     const LayerRange& blocks = stages[stage].blocks;
-    const double own = stages[stage].sum.parameters / batch_parts;
+    // Asynchronous servers update once per replica.
+    const bool updates_each = layout.exchange == GradientExchange::kAsyncServers;
+    const double updates = updates_each ? static_cast<double>(layout.num_replicas()) : 1;
+    const double own = updates * stages[stage].sum.parameters / batch_parts;
     double& total = seconds[at(schedule.rank_of_stage[stage])];
     total += own * update_traffic(job, does.fuses_update) / bandwidth + start * (blocks.last - blocks.first);
     if (layout.offload) total += own * 2 * state_bytes(job).optimizer / cluster.device.offload_bandwidth;
-    if (layout.servers > 0) {  // new weights are pulled before the next step
-      const ReplicaCollectives collectives(job, cluster);
-      for (const StagePart& part : stages[stage].parts) total += collectives.server(part);
-    }
   }
   const int64_t distance = first_devices(jobs, schedule).back();
   seconds[at(schedule.rank_of_stage.front())] += tied_seconds(jobs.front(), distance, cluster);
@@ -146,16 +217,28 @@ std::vector<double> update_times(const std::vector<Job>& jobs, const Cluster& cl
   return seconds;
 }
 
-/// Each lane has passes of its own, for which weights come, and whose gradients go.
-void add_collectives(const Job& job, const Cluster& cluster, const StageCost& stage, PlayCosts& costs) {
-  const ReplicaCollectives collectives(job, cluster);
+/// Adds the exchanges of stage `number`. Each lane has its own passes, which gather weights and reduce gradients.
+void add_exchanges(const Job& job, const Cluster& cluster, const Schedule& schedule, size_t number, PlayCosts& costs) {
+  const ReplicaExchanges exchanges(job, cluster);
+  const UpdateShape update{.exchange = job.layout.exchange};
+  const StageCost& stage = costs.stages[number];
+  const size_t rank = at(schedule.rank_of_stage[number]);
   const auto lanes = static_cast<double>(job.layout.lanes);
   const double gathers = job.layout.zero == 3 ? lanes : 1, sums = job.layout.zero >= 2 ? lanes : 1;
   std::vector<double>&gather = costs.gather.emplace_back(), &reduce = costs.reduce.emplace_back();
+  std::vector<double>& push = costs.push.emplace_back();
   for (const StagePart& part : stage.parts) {
-    gather.push_back(gathers * collectives.gather(part));
-    reduce.push_back(sums * collectives.reduce(part));
+    gather.push_back(gathers * exchanges.gather(part));
+    reduce.push_back(sums * exchanges.reduce(part));
+    if (!update.has_servers()) continue;
+    const bool is_first = number == 0 && &part == &stage.parts.front();
+    const bool is_last = number + 1 == costs.stages.size() && &part == &stage.parts.back();
+    push.push_back(exchanges.push(part, is_first));
+    costs.pull[rank] += exchanges.pull(part, is_last);
   }
+  costs.values.push_back(exchanges.values());
+  if (update.combines()) costs.combine[rank] += exchanges.combine(stage);
+  if (update.exchange == GradientExchange::kLocal) costs.meet[rank] += exchanges.meet(stage);
 }
 
 }  // namespace
@@ -184,7 +267,8 @@ PlayCosts step_costs(const std::vector<Job>& jobs, const Cluster& cluster, const
   PlayCosts costs;
   costs.stages = stages;
   costs.message = message_times(jobs, cluster, schedule);
-  for (size_t n = 0; n < stages.size(); ++n) add_collectives(jobs[n], cluster, stages[n], costs);
+  costs.combine = costs.pull = costs.meet = std::vector<double>(at(schedule.num_ranks), 0.0);
+  for (size_t n = 0; n < stages.size(); ++n) add_exchanges(jobs[n], cluster, schedule, n, costs);
   costs.update = update_times(jobs, cluster, stages, schedule, does);
   costs.overlap = does.overlaps_gradients;
   costs.overlap_messages = does.overlaps_messages;

@@ -1,4 +1,5 @@
-// What the parts of a step cost beside the passes of its stages: messages, sums over replicas, the update.
+// Costs of a step other than forward and backward passes: messages between stages, exchanges between replicas or with
+// parameter servers, the update.
 #pragma once
 
 #include <vector>
@@ -8,14 +9,15 @@
 
 namespace trireme {
 
-/// Devices that share a stage: of its layout.
+/// Number of devices that hold one stage, from the stage's layout.
 inline int64_t width_of(const Layout& layout) { return layout.tp * layout.cp * layout.dp; }
-/// Devices that each rank of the pipeline stands for. `jobs`: the job as each stage has it.
+/// Number of devices that each pipeline rank stands for. `jobs`: the job with each stage's layout.
 std::vector<int64_t> widths_of_ranks(const std::vector<Job>& jobs, const Schedule& schedule);
-/// The first device of each rank of the pipeline.
+/// Number of the first device of each pipeline rank.
 std::vector<int64_t> first_devices(const std::vector<Job>& jobs, const Schedule& schedule);
 
-/// What the player needs, but for cores that ranks share. `schedule`: only where stages are, not its orders.
+/// Returns the player's costs, except for cores that ranks share. Uses the placement of stages in `schedule`, not its
+/// order.
 PlayCosts step_costs(const std::vector<Job>& jobs, const Cluster& cluster, const std::vector<StageCost>& stages,
                      const Schedule& schedule);
 

@@ -17,7 +17,7 @@ Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, 
                           std::vector<double> speeds) {
   const int count = static_cast<int>(blocks.size());
   Partition stages;
-  const auto even = [&](int first, int last) {  // blocks first … last-1, and what is before and behind them
+  const auto even = [&](int first, int last) {  // blocks first … last-1; the end stages also get the blocks around them
     const int each = (last - first) / num_stages;
     for (int stage = 0; stage < num_stages; ++stage) {
       stages.push_back(
@@ -74,16 +74,15 @@ std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const P
 StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule, bool fold) {
   const Layout& layout = job.layout;
   Layout played = layout;
-  played.stages.clear();  // the lanes of a replica are played as one
+  played.stages.clear();  // the lanes of a replica are simulated as one
   if (layout.cp > 1 || !layout.has_leaves()) {
     played.dp = fold ? std::min<int64_t>(layout.num_replicas(), 2) : layout.num_replicas();
     played.global_batch = layout.accumulation() * layout.micro_batch * played.dp;
     played.leaves = played.dp;
   }
-  const bool has_servers = layout.servers > 0 && layout.exchange != GradientExchange::kSum;
-  played.exchange = has_servers ? GradientExchange::kServers : GradientExchange::kSum;
   StepShape shape = step_shape(played, schedule);
-  for (const StageCost& stage : stages) shape.pipeline.groups.push_back(static_cast<int>(stage.parts.size()));
+  const int values = shape.update.exchange == GradientExchange::kSum ? 0 : 1;
+  for (const StageCost& stage : stages) shape.pipeline.groups.push_back(static_cast<int>(stage.parts.size()) + values);
   if (job.model.is_language() && job.model.tied) {
     const int last = schedule.num_stages() - 1;
     shape.update.tied.push_back(layout.is_pipeline() ? TiedWeight{0, last} : TiedWeight());

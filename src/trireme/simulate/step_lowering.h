@@ -1,4 +1,4 @@
-// The program of a job: its stages, and the step that the trainer would have with them.
+// From a job to the shape of its step: stages, their costs, and the StepShape that the trainer would use.
 #pragma once
 
 #include <vector>
@@ -8,36 +8,37 @@
 
 namespace trireme {
 
-/// What one stage costs, a part for each group of gradients: the blocks whose gradients travel together.
+/// Cost of one stage, with one part per gradient bucket: the blocks whose gradients are reduced together.
 struct StagePart {
   double forward = 0, backward_input = 0, backward_weight = 0;  ///< seconds
   double parameters = 0, expert_parameters = 0;
 };
 struct StageCost {
   LayerRange blocks;
-  std::vector<StagePart> parts;  ///< in the order of the forward pass; group g is part n-1-g
+  std::vector<StagePart> parts;  ///< in the order of the forward pass; of n parts, group g is part n-1-g
   StagePart sum;
-  double exposed = 0;  ///< seconds of communication in a forward and a backward pass that nothing hides
+  double exposed = 0;  ///< seconds of exposed communication in a forward and a backward pass
   double activation_bytes = 0, working_bytes = 0, forward_working_bytes = 0;
-  double longest_tensor = 0;  ///< numbers of it
-  /// What a computation of the stage needs beside the activations that are kept.
+  double longest_tensor = 0;  ///< elements of the largest parameter
+  /// Workspace of a computation of the stage, on top of kept activations.
   double working_bytes_of(OpCode op) const { return op == OpCode::kForward ? forward_working_bytes : working_bytes; }
 };
 
-/// Blocks of each stage: equal numbers of transformer blocks where they divide, else embedding and output layer count
-/// as one block each, else by time. By time as well where stages have `speeds`. Layers of image models by their FLOPs,
-/// as the trainer cuts them. Throws UsageError for more stages than blocks.
+/// Partitions blocks into stages: equal numbers of transformer blocks if they divide evenly; else equal numbers of
+/// blocks, embedding and output layer included; else by time. With `speeds` always by time, weighted by them. Image
+/// models are partitioned by FLOPs, as in the trainer. Throws UsageError for more stages than blocks.
 Partition cut_into_stages(const std::vector<BlockCost>& blocks, const Job& job, int num_stages,
                           std::vector<double> speeds = {});
 std::vector<StageCost> stage_costs(const std::vector<BlockCost>& blocks, const Partition& stages, double bucket_bytes,
                                    double bytes_a_parameter);
 
 /// [Note: Folding]
-/// Replicas, tensor ranks and context ranks do the same at the same time, so one replica's pipeline stands for all, and
-/// its collectives cost what the whole group costs. A layout that the trainer can run has the trainer's shape,
-/// step_shape(), with the parts of the stages for its groups. Of others, which have more replicas than leaves or cut
-/// samples, two replicas stand for all; `fold` false takes them all. Adasum, 1-bit Adam and replicas that step alone
-/// are counted as sums, and asynchronous servers as servers in rounds.
+/// Replicas, tensor ranks and context ranks run in lockstep, so one replica's pipeline represents all of them, and its
+/// collectives cost what they cost the whole group. If the trainer can run the layout, the shape is the trainer's
+/// step_shape(), whose gradient groups are the parts of the stages. Other layouts, with more replicas than leaves or
+/// with context parallelism, are represented by two replicas; `fold` false simulates all of them. If replicas exchange
+/// anything but sums of gradients, each stage has one more group, as in the trainer: its values (loss, stop flag),
+/// which are always summed.
 StepShape played_shape(const Job& job, const std::vector<StageCost>& stages, const Schedule& schedule,
                        bool fold = true);
 

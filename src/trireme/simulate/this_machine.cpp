@@ -1,4 +1,4 @@
-// The machine that this runs on, as a cluster: what was measured of it, or else plausible cores, as many as it has.
+// The local machine as a cluster: as measured, or else a preset with its number of cores.
 #include <algorithm>
 #include <thread>
 
@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-/// Of a process that has loaded libtorch and computed something.
+/// Memory of a process that has loaded libtorch and computed something.
 constexpr double kLibtorchBytes = 140e6;
 
 }  // namespace

@@ -57,7 +57,7 @@ Config config_with(const Model& model, Config config) {
 
 Engine::Engine(World& world, std::shared_ptr<Model> model, const Config& given)
     : world_(world),
-      config_(config_with(*model, given)),
+      config_(with_trainer_choices(config_with(*model, given))),
       layout_(check(config_, world.size())),
       device_(open_device(std::string(name_of(given.train.device)), world.local_rank())),
       compute_type_(scalar_type_of(given.precision.compute)),
@@ -83,7 +83,7 @@ Engine::Engine(World& world, std::shared_ptr<Model> model, const Config& given)
                                                         .tied = &part_->tied_weights(),
                                                         .device = device_,
                                                         .travel_type = part_->travel_type(),
-                                                        .overlap = config.parallel.overlap});
+                                                        .overlap = config.parallel.overlap == Overlap::kOn});
   Executor& executor = steps_->executor();
   executor.reducer().set_compressor(make_compressor(config, groups_.replicas(), executor.group_layouts(), device_));
   inputs_ = std::make_unique<StepInputs>(device_, micro_batches().size());

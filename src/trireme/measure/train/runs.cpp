@@ -65,7 +65,7 @@ MeasuredStep measured_run(const std::string& folder, const Cluster& cluster) {
   }
   ConfigArguments arguments;
   arguments.file = paths.config().string();
-  const Config config = resolve(arguments.sources());
+  const Config config = with_trainer_choices(resolve(arguments.sources()));  // the trainer has run it
   MeasuredStep run{std::filesystem::path(folder).lexically_normal().string(), job_of(config, trireme_on(cluster)),
                    *step_ms / 1000, memory.value_or(0)};
   run.job.layout.dp = check_sizes(config, static_cast<int64_t>(*workers)).dp;

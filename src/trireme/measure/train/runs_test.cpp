@@ -45,6 +45,8 @@ TEST(MeasuredRun, HasTheLayoutThatWasTrained) {
   EXPECT_EQ(run.job.layout.micro_batch, 2);
   EXPECT_EQ(run.job.layout.global_batch, 8);
   EXPECT_EQ(run.job.model.hidden, 256);
+  EXPECT_EQ(run.job.overlap, true) << "auto is what the trainer does";
+  EXPECT_TRUE(run.job.layout.zero_sums_whole);
 }
 
 TEST(MeasuredRun, RefusesOtherFoldersAndRunsThatGoOn) {

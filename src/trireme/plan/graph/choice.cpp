@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kBisections = 60;
 constexpr double kHighsSeconds = 20;
-/// A large problem is not worth more than this fraction of its cost: the costs themselves are not known so well.
+/// Tolerated gap of a large problem, as a fraction of its cost: the costs themselves are less accurate.
 constexpr double kSmallGap = 1e-4;
 constexpr size_t kLargeProblem = 100;
 
-/// Costs that differ by rounding are equal.
+/// Costs that differ by rounding count as equal.
 bool is_close(double a, double b) { return std::abs(a - b) <= 1e-9 * std::max({1.0, std::abs(a), std::abs(b)}); }
 
 ChoiceSolution made(const ChoiceProblem& problem, std::vector<int> choices, ChoiceProof proof, double bound) {
@@ -74,9 +74,9 @@ void ChoiceProblem::check() const {
 }
 
 // [Note: Memory multiplier]
-// Least cost + λ·bytes is found exactly for any λ. It bounds the optimum from below by that value less λ·limit. As λ
-// grows the answer needs fewer bytes; bisection finds the first that keeps the limit. What is left between the two is
-// the gap that fronts close.
+// The minimum of cost + λ·bytes is found exactly for any λ; minus λ·limit it is a lower bound on the optimum. As λ
+// grows the answer needs fewer bytes; bisection finds the first one within the limit. Pareto fronts close the gap
+// between that answer and the bound.
 ChoiceSolution solve(const ChoiceProblem& problem) {
   problem.check();
   std::vector<int> choices;
@@ -87,7 +87,7 @@ ChoiceSolution solve(const ChoiceProblem& problem) {
   if (limit <= 0 || problem.bytes_of(choices) <= limit) return made(problem, choices, ChoiceProof::kOptimal, 0);
   double bound = problem.cost_of(choices);
 
-  // The least memory of all: bytes first, costs far behind.
+  // The least memory: minimizes bytes first, costs second.
   std::vector<int> smallest;
   ChoiceProblem by_bytes = problem;
   double largest_bytes = 0;

@@ -1,4 +1,5 @@
-// Exact elimination: a node's neighbours get a table of the best that it can do for each of their choices.
+// Exact variable elimination: a node is replaced by a table over its neighbours' choices with the best cost it can
+// reach.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -11,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Which node goes next: the fewest entries in the table that it leaves.
+/// Elimination order: the node whose table has the fewest entries.
 class Order {
  public:
   explicit Order(const ChoiceProblem& problem) : neighbours_(problem.nodes.size()), left_(problem.nodes.size(), true) {
@@ -22,7 +23,7 @@ class Order {
     }
   }
 
-  /// The node and those that it leaves a table for; none when all are gone.
+  /// Returns the next node and the nodes of its table; nullopt when none are left.
   std::optional<std::pair<int, std::vector<int>>> next(double most_entries, bool& too_large) {
     int best = -1;
     double least = std::numeric_limits<double>::infinity();
@@ -54,14 +55,14 @@ class Order {
   std::vector<double> sizes_;
 };
 
-/// A table over some nodes; the last one varies fastest.
+/// A table over some nodes; the last node varies fastest.
 template <typename Value>
 struct Factor {
   std::vector<int> nodes;
   std::vector<Value> values;
 };
 
-/// All choices of some nodes, one after another.
+/// Enumerates the choices of some nodes.
 class Counter {
  public:
   Counter(std::vector<int> nodes, const std::vector<int>& sizes) : nodes_(std::move(nodes)), sizes_(sizes) {}
@@ -70,7 +71,7 @@ class Counter {
     for (const int node : nodes_) product *= at(sizes_[at(node)]);
     return product;
   }
-  /// Sets the choices that number `index` stands for.
+  /// Sets the choices with number `index`.
   void set(size_t index, std::vector<int>& choices) const {
     for (size_t i = nodes_.size(); i-- > 0;) {
       const size_t size = at(sizes_[at(nodes_[i])]);
@@ -97,7 +98,7 @@ std::vector<int> sizes_of(const ChoiceProblem& problem) {
   return sizes;
 }
 
-/// Takes those factors out of the list that speak of the node.
+/// Removes the factors that involve the node from the list, and returns them.
 template <typename Value>
 std::vector<Factor<Value>> take(std::vector<Factor<Value>>& factors, int node) {
   std::vector<Factor<Value>> taken, kept;
@@ -109,7 +110,7 @@ std::vector<Factor<Value>> take(std::vector<Factor<Value>>& factors, int node) {
   return taken;
 }
 
-/// What led to a label: a choice, or two labels that were added.
+/// The origin of a label: a choice, or the sum of two labels.
 struct Trace {
   int node = -1, choice = 0;
   std::shared_ptr<const Trace> left, right;
@@ -120,7 +121,7 @@ struct Label {
   double cost = 0, bytes = 0;
   TracePointer trace;
 };
-using Front = std::vector<Label>;  ///< costs rise, bytes fall
+using Front = std::vector<Label>;  ///< ascending costs, descending bytes
 
 void tidy(Front& front) {
   std::sort(front.begin(), front.end(),

@@ -12,11 +12,11 @@
 namespace trireme {
 namespace {
 
-/// Least sum of cuts with parts of at most `bound`; empty where there is none.
+/// Minimizes the sum of cuts with parts of at most `bound`; empty if infeasible.
 std::vector<int> cut_below(const std::vector<double>& costs, const std::vector<double>& cut_costs, int num_layers,
                            double bound) {
   const int n = static_cast<int>(costs.size());
-  // best[k][i]: the first i things in k parts.
+  // best[k][i]: the first i items in k parts.
   std::vector<std::vector<double>> best(static_cast<size_t>(num_layers) + 1,
                                         std::vector<double>(static_cast<size_t>(n) + 1, kNever));
   std::vector<std::vector<int>> from(best.size(), std::vector<int>(static_cast<size_t>(n) + 1, -1));

@@ -1,21 +1,22 @@
-// Layers for a graph that has none: its operators in their order, cut where little passes.
+// Clusters the operators of a graph without layers into layers: in order, cut where few bytes cross.
 #pragma once
 
 #include "trireme/plan/graph/graph.h"
 
 namespace trireme {
 
-/// Bytes of results that are made before each operator and read by it or a later one: what a cut there would send.
-/// Parameters and inputs are not counted. `element_bytes` of every number.
+/// Returns the bytes that a cut before each operator would send: results of earlier operators that it or a later one
+/// reads. Parameters and inputs do not count. `element_bytes`: bytes per element.
 std::vector<double> crossing_bytes(const Graph& graph, double element_bytes);
 
-/// Cuts a sequence of things with `costs` into `num_layers` parts, none empty, at the least sum of `cut_costs` (of a
-/// cut before each thing), so that no part costs more than `slack` times an equal part; where that cannot be, the
-/// bound grows until it can. Returns the first thing of each part. Exact: O(things² · layers).
+/// Splits a sequence of items with `costs` into `num_layers` non-empty parts, minimizing the sum of `cut_costs` (of a
+/// cut before each item), so that no part costs more than `slack` times the mean; if infeasible, the bound grows until
+/// it is feasible. Returns the first item of each part. Exact: O(items² · layers).
 std::vector<int> cut_into_layers(const std::vector<double>& costs, const std::vector<double>& cut_costs, int num_layers,
                                  double slack = 1.4);
 
-/// Sets the layer of each operator of the graph. At most `num_layers`, as many as there are operators.
+/// Sets the layer of each operator of the graph. There are `num_layers` layers, or as many as there are operators if
+/// these are fewer.
 void cluster_layers(Graph& graph, const std::vector<double>& costs, int num_layers, double element_bytes = 4);
 
 }  // namespace trireme

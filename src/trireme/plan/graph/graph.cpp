@@ -9,7 +9,8 @@
 namespace trireme {
 namespace {
 
-/// What makes two layers alike: operators, sizes, work, and where their inputs come from, counted from the layer.
+/// Signature of a layer: operators, sizes, work, and the origins of their inputs relative to the layer. Layers with
+/// equal signatures are equal.
 std::string signature(const Graph& graph, const std::vector<int>& operators) {
   std::string text;
   for (const int index : operators) {
@@ -79,7 +80,7 @@ Folding fold_layers(const Graph& graph, int period) {
   Folding folding;
   folding.representative.resize(graph.operators.size());
   folding.multiples.resize(graph.operators.size());
-  std::map<std::string, std::vector<size_t>> seen;  // layers that represent, by signature
+  std::map<std::string, std::vector<size_t>> seen;  // representative layers by signature
   std::map<std::string, int> count;
   for (size_t layer = 0; layer < of_layer.size(); ++layer) {
     const std::string text = signature(graph, of_layer[layer]);

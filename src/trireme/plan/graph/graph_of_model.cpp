@@ -1,4 +1,4 @@
-// Graphs from configurations, by formula: the operators that the models of this project run, forward.
+// Builds graphs from configurations: the forward operators of the built-in models.
 #include <fmt/format.h>
 
 #include <array>
@@ -124,12 +124,12 @@ class Builder {
     return add_tensor({.name = std::move(name), .sizes = std::move(sizes), .is_parameter = true});
   }
   void recipe(int tensor, int dim) { graph_.tensors[static_cast<size_t>(tensor)].recipe_dim = dim; }
-  /// Of the weight of the operator that was added last.
+  /// Weight of the operator that was added last.
   void cut_outputs() { recipe(op().inputs[1], 1); }
   void cut_inputs() { recipe(op().inputs[1], 0); }
   void keep(int tensor, double bytes) { graph_.tensors[static_cast<size_t>(tensor)].kept_bytes = bytes; }
 
-  /// An operator whose first arguments are tensors; returns its first result.
+  /// Adds an operator whose first arguments are tensors; returns its first result.
   int add(std::string name, const std::string& aten, const std::vector<int>& inputs, std::vector<Argument> rest,
           Sizes sizes) {
     return add_many(std::move(name), aten, inputs, std::move(rest), {std::move(sizes)})[0];
@@ -179,7 +179,7 @@ class Builder {
     return y;
   }
 
-  /// Fused, only the half under the diagonal is computed.
+  /// Fused attention computes only the half below the diagonal.
   int attention(const std::vector<int>& qkv, double width) {
     const Sizes sizes = graph_.tensors[static_cast<size_t>(qkv[0])].sizes;
     const int y = add("attention", "_scaled_dot_product_flash_attention", qkv, {0.0, true}, sizes);
@@ -211,7 +211,7 @@ class Builder {
   int residual(const std::string& name, int x, int stream) {
     const int y = add(name, "add.Tensor", {x, stream}, {}, {b_, m_.seq, m_.hidden});
     const double count = tokens_() * real(m_.hidden);
-    if (fused_) {  // with the norm behind it, in one pass
+    if (fused_) {  // fused with the following norm
       op().work.forward_bytes = {count * 4 * e_};
       op().work.backward_bytes = {count * 4 * e_};
     } else {
@@ -268,7 +268,7 @@ class Builder {
 
     x = view(block_norm("norm2", stream), {rows, h});
     if (llama) {
-      // One product with both gates, as the cost model counts it.
+      // One matmul for both gates, as in the cost model.
       x = linear("mlp.gate_up", x, h, 2 * m_.ffn, prefix + ".mlp.(gate|up).weight");
       cut_outputs();
       GraphTensor& gates = graph_.tensors[static_cast<size_t>(op().inputs[1])];
@@ -328,7 +328,7 @@ class Builder {
     op().work.is_linear = true;
     keep(y, e_);
     op().small_parameters = real(2 * out);
-    // BatchNorm has statistics of each replica, so samples may be cut; with ReLU, it only moves bytes.
+    // BatchNorm has per-replica statistics, so samples may be sharded; fused with ReLU it is memory-bound.
     y = pointwise(relu ? "relu" : "clone", y, 5, 8);
     keep(y, e_);
     return y;
@@ -338,7 +338,7 @@ class Builder {
   const int64_t b_;
   const double e_;
   const bool fused_;
-  const double gated_;  ///< bytes of a number of gates and rotary positions
+  const double gated_;  ///< bytes per element of gates and rotary positions
   Graph graph_;
 };
 

@@ -24,7 +24,7 @@ class Planner {
     if (options_.limit_bytes == 0) options_.limit_bytes = cluster.device.memory_bytes;
   }
 
-  /// Those of one mesh and of plain stages first: they are simpler.
+  /// Layouts of one mesh and of uniform stages first, as they are simpler.
   std::vector<GraphPlan> plans() {
     if (options_.layout != "auto") return {plan(graph_layout_from(options_.layout, devices_))};
     std::vector<GraphPlan> all;
@@ -49,7 +49,7 @@ class Planner {
   double limit() const { return options_.limit_bytes; }
 
  private:
-  /// With layers; costs of clustering are those of one device.
+  /// Returns the graph with layers, clustered by the costs on one device.
   const Graph& graph(int64_t samples) {
     const auto [entry, is_new] = graphs_.try_emplace(samples);
     if (!is_new) return entry->second;
@@ -99,7 +99,7 @@ class Planner {
     return plan;
   }
 
-  /// Without meshes: those that are fastest.
+  /// If no meshes are given: the fastest ones.
   GraphPlan on_stages(const GraphLayout& layout) {
     const int64_t samples = batch_ / (int64_t{layout.replicas} * layout.micro_batches);
     GraphPlan plan{.layout = layout, .graph = graph(samples)};
@@ -124,7 +124,7 @@ class Planner {
     return plan;
   }
 
-  /// A stage on parts of two hosts would be slower than it was priced.
+  /// A stage that spans parts of two hosts would be slower than its estimate.
   bool lies_across_hosts(const GraphLayout& layout) const {
     const int host = cluster_.devices_per_host;
     int first = 0;
@@ -137,7 +137,7 @@ class Planner {
     return false;
   }
 
-  /// The fastest whose stages have the same mesh, which divides the hosts without a rest.
+  /// The fastest pipeline whose stages have equal meshes that divide the hosts evenly.
   GraphPlan on_equal_stages(int micro_batches) {
     GraphPlan best;
     best.seconds = kForbidden;
@@ -172,7 +172,7 @@ class Planner {
   const Cluster& cluster_;
   const int devices_;
   GraphPlanOptions options_;
-  std::map<int64_t, Graph> graphs_;  ///< by samples
+  std::map<int64_t, Graph> graphs_;  ///< by number of samples
 };
 
 }  // namespace
@@ -198,7 +198,7 @@ GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of
   }
   const auto faster = [](const GraphPlan& a, const GraphPlan& b) { return a.seconds < b.seconds; };
   const double best = std::min_element(report.others.begin(), report.others.end(), faster)->seconds;
-  // Among those that are as good as equal the simplest, which comes first.
+  // Among nearly equal plans takes the simplest, which comes first.
   const auto chosen = std::find_if(report.others.begin(), report.others.end(),
                                    [&](const GraphPlan& plan) { return plan.seconds <= 1.005 * best; });
   report.plan = std::move(*chosen);

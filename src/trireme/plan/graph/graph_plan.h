@@ -1,7 +1,7 @@
-// A layout for a graph that no configuration describes: all devices as one mesh on which operators are cut, or a
-// pipeline of stages, whichever the cost model calls faster.
+// Plans for captured modules: all devices as one mesh on which operators are sharded, or a pipeline of stages,
+// whichever the cost model predicts to be faster.
 //
-// What make_plan() (search.h) is for the trainer's models, for any module. Pure values.
+// The counterpart of make_plan() (search.h) for any module. Pure functions on values. Threads: all.
 #pragma once
 
 #include <functional>
@@ -15,34 +15,35 @@ namespace trireme {
 
 struct GraphPlan {
   GraphLayout layout;
-  Graph graph;                           ///< of a micro-batch, layers clustered
-  IntraOpPlan operators = {};            ///< how each lies on the mesh of its stage
-  Partition stages = {};                 ///< layers of each
-  std::vector<bool> recompute = {};      ///< of each stage: activations are computed again instead of kept
-  std::vector<double> stage_bytes = {};  ///< of a device of each stage
-  double seconds = 0;                    ///< of a step, without the optimizer
-  double bytes = 0;                      ///< of the fullest device
+  Graph graph;                           ///< the graph of a micro-batch, with layers
+  IntraOpPlan operators = {};            ///< strategy of each operator on the mesh of its stage
+  Partition stages = {};                 ///< layers of each stage
+  std::vector<bool> recompute = {};      ///< whether each stage recomputes its activations
+  std::vector<double> stage_bytes = {};  ///< bytes per device of each stage
+  double seconds = 0;                    ///< seconds of a step, without the optimizer
+  double bytes = 0;                      ///< bytes of the fullest device
 };
 
 struct GraphPlanOptions {
-  std::string layout = "auto";  ///< or one of GraphLayout::to_string()
-  double limit_bytes = 0;       ///< of a device; 0: what the cluster's have
-  int num_layers = 16;          ///< between which stages may begin
+  std::string layout = "auto";  ///< "auto", or a text of GraphLayout::to_string()
+  double limit_bytes = 0;       ///< memory limit of a device; 0: what the cluster's devices have
+  int num_layers = 16;          ///< upper bound on layers, at whose borders stages may begin
   StageSetting setting = {.type = NumberType::kFloat32, .gradient_bytes = 4, .state_bytes = 16};
 };
 
 struct GraphPlanReport {
   GraphPlan plan;
-  std::vector<GraphPlan> others;  ///< that fit, the fastest first
+  std::vector<GraphPlan> others;  ///< other plans that fit, fastest first
 };
 
-/// `graph_of` gives the graph of so many samples, without layers. Throws UsageError for a layout that cannot be, and
-/// Error where nothing fits.
+/// Finds a plan. `graph_of` returns the graph for a number of samples, without layers. Throws UsageError for an invalid
+/// layout, and Error if nothing fits.
 GraphPlanReport plan_graph(const std::function<Graph(int64_t samples)>& graph_of, int64_t batch, const Cluster& cluster,
                            int num_devices, const GraphPlanOptions& options = {});
 
-/// $TRIREME_CLUSTER, a preset or a file; else what `bench train --write-cluster` has measured of such devices here
-/// (cores where `otherwise` is "laptop"); else `otherwise`, a laptop having as many cores as this machine.
+/// Returns the cluster of $TRIREME_CLUSTER, a preset or a file; else what `bench train --write-cluster` measured here
+/// on such devices (cores if `otherwise` is "laptop"); else `otherwise`, where "laptop" has as many cores as this
+/// machine.
 Cluster cluster_at_hand(const std::string& otherwise);
 
 }  // namespace trireme

@@ -22,7 +22,7 @@ std::string placements_text(const std::vector<Placement>& placements) {
   return kAt + join(words, ", ") + "]";
 }
 
-/// Without a strategy: what stands in every plan of the operator.
+/// Text of an operator without its strategy, which is the same in every plan.
 std::string operator_text(const Graph& graph, const GraphOperator& op, const OperatorStrategy* strategy) {
   std::vector<std::string> inputs, outputs;
   for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -37,7 +37,7 @@ std::string operator_text(const Graph& graph, const GraphOperator& op, const Ope
   return fmt::format("{}({}) -> {}", op.name, join(inputs, ", "), join(outputs, ", "));
 }
 
-/// A line of the file: the operator, and where its tensors lie, inputs before outputs.
+/// A line of the file: the operator, and the placements of its tensors, inputs before outputs.
 struct OperatorLine {
   std::string text;
   std::vector<std::vector<Placement>> placements;
@@ -132,7 +132,7 @@ class Matcher {
     }
   }
 
-  /// The one of the rules' ways that the line says.
+  /// Returns the operator's strategy that the line describes.
   void set_strategy(size_t o) {
     const GraphOperator& op = plan_.graph.operators[o];
     const StageMesh& mesh = plan_.layout.meshes[at(op.layer)];

@@ -9,15 +9,15 @@
 namespace trireme {
 namespace {
 
-constexpr int kMostOddDevices = 8;  ///< from here on sub-meshes have a power of two devices
+constexpr int kMostOddDevices = 8;  ///< larger sub-meshes have a power of two devices
 
-/// A way to lay the whole graph out on a mesh, of which stages take their layers.
+/// A solution for the whole graph on a mesh, of which stages take their layers' slice.
 struct WholeGraph {
   bool recompute = false;
   IntraOpPlan plan;
 };
 
-/// All that a stage may have, the smallest first.
+/// Returns the meshes that a stage may have, smallest first.
 std::vector<StageMesh> shapes_below(int num_devices) {
   std::vector<StageMesh> shapes;
   for (int count = 1; count < num_devices; ++count) {
@@ -51,7 +51,8 @@ class EqualStages {
   std::optional<GraphStages> run() {
     for (size_t shape = 0; shape < shapes_.size(); ++shape) add(shape, 0, RecomputeKind::kNone);
     std::optional<InterOpPlan> plan = search();
-    if (was_refused_) {  // memory decides: with more ways to save it there may be a faster plan, or one at all
+    if (was_refused_) {  // memory is the constraint: variants that save memory may give a faster plan, or a feasible
+                         // one
       for (size_t shape = 0; shape < shapes_.size(); ++shape) {
         const double fraction = static_cast<double>(units_) / shapes_[shape].num_devices();
         add(shape, p_.limit_bytes * fraction, RecomputeKind::kNone);
@@ -102,7 +103,7 @@ class EqualStages {
     return sum;
   }
 
-  /// A stage that computes again keeps what it gets, and the activations of one micro-batch.
+  /// A stage that recomputes keeps its inputs, and the activations of one micro-batch.
   double bytes(const WholeGraph& variant, const LayerRange& layers, int to_end) const {
     const double in_flight = std::min(to_end, p_.micro_batches);
     const double states = over(variant.plan.layer_state_bytes, layers);
@@ -111,7 +112,7 @@ class EqualStages {
     return states + activations / kKeptByRecomputation + in_flight * crossing_[at(layers.first)];
   }
 
-  /// With what comes in, and its gradient that goes back: [Note: Resharding].
+  /// Adds the transfer of its inputs, and of their gradients: [Note: Resharding].
   double seconds(const WholeGraph& variant, const LayerRange& layers, size_t shape) const {
     const double computing = over(variant.plan.layer_seconds, layers);
     if (layers.first == 0) return computing;
@@ -138,7 +139,7 @@ class EqualStages {
     GraphStages made;
     made.seconds = plan.seconds;
     IntraOpPlan& operators = made.operators;
-    operators.proof = ChoiceProof::kUnproven;  // slices of optima are no optimum
+    operators.proof = ChoiceProof::kUnproven;  // slices of optimal solutions need not be optimal
     operators.strategies.resize(graph_.operators.size());
     operators.layer_seconds.assign(at(graph_.num_layers), 0);
     operators.layer_state_bytes = operators.layer_activation_bytes = operators.layer_seconds;
@@ -170,8 +171,8 @@ class EqualStages {
   const double element_bytes_;
   int units_ = 0;
   std::vector<StageMesh> shapes_;
-  std::vector<std::vector<WholeGraph>> variants_;  ///< of each shape
-  std::vector<double> crossing_;                   ///< bytes that pass into each layer
+  std::vector<std::vector<WholeGraph>> variants_;  ///< variants of each mesh shape
+  std::vector<double> crossing_;                   ///< bytes that enter each layer
   bool was_refused_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Choice problems as integer programs for HiGHS, by its C interface: its library has another C++ string than ours, and
-// symbols that must not meet those of libtorch, so it is opened at run time, for itself.
+// Solves choice problems as integer programs with HiGHS through its C API. Its library uses another std::string ABI and
+// symbols that would clash with libtorch's, so it is loaded at run time with dlopen, in isolation.
 #include <dlfcn.h>
 #include <interfaces/highs_c_api.h>
 
@@ -27,7 +27,7 @@ struct Highs {
 const Highs& highs() {
   static const Highs functions = [] {
     Highs h;
-    // It lies beside libtrireme, whose run path has that folder.
+    // The library is next to libtrireme, whose run path includes that folder.
     void* library = dlopen("libhighs.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return h;
     bool all = true;
@@ -50,7 +50,7 @@ const Highs& highs() {
   return functions;
 }
 
-/// Rows and columns, a row at a time.
+/// Constraint matrix, built row by row.
 struct Program {
   std::vector<double> cost, lower, upper, row_lower, row_upper, value;
   std::vector<HighsInt> start, index, integrality;
@@ -73,7 +73,7 @@ struct Program {
   }
 };
 
-/// Numbers near 1 are what a solver's tolerances are made for.
+/// Scales costs to about 1, for which the solver's tolerances are designed.
 double scale_of(const ChoiceProblem& problem) {
   double largest = 0;
   const auto see = [&](const std::vector<double>& costs) {
@@ -86,8 +86,8 @@ double scale_of(const ChoiceProblem& problem) {
   return largest > 0 ? 1000 / largest : 1;
 }
 
-// A node takes one of its choices; an edge one of its pairs, whose ends are what the nodes took. Pairs follow from the
-// nodes, so only these need be whole.
+// Each node takes one choice; each edge takes the pair of its nodes' choices. Pairs follow from the nodes, so only node
+// variables need to be integer.
 Program program_of(const ChoiceProblem& problem, std::vector<HighsInt>& first) {
   Program p;
   const double scale = scale_of(problem);

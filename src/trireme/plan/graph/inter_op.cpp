@@ -15,9 +15,10 @@ namespace trireme {
 namespace {
 
 // [Note: Slowest stage]
-// For a bound on the slowest stage, the least sum of all stages is a dynamic program from the last layer on: best(s, k,
-// d) is the least sum of s stages for layers k … end on d units. Bounds are tried from the smallest that gives any
-// plan; once (m-1)·bound and the least sum of all reach the best plan so far, no larger bound can do better.
+// For a given bound on the slowest stage, a dynamic program from the last layer minimizes the sum of all stages:
+// best(s, k, d) is the least sum of s stages for layers k … end on d units. Bounds are tried in ascending order from
+// the smallest feasible one; once (m-1)·bound plus the least sum of all reaches the best plan so far, no larger bound
+// can improve on it.
 class Search {
  public:
   explicit Search(const InterOpProblem& problem)
@@ -35,7 +36,7 @@ class Search {
     while (!bounds.empty() && std::isinf(bounds.back())) bounds.pop_back();
     if (bounds.empty() || !solve(bounds.back())) return std::nullopt;
     const double least_sum = sum_;
-    // The first bound that gives a plan: whether one does only grows with it.
+    // Binary search for the first feasible bound: feasibility is monotone.
     size_t low = 0, high = bounds.size() - 1;
     while (low < high) {
       const size_t middle = (low + high) / 2;
@@ -75,7 +76,7 @@ class Search {
       for (int mesh = 0; mesh < static_cast<int>(p_.mesh_units.size()); ++mesh) {
         for (int first = 0; first < p_.num_layers; ++first) {
           for (int last = first + 1; last <= p_.num_layers; ++last) {
-            // Layers for the stages behind it, and none before it where it is the only one left.
+            // Leaves layers for the stages after it, and none before it if it is the only one left.
             if (p_.num_layers - last < stages - 1) break;
             times_[time_index(first, last, mesh, stages)] = p_.seconds({first, last}, mesh, stages);
           }

@@ -1,6 +1,8 @@
-// The inter-operator pass: layers cut into stages, devices into sub-meshes, so that a pipeline of them is fastest.
+// The inter-operator pass: partitions layers into stages and devices into sub-meshes, minimizing the time of the
+// pipeline.
 //
-// A step of m micro-batches takes the sum of all stages and m-1 times the slowest. Stages may differ in shape.
+// A step of m micro-batches takes the sum of all stages plus m-1 times the slowest. Stages may differ in shape. Pure
+// functions. Threads: all.
 #pragma once
 
 #include <functional>
@@ -13,14 +15,14 @@ namespace trireme {
 
 struct InterOpProblem {
   int num_layers = 1;
-  int num_units = 1;                 ///< devices, or hosts where only whole ones are given out
-  std::vector<int> mesh_units = {};  ///< of each kind of sub-mesh that a stage may have
+  int num_units = 1;                 ///< devices, or hosts if only whole hosts are assigned
+  std::vector<int> mesh_units = {};  ///< units of each kind of sub-mesh that a stage may have
   int micro_batches = 1;
-  int most_stages = 0;  ///< 0: any number
-  /// Seconds of a micro-batch on a stage of these layers, with so many stages behind it and itself, which decides how
-  /// many micro-batches it holds. Infinite, or kForbidden, where it does not fit. Asked once for each.
+  int most_stages = 0;  ///< upper bound on stages; 0: none
+  /// Seconds of a micro-batch on a stage with these layers. The number of stages from this one to the end determines
+  /// how many micro-batches it holds. Infinite, or kForbidden, if it does not fit. Called once per combination.
   std::function<double(const LayerRange&, int mesh, int stages_to_end)> seconds = {};
-  /// Bounds on the slowest stage that are closer than this, relatively, are taken for one. 0: exact.
+  /// Relative resolution of the bounds on the slowest stage. 0: exact.
   double tolerance = 0;
 };
 
@@ -33,12 +35,13 @@ struct InterOpStage {
 
 struct InterOpPlan {
   std::vector<InterOpStage> stages;
-  double seconds = 0;  ///< of all micro-batches
+  double seconds = 0;  ///< seconds of all micro-batches
 };
 
 double pipeline_seconds(const std::vector<InterOpStage>& stages, int micro_batches);
 
-/// The best plan that uses all devices; none: nothing fits. Throws UsageError for a problem without layers or devices.
+/// Returns the best plan that uses all devices; nullopt if nothing fits. Throws UsageError for a problem without layers
+/// or devices.
 std::optional<InterOpPlan> plan_stages(const InterOpProblem& problem);
 
 }  // namespace trireme

@@ -1,4 +1,4 @@
-// The inter-operator pass against exhaustive search, and what it does with fast and slow devices.
+// Compares the inter-operator pass with exhaustive search, and checks it on fast and slow devices.
 #include "trireme/plan/graph/inter_op.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace trireme {
 namespace {
 
-/// Every way to cut layers and devices, one after another.
+/// Enumerates every partition of layers and devices.
 void try_all(const InterOpProblem& problem, int first, int units, std::vector<InterOpStage>& stages, double& best) {
   if (first == problem.num_layers) {
     if (units != 0) return;

@@ -18,12 +18,12 @@ LayerRange layers_of(const IntraOpProblem& problem) {
 
 bool has(const LayerRange& range, int layer) { return layer >= range.first && layer < range.last; }
 
-/// Which operator stands for each, among those of the range.
+/// Representative of each operator within the range.
 std::vector<int> stand_ins(const IntraOpProblem& problem, const LayerRange& range) {
   const Graph& graph = *problem.graph;
   const Folding folding = fold_layers(graph, problem.fold ? 2 : graph.num_layers + 1);
   std::vector<int> stands(graph.operators.size(), -1);
-  std::map<int, int> first;  // of the range, by representative
+  std::map<int, int> first;  // first operator of the range, by representative
   for (size_t o = 0; o < graph.operators.size(); ++o) {
     if (!has(range, graph.operators[o].layer)) continue;
     stands[o] = first.emplace(folding.representative[o], static_cast<int>(o)).first->second;
@@ -38,7 +38,7 @@ std::vector<Placement> gradient_home(std::vector<Placement> made) {
   return made;
 }
 
-/// How the trainer lays a parameter on a mesh whose last axis has its tensor ranks.
+/// The trainer's placement of a parameter on a mesh whose last axis is its tensor ranks.
 std::vector<Placement> recipe_of(const GraphTensor& tensor, size_t num_axes, int ranks) {
   std::vector<Placement> placements(num_axes);
   const int dim = tensor.recipe_dim;
@@ -49,14 +49,15 @@ std::vector<Placement> recipe_of(const GraphTensor& tensor, size_t num_axes, int
   return placements;
 }
 
-/// As the module has the parameter, and a file says it.
+/// Placements of the parameter as the module stores it, for a file.
 std::string placement_text(const GraphTensor& tensor, std::vector<Placement> placements,
                            const std::vector<int64_t>& axis_sizes) {
   std::vector<std::string> words;
   for (size_t axis = 0; axis < placements.size(); ++axis) {
     Placement& p = placements[axis];
     const bool cuts_nothing = axis < axis_sizes.size() && axis_sizes[axis] == 1;
-    if (p.is_partial() || cuts_nothing) p = Placement::replicate();  // partial ones are spread where they are used
+    if (p.is_partial() || cuts_nothing)
+      p = Placement::replicate();  // partial placements are reduced where they are used
     if (tensor.packs_modules && p.is_shard()) p = Placement::shard(p.dim);
     if (tensor.transposed && p.is_shard()) p = p.with_dim(1 - p.dim);
     words.push_back(p.to_string());
@@ -64,7 +65,7 @@ std::string placement_text(const GraphTensor& tensor, std::vector<Placement> pla
   return "[" + join(words, ", ") + "]";
 }
 
-/// A line for each parameter of the layers; `placements(operator, input)` says how it lies.
+/// Returns a line per parameter of the layers; `placements(operator, input)` returns its placements.
 template <typename Placements>
 std::vector<std::pair<std::string, std::string>> lines_of(const Graph& graph, const LayerRange& layers,
                                                           const std::vector<int64_t>& axis_sizes,
@@ -91,7 +92,7 @@ struct ProblemBuilder {
   StrategyCosts costs{graph, problem.cluster, problem.mesh, problem.setting};
   IntraOpChoices made = {};
   std::vector<int> node_of = std::vector<int>(graph.operators.size(), -1);
-  std::vector<std::vector<double>> first_cost = {};  ///< of each node's own operator
+  std::vector<std::vector<double>> first_cost = {};  ///< costs of each node's own operator
 
   std::vector<OperatorStrategy> keep_recipe(const GraphOperator& op, const std::vector<OperatorStrategy>& all) const {
     std::vector<OperatorStrategy> kept;
@@ -126,11 +127,11 @@ struct ProblemBuilder {
       const bool same = stands[o] == static_cast<int>(o);
       for (size_t i = 0; i < node.costs.size(); ++i) {
         const OperatorStrategy& strategy = made.strategies[n][i];
-        // Copies cost what their model costs; only the first use of a parameter has its bytes.
+        // Copies cost as much as their representative; a parameter's bytes count at its first use.
         node.costs[i] += same ? cost_of(op, strategy) : first_cost[n][i];
         node.bytes[i] += costs.bytes(op, strategy);
       }
-      if (same) first_cost.push_back(node.costs);  // nodes are numbered as their operators come
+      if (same) first_cost.push_back(node.costs);  // nodes are numbered in the order of their operators
     }
     for (size_t o = 0; o < graph.operators.size(); ++o) {
       if (stands[o] >= 0) node_of[o] = node_of[at(stands[o])];
@@ -155,7 +156,7 @@ struct ProblemBuilder {
     return seconds;
   }
 
-  /// An edge between layers that are folded stands for all its copies.
+  /// An edge between folded layers represents all its copies.
   struct Bundle {
     size_t producer, consumer;
     int tensor;
@@ -187,7 +188,7 @@ struct ProblemBuilder {
     }
   }
 
-  /// A parameter with two users lies one way, and is moved for the other.
+  /// A parameter with two users has the placement of one, and is redistributed for the other.
   void add_tied_parameters(size_t consumer, std::map<std::pair<int, int>, size_t>& known) {
     const GraphOperator& op = graph.operators[consumer];
     for (size_t input = 0; input < op.inputs.size(); ++input) {
@@ -209,7 +210,7 @@ struct ProblemBuilder {
   template <typename Cost>
   void fill(int a, int b, std::map<std::pair<int, int>, size_t>& known, Cost cost) {
     const auto &ways_a = made.strategies[at(a)], &ways_b = made.strategies[at(b)];
-    if (a == b) {  // an operator that reads its own copy of the layer before
+    if (a == b) {  // an operator that reads its counterpart in the previous layer
       for (size_t i = 0; i < ways_a.size(); ++i) made.problem.nodes[at(a)].costs[i] += cost(ways_a[i], ways_a[i]);
       return;
     }

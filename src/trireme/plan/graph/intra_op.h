@@ -1,5 +1,5 @@
-// The intra-operator pass: how each operator of some layers is cut over the mesh of their stage, at the least cost of
-// computing and moving within a memory limit.
+// The intra-operator pass: chooses how each operator of some layers is sharded over the mesh of their stage, minimizing
+// the time of computing and communicating within a memory limit.
 #pragma once
 
 #include "trireme/plan/graph/choice.h"
@@ -9,29 +9,30 @@
 namespace trireme {
 
 struct IntraOpProblem {
-  const Graph* graph = nullptr;  ///< outlives the call
+  const Graph* graph = nullptr;  ///< must outlive the call
   Cluster cluster;
   StageMesh mesh;
   StageSetting setting;
-  LayerRange layers = {0, 0};  ///< {0, 0}: all
-  double limit_bytes = 0;      ///< of a device; 0: none
+  LayerRange layers = {0, 0};  ///< range of layers; {0, 0}: all
+  double limit_bytes = 0;      ///< memory limit of a device; 0: none
   bool fold = true;            ///< [Note: Folding layers]
-  /// Parameters lie as the trainer's dp and tp put them: whole along the first axis, and along the last one cut by its
-  /// recipe or whole. What is between them is still chosen.
+  /// Fixes parameters to the trainer's placements: replicated along the first axis; along the last one sharded by its
+  /// recipe or replicated. Activations are still chosen.
   bool by_recipe = false;
 };
 
 struct IntraOpPlan {
-  std::vector<OperatorStrategy> strategies;  ///< of each operator of the graph; those of other layers are empty
-  double seconds = 0;                        ///< of a micro-batch, with gradients' sums spread over all of a step
-  double bytes = 0;                          ///< of a device
-  std::vector<double> layer_seconds;         ///< of each layer; a movement counts for the layer that needs it
-  std::vector<double> layer_state_bytes, layer_activation_bytes;  ///< the latter of one micro-batch
-  double least_bytes = 0;                                         ///< where nothing keeps the limit
+  std::vector<OperatorStrategy> strategies;  ///< strategy of each operator of the graph; empty for other layers
+  double seconds = 0;                        ///< seconds of a micro-batch, with gradient sums amortized over the step
+  double bytes = 0;                          ///< bytes per device
+  std::vector<double> layer_seconds;  ///< seconds of each layer; a redistribution counts for the layer that needs it
+  /// Bytes of each layer; activations of one micro-batch.
+  std::vector<double> layer_state_bytes, layer_activation_bytes;
+  double least_bytes = 0;  ///< least possible bytes, if nothing fits
   ChoiceProof proof = ChoiceProof::kInfeasible;
 };
 
-/// The choices as numbers, and what they stand for.
+/// The choice problem, and the meaning of its choices.
 struct IntraOpChoices {
   ChoiceProblem problem;
   std::vector<int> operators;                             ///< of each node
@@ -39,20 +40,20 @@ struct IntraOpChoices {
 };
 IntraOpChoices choices_of(const IntraOpProblem& problem);
 
-/// Throws Error for a graph whose operators have no rule.
+/// Throws Error for operators without a rule.
 IntraOpPlan plan_operators(const IntraOpProblem& problem);
 
-/// Layers that are alike have one name: "layers.*.mlp.up.weight".
+/// Returns the name of a parameter, which equal layers have in common: "layers.*.mlp.up.weight".
 std::string name_in_plan(const std::string& parameter);
 
-/// Placements of parameters by their names: one line each, layers that are alike once. "layers.*.mlp.up.weight":
-/// "[replicate, shard(0)]". Axes of one device, where `axis_sizes` are given, cut nothing.
+/// Returns placements of parameters by name, one line each, equal layers once: "layers.*.mlp.up.weight", "[replicate,
+/// shard(0)]". With `axis_sizes`, axes of one device count as replicated.
 std::vector<std::pair<std::string, std::string>> placements_of(const Graph& graph, const IntraOpPlan& plan,
                                                                const LayerRange& layers,
                                                                const std::vector<int64_t>& axis_sizes = {});
 
-/// The same lines for what the trainer does with so many replicas and tensor ranks. Where layers that have one name are
-/// cut in turns, the name has a line for each.
+/// Returns the trainer's placements for these replicas and tensor ranks in the same form. If layers with one name
+/// alternate, the name has a line for each placement.
 std::vector<std::pair<std::string, std::string>> trained_placements(const Graph& graph, const LayerRange& layers,
                                                                     int64_t dp, int64_t tp);
 

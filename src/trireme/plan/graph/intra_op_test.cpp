@@ -1,5 +1,5 @@
-// The intra-operator pass: Megatron's layout where it is best, exhaustive search on small graphs, costs of the
-// simulator.
+// The intra-operator pass: finds Megatron's layout where it is best, equals exhaustive search on small graphs, and has
+// the simulator's costs.
 #include "trireme/plan/graph/intra_op.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ double forward_flops(const Graph& graph) {
     if (!op.work.is_linear) continue;
     const auto& output = graph.tensors[static_cast<size_t>(op.outputs[0])].sizes;
     const auto& weight = graph.tensors[static_cast<size_t>(op.inputs[static_cast<size_t>(op.work.factors[1])])].sizes;
-    // Of a convolution the weight is [out, in, kernel …], of a product [in, out].
+    // A convolution's weight is [out, in, kernel …], a matmul's [in, out].
     const double depth =
         weight.size() > 2 ? elements(weight) / static_cast<double>(weight[0]) : static_cast<double>(weight[0]);
     sum += 2 * elements(output) * depth;
@@ -101,7 +101,7 @@ TEST(Graph, CostsWhatTheSimulatorCounts) {
         EXPECT_NEAR(plan.layer_seconds[layer], seconds, 0.002 * seconds) << name << " " << layer;
         flops += block.model_flops;
         if (block.name == "block") {
-          const double matrix = fused ? 0 : 5.0 * 16 * 512 * 512 * 4;  // that unfused attention keeps besides
+          const double matrix = fused ? 0 : 5.0 * 16 * 512 * 512 * 4;  // which unfused attention keeps as well
           EXPECT_NEAR(plan.layer_activation_bytes[layer] + matrix, block.activation_bytes,
                       1e-6 * block.activation_bytes);
         }
@@ -113,7 +113,7 @@ TEST(Graph, CostsWhatTheSimulatorCounts) {
   }
 }
 
-/// "[shard(0, stretches 3)]" of a parameter.
+/// Placements of a parameter: "[shard(0, stretches 3)]".
 std::string placement_of(const Graph& graph, const IntraOpPlan& plan, const std::string& name) {
   for (const auto& [who, where] : placements_of(graph, plan, {0, graph.num_layers})) {
     if (who.find(name) != std::string::npos) return where;
@@ -126,7 +126,7 @@ TEST(IntraOp, FindsMegatronWhenMemoryForbidsReplicas) {
     const ModelConfig model = is_llama ? llama(4, 4096) : gpt(4, 4096);
     const Graph graph = graph_of(model, 1);
     IntraOpProblem problem{&graph, find_cluster("h100-80gb"), {{4}}, {}};
-    // One sample cannot be cut by samples.
+    // A single sample cannot be sharded by samples.
     const IntraOpPlan plan = plan_operators(problem);
     EXPECT_EQ(placement_of(graph, plan, "mlp.down.weight"), "[shard(1)]");
     EXPECT_EQ(placement_of(graph, plan, "attention.output.weight"), "[shard(1)]");
@@ -168,7 +168,7 @@ TEST(IntraOp, KeepsTheLimit) {
   EXPECT_GT(none.least_bytes, problem.limit_bytes);
 }
 
-// Layers at the ends could lie otherwise than those between, for less than a thousandth.
+// Layers at the ends could have other placements than those between, for a gain below 0.1 %.
 TEST(IntraOp, FoldingLosesNextToNothingOnTransformers) {
   const Graph graph = graph_of(gpt(5, 2048), 4);
   for (const StageMesh& mesh : {StageMesh{{4}}, StageMesh{{2, 2}}}) {
@@ -184,7 +184,7 @@ TEST(IntraOp, FoldingLosesNextToNothingOnTransformers) {
   }
 }
 
-TEST(IntraOp, IsTheOptimumOfItsModel) {  // random small perceptrons on random meshes, against all choices
+TEST(IntraOp, IsTheOptimumOfItsModel) {  // small random perceptrons on random meshes, against all choices
   std::mt19937 random(5);
   int cases = 0;
   for (int trial = 0; trial < 150; ++trial) {

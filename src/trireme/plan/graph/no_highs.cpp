@@ -1,4 +1,4 @@
-// Where the build found no HiGHS: elimination has to do alone.
+// Fallback for builds without HiGHS: only elimination is available.
 #include "trireme/plan/graph/choice.h"
 
 namespace trireme {

@@ -13,12 +13,12 @@ namespace trireme {
 namespace {
 
 constexpr double kRecomputeTolerance = 0.01;
-constexpr int64_t kMostStages = 32, kMostLayers = 200;  ///< beyond them the search would take longer than it brings
+constexpr int64_t kMostStages = 32, kMostLayers = 200;  ///< beyond these sizes the search takes longer than it saves
 
-/// Blocks in one of the two ways, as sums up to each.
+/// Prefix sums over blocks, with or without recomputation.
 struct Way {
   std::vector<double> seconds = {0}, states = {0}, activations = {0};
-  std::vector<double> working;  ///< of each block
+  std::vector<double> working;  ///< workspace of each block
 };
 
 class RecomputeChoice {
@@ -60,7 +60,7 @@ class RecomputeChoice {
     int64_t to_end = layout.pp, kept = 0;
     for (const InterOpStage& stage : plan->stages) {
       layout.split.push_back(stage.layers);
-      // Embedding and output are no layers that can be computed again.
+      // Embedding and output layer cannot be recomputed.
       const int64_t first = std::max(0, stage.layers.first - 1);
       const int64_t last = std::min<int64_t>(stage.layers.last - 2, job_.model.layers - 1);
       const Way* way = best(stage.layers, static_cast<int>(to_end--));
@@ -88,7 +88,7 @@ class RecomputeChoice {
     return fixed_ + over(way.states, range) + in_flight * over(way.activations, range) + working;
   }
 
-  /// Keeping is faster wherever it fits.
+  /// Keeping activations is faster wherever they fit.
   const Way* best(const LayerRange& range, int to_end) const {
     for (const Way& way : ways_) {
       if (bytes(way, range, to_end) <= limit_) return &way;
@@ -99,7 +99,7 @@ class RecomputeChoice {
   const Job& job_;
   const double limit_;
   double fixed_ = 0;
-  std::array<Way, 2> ways_;  ///< kept, computed again
+  std::array<Way, 2> ways_;  ///< kept, recomputed
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 bool is_plain(const Placement& p) { return p.is_shard() && p.stretches == 1 && p.ratio == Placement::Ratio{1, 0, 0}; }
 
-/// Along one axis.
+/// A strategy along one axis.
 struct AxisStrategy {
   std::vector<Placement> inputs, outputs;
   int label = kFixed;
@@ -25,7 +25,7 @@ void add_new(std::vector<Placement>& list, const Placement& placement) {
   if (std::find(list.begin(), list.end(), placement) == list.end()) list.push_back(placement);
 }
 
-/// What one axis can do, operator by operator.
+/// Enumerates strategies along one axis, operator by operator.
 class AxisStrategies {
  public:
   AxisStrategies(const Graph& graph, int axis_size) : graph_(graph), size_(axis_size), ways_(graph.tensors.size()) {
@@ -64,7 +64,7 @@ class AxisStrategies {
   }
 
  private:
-  /// Even cuts alone: ranks then work alike.
+  /// Only even shards, so that ranks have equal work.
   void offer(size_t tensor, const Placement& cut) {
     const int64_t extent = graph_.tensors[tensor].sizes[at(cut.dim)];
     if (fits(cut, extent) && is_even(cut, extent, size_) && extent >= size_) add_new(ways_[tensor], cut);
@@ -74,12 +74,12 @@ class AxisStrategies {
     std::vector<AxisStrategy> found;
     const std::optional<OpRule> rule = find_rule(op.call);
     const size_t count = op.inputs.size();
-    if (!rule) {  // mesh tensors gather the inputs of such operators
+    if (!rule) {  // mesh tensors gather the inputs of operators without a rule
       return {{std::vector<Placement>(count), std::vector<Placement>(op.outputs.size())}};
     }
     const auto attempt = [&](const std::vector<Placement>& current, size_t anchor) {
       AxisState state{size_, current, std::vector<double>(count, 1), op.written, {}};
-      // Moving what is meant costs more than moving all the rest, so that the rest follows it.
+      // Redistributing the main input costs more than redistributing all others, so the others follow it.
       state.local_elements[anchor] = 1e12;
       const std::optional<Strategy> chosen = choose_strategy(*rule, op.call, state);
       if (!chosen || chosen->inputs[anchor] != current[anchor]) return;
@@ -102,7 +102,7 @@ class AxisStrategies {
         attempt(current, i);
       }
     }
-    for (const std::vector<int>& set : rule->linear) {  // sums of several tensors that all are parts of sums
+    for (const std::vector<int>& set : rule->linear) {  // sums of tensors that are all partial
       std::vector<Placement> current(count);
       bool all = true;
       for (const int i : set) {
@@ -135,7 +135,7 @@ class AxisStrategies {
   std::vector<std::vector<Placement>> ways_;
 };
 
-/// Two axes that cut one dimension: both in plain blocks, and evenly together.
+/// Two axes may shard the same dim if both use plain blocks and the result is even.
 bool go_together(const Graph& graph, const std::vector<int>& tensors, const std::vector<Placement>& a,
                  const std::vector<Placement>& b, const StageMesh& mesh) {
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -146,7 +146,7 @@ bool go_together(const Graph& graph, const std::vector<int>& tensors, const std:
   return true;
 }
 
-/// A tensor that is whole on ranks which compute different parts has parts of its gradient there.
+/// A replicated tensor has partial gradients on ranks that compute different parts.
 Placement gradient_of(const Placement& input, bool is_cut) {
   if (input.is_replicate() && is_cut) return Placement::partial();
   return input.is_partial() ? Placement::replicate() : input;

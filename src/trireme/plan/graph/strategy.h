@@ -1,4 +1,4 @@
-// Ways to compute an operator of a graph on a mesh, what each costs, and what lies between two of them.
+// Strategies to compute an operator of a graph on a mesh, their costs, and the costs of redistribution between them.
 #pragma once
 
 #include <string>
@@ -12,55 +12,57 @@
 
 namespace trireme {
 
-/// The devices of a stage, as one or two axes; neighbours along the last one are next to each other.
+/// The devices of a stage as a mesh of one or two axes; neighbours along the last axis are adjacent.
 struct StageMesh {
   std::vector<int> sizes;
   int num_devices() const;
   bool operator==(const StageMesh&) const = default;
 };
 
-/// One way to compute an operator: placements of its inputs and outputs, one an axis.
+/// One strategy of an operator: placements of its inputs and outputs, one per axis.
 struct OperatorStrategy {
   std::vector<std::vector<Placement>> inputs, outputs;
-  std::vector<std::vector<Placement>> input_gradients;  ///< as the backward pass makes them
-  std::string to_string() const;  ///< of the first input with weights, or the first output: "[shard(0), replicate]"
+  std::vector<std::vector<Placement>> input_gradients;  ///< placements in which the backward pass produces them
+  /// Placements of the first parameter among the inputs, or of the first output: "[shard(0), replicate]".
+  std::string to_string() const;
 };
 
-/// All ways that the rules of layout/ have for each operator of the graph, where every cut is even. Cuts come from the
-/// samples, tokens and parameters that enter the graph, and go on from result to result. `stand_ins`: an earlier
-/// operator that each is like, itself where none; those that another stands for get an empty list. Empty: all for
-/// themselves.
+/// Returns every strategy that the rules of layout/ allow for each operator of the graph, with even shards only.
+/// Shardings start from the samples, tokens and parameters that enter the graph and propagate from result to result.
+/// `stand_ins`: an earlier equal operator for each, or itself; operators with another stand-in get an empty list.
+/// Empty: no stand-ins.
 std::vector<std::vector<OperatorStrategy>> strategies_of(const Graph& graph, const StageMesh& mesh,
                                                          const std::vector<int>& stand_ins = {});
 
-/// Of activations, what is held between the passes where they are computed again: about what enters the layers.
+/// Fraction of the activations that is kept with recomputation: about the layers' inputs.
 constexpr double kKeptByRecomputation = 0.1;
 
-/// What the job says of costs.
+/// Settings of the job that determine costs.
 struct StageSetting {
   NumberType type = NumberType::kBfloat16;
-  double gradient_bytes = 2;       ///< of a parameter, as it is summed
-  double state_bytes = 16;         ///< of a parameter: weight, gradient, optimizer
-  double sharded_state_bytes = 0;  ///< of those, sharded over the ranks that hold the same parameter (ZeRO)
-  double micro_batches = 1;        ///< of a step
-  double in_flight = 1;            ///< micro-batches whose activations are held
+  double gradient_bytes = 2;       ///< bytes per parameter of a reduced gradient
+  double state_bytes = 16;         ///< bytes per parameter: weight, gradient, optimizer state
+  double sharded_state_bytes = 0;  ///< the part of state_bytes that ZeRO shards
+  double micro_batches = 1;        ///< micro-batches per step
+  double in_flight = 1;            ///< micro-batches whose activations are held at once
   bool sums_each_micro_batch = false;
   RecomputeKind recompute = RecomputeKind::kNone;
 };
 
-/// Costs on the devices of a cluster; a micro-batch's seconds, and bytes. Not for several threads.
+/// Costs of strategies on a cluster: seconds per micro-batch, and bytes. Keeps references to its arguments. Threads:
+/// one, as it caches redistributions.
 class StrategyCosts {
  public:
   StrategyCosts(const Graph& graph, const Cluster& cluster, const StageMesh& mesh, const StageSetting& setting);
 
-  /// Computing, forward and backward, with what is recomputed.
+  /// Seconds of the forward and the backward pass, recomputation included.
   double computing(const GraphOperator& op, const OperatorStrategy& strategy) const;
-  /// Of a step: sums of the gradients of its parameters over the ranks that hold the same.
+  /// Seconds per step to reduce the gradients of its parameters over the ranks that hold the same shards.
   double gradient_sums(const GraphOperator& op, const OperatorStrategy& strategy) const;
-  /// Moving a tensor from where it was made to where it is used, and its gradient back.
+  /// Seconds to redistribute a tensor between its producer and its user, and its gradient back.
   double moving(const GraphTensor& tensor, const std::vector<Placement>& made, const std::vector<Placement>& used,
                 const std::vector<Placement>& gradient) const;
-  /// Parameters with all that belongs to them, and activations of the micro-batches in flight.
+  /// Bytes of parameters with gradients and optimizer state, and of the activations of micro-batches in flight.
   double bytes(const GraphOperator& op, const OperatorStrategy& strategy) const;
   double state_bytes(const GraphOperator& op, const OperatorStrategy& strategy) const;
   double activation_bytes(const GraphOperator& op, const OperatorStrategy& strategy) const;
@@ -75,8 +77,8 @@ class StrategyCosts {
   StageMesh mesh_;
   StageSetting setting_;
   std::vector<RankGroup> groups_;
-  std::vector<int> owner_;  ///< of each parameter: the first operator that uses it, which has its bytes
-  mutable std::unordered_map<std::string, double> known_;  ///< redistributions by the bytes that say them
+  std::vector<int> owner_;  ///< first operator that uses each parameter, where its bytes count
+  mutable std::unordered_map<std::string, double> known_;  ///< cache of redistributions, keyed by their encoding
 };
 
 }  // namespace trireme

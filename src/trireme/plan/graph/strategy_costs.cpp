@@ -1,4 +1,4 @@
-// What strategies cost: operators by simulate/kernel_cost.h, movements by simulate/collective_cost.h.
+// Costs of strategies: operators from simulate/kernel_cost.h, redistributions from simulate/collective_cost.h.
 #include <algorithm>
 
 #include "trireme/base/error.h"
@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-/// [m, k] x [k, n]; a convolution is the product that libraries make of it.
+/// The matmul [m, k] x [k, n] of a linear operator; a convolution is the matmul that libraries lower it to.
 Product product_of(const std::vector<int64_t>& x, const std::vector<int64_t>& weight, const std::vector<int64_t>& y) {
   if (weight.size() > 2) {
     const double in = elements(weight) / static_cast<double>(weight[0]);
@@ -142,7 +142,7 @@ double StrategyCosts::redistribution(const std::vector<Placement>& from, const s
       }
       now[axis] = step.to;
     }
-  } catch (const UsageError&) {  // there is no way
+  } catch (const UsageError&) {  // no redistribution exists
     seconds = kForbidden;
   }
   return seconds;

@@ -8,8 +8,8 @@
 namespace trireme {
 namespace {
 
-constexpr int kMostLayerGroups = 24;  ///< that stages are made of, where devices are many
-constexpr int kManyDevices = 64;      ///< from here on only whole hosts are given out
+constexpr int kMostLayerGroups = 24;  ///< layer groups that stages are made of, if there are many devices
+constexpr int kManyDevices = 64;      ///< from this number on only whole hosts are assigned
 constexpr double kTolerance = 0.01;
 
 StageSetting setting_of(const Job& job) {
@@ -26,7 +26,7 @@ StageSetting setting_of(const Job& job) {
   return setting;
 }
 
-/// One way to lay a sub-mesh out, with sums up to each layer.
+/// One layout of a sub-mesh, with prefix sums over layers.
 struct SubMeshWay {
   int64_t dp = 1, tp = 1;
   std::vector<double> seconds, states, activations;
@@ -38,7 +38,7 @@ std::vector<double> running_sums(const std::vector<double>& values) {
   return sums;
 }
 
-/// Whether the last axis cuts any weight of a block: otherwise it only makes more replicas.
+/// Whether the last axis shards any weight of a block; otherwise it only adds replicas.
 bool cuts_weights(const Graph& graph, const IntraOpPlan& plan) {
   for (size_t o = 0; o < graph.operators.size(); ++o) {
     const GraphOperator& op = graph.operators[o];
@@ -109,7 +109,7 @@ class UnevenStages {
       const int64_t dp = devices / tp;
       if (samples % dp != 0 || (p_.job.model.is_language() && p_.job.model.heads % tp != 0)) continue;
       IntraOpProblem problem{p_.graph, p_.cluster, {{static_cast<int>(dp), static_cast<int>(tp)}}, setting_of(p_.job)};
-      for (const double limit : {0.0, 0.5}) {  // freely, and with half of the memory that this takes
+      for (const double limit : {0.0, 0.5}) {  // without a limit, and with half of the memory that this takes
         problem.limit_bytes = limit > 0 && !variants.empty() ? limit * last_bytes_ : 0;
         if (limit > 0 && problem.limit_bytes <= 0) continue;
         const IntraOpPlan plan = plan_operators(problem);

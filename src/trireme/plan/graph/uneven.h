@@ -1,4 +1,4 @@
-// Stages of different shapes: the two passes together, for a batch, a recomputation and a ZeRO stage that are given.
+// Stages of different shapes: runs both passes for a given batch, recomputation and ZeRO stage.
 #pragma once
 
 #include "trireme/plan/graph/inter_op.h"
@@ -7,13 +7,13 @@
 namespace trireme {
 
 struct UnevenProblem {
-  const Graph* graph = nullptr;  ///< of a micro-batch of all replicas; outlives the call
-  Job job;                       ///< model, batch, types, recomputation, ZeRO
+  const Graph* graph = nullptr;  ///< graph of a micro-batch over all replicas; must outlive the call
+  Job job;                       ///< model, batch, dtypes, recomputation, ZeRO stage
   Cluster cluster;
   int64_t num_devices = 1;
 };
 
-/// The layout of the best stages that the passes find; none: nothing fits. Its pipeline is 1f1b.
+/// Returns the layout of the best stages that the passes find, a 1F1B pipeline; nullopt if nothing fits.
 std::optional<Layout> plan_uneven(const UnevenProblem& problem);
 
 }  // namespace trireme

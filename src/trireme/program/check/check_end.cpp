@@ -26,9 +26,7 @@ void RankCheck::push(const Instruction& instruction) {
 }
 
 void RankCheck::combine(const Instruction& instruction) {
-  const GradientExchange exchange = program_.update.exchange;
-  require(exchange == GradientExchange::kAdasum || exchange == GradientExchange::kMomenta,
-          "replicas have nothing to combine");
+  require(program_.update.combines(), "replicas have nothing to combine");
   require(!combined_ && !normed_, "it is done twice, or after the norm");
   for (const Stage& stage : stages_) require_sums(stage);
   combined_ = true;
@@ -80,9 +78,7 @@ void RankCheck::norm() {
 }
 
 void RankCheck::pull() {
-  const GradientExchange exchange = program_.update.exchange;
-  require(exchange == GradientExchange::kServers || exchange == GradientExchange::kAsyncServers,
-          "there are no servers to pull from");
+  require(program_.update.has_servers(), "there are no servers to pull from");
   require(stepped_ && !pulled_, "weights are pulled once, after the update");
   pulled_ = true;
 }
@@ -90,21 +86,17 @@ void RankCheck::pull() {
 void RankCheck::check_before_update() const {
   const UpdateShape& update = program_.update;
   require(normed_ == update.norm, "the norm is missing");
-  const bool combines = update.exchange == GradientExchange::kAdasum || update.exchange == GradientExchange::kMomenta;
-  require(combined_ == combines, "replicas have not combined their gradients");
-  const bool pushes =
-      update.exchange == GradientExchange::kServers || update.exchange == GradientExchange::kAsyncServers;
+  require(combined_ == update.combines(), "replicas have not combined their gradients");
   for (const Stage& stage : stages_) {
     const auto end = stage.reduced.end() - 1;
-    require(!pushes || std::find(stage.reduced.begin(), end, false) == end, "a group has not been pushed");
+    require(!update.has_servers() || std::find(stage.reduced.begin(), end, false) == end,
+            "a group has not been pushed");
   }
 }
 
 void RankCheck::check_ends() const {
   const UpdateShape& update = program_.update;
-  const bool served =
-      update.exchange == GradientExchange::kServers || update.exchange == GradientExchange::kAsyncServers;
-  require(pulled_ == served, "new weights are never pulled");
+  require(pulled_ == update.has_servers(), "new weights are never pulled");
   require(met_ == (update.exchange == GradientExchange::kLocal), "replicas that update alone never meet");
   for (size_t i = 0; i < update.tied.size(); ++i) {
     const int owner = std::max(program_.owner_of(update.tied[i].owner), 0);
