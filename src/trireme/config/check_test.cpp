@@ -415,16 +415,13 @@ TEST(Check, EveryNameOfAScheduleTrains) {
                                      "--model.tied=false", fmt::format("--parallel.interleave={}", rounds)});
     return schedule_of(check(config, 2)).num_stages();
   };
-  for (const char* name : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2", "pipedream", "pipedream-vertical-sync",
-                           "pipedream-2bw", "pipedream-flush"}) {
-    EXPECT_EQ(stages_of(name, 1), 2) << name;
-  }
-  for (const char* name : {"interleaved-1f1b", "interleaved"}) {
-    EXPECT_EQ(stages_of(name, 1), 4) << name;
-    EXPECT_EQ(stages_of(name, 3), 6) << name;
+  for (const std::string_view each : schedule_names()) {
+    const std::string name(each);
+    const ScheduleKind kind = schedule_kind(name);
+    EXPECT_EQ(stages_of(name, 1), 2 * stages_per_rank(kind)) << name;
+    if (takes_interleave(kind)) EXPECT_EQ(stages_of(name, 3), 6) << name;
   }
   EXPECT_EQ(stages_of("zb-v", 1), 4);
-  EXPECT_EQ(schedule_names().size(), 12u) << "one of them is not tried here";
 }
 
 TEST(Check, WhatThisVersionCannotDo) {
@@ -442,6 +439,8 @@ TEST(Check, WhatIsComputedAgain) {
   }
   EXPECT_NE(error_of({"--train.recompute=half"}).find("is not what can be computed again"), std::string::npos);
   EXPECT_NE(error_of({"--train.recompute=2-9"}).find("names a layer that is not there with model.layers"),
+  EXPECT_EQ(stages_of("1f1b", 1), 2);
+  EXPECT_EQ(stages_of("interleaved", 1), 4);
             std::string::npos);
   EXPECT_NE(error_of({"--model=mlp", "--train.recompute=selective"}).find("computes attention again"),
             std::string::npos);

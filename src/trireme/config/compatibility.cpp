@@ -57,12 +57,12 @@ bool halves_backward(const Config& c) {
 
 bool takes_interleave(const Config& c) {
   const auto kind = named_schedule(c.parallel);
-  return kind && with_interleave(*kind, c.parallel.interleave) == ScheduleKind::kInterleaved;
+  return kind && takes_interleave(with_interleave(*kind, c.parallel.interleave));
 }
 
-bool has_stages_a_rank(const Config& c) {
+bool has_several_stages_per_rank(const Config& c) {
   const auto kind = named_schedule(c.parallel);
-  return kind && stages_a_rank(*kind) > 1;
+  return kind && stages_per_rank(*kind) > 1;
 }
 
 // Conditions that several rules use.
@@ -146,7 +146,7 @@ const std::vector<Rule> kEvery = {
     {kStages, "are one for each worker, but several have", WHEN(parallel, interleave, >, 1),
      "take a schedule with one stage a worker, such as 1f1b"},
     {kStages, "are one for each worker, but several have",
-     WHERE(parallel, schedule, "with several stages a worker", has_stages_a_rank(c)),
+     WHERE(parallel, schedule, "with several stages a worker", has_several_stages_per_rank(c)),
      "take a schedule with one stage a worker, such as 1f1b"},
     {kStages, kAlike, kNoAverage, kAverage},
     {kStages, kAlike, kCompressed, kNotCompressed},

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/base/units.h"
+#include "trireme/program/memory.h"
 #include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/step_costs.h"
 
@@ -113,22 +114,6 @@ void summarise(Simulation& s) {
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
 }
 
-/// Of a stage's weights, that it holds at once: schedules that update while micro-batches are under way keep those that
-/// these have begun with.
-double weight_versions(const Layout& layout, int stage) {
-  if (!layout.is_pipeline()) return 1;
-  switch (layout.schedule) {
-    case ScheduleKind::kPipeDream:
-      return static_cast<double>(std::min(layout.pp - stage, layout.accumulation()));
-    case ScheduleKind::kPipeDreamSync:
-      return static_cast<double>(std::min(layout.pp, layout.accumulation()));
-    case ScheduleKind::kPipeDream2Bw:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
 /// As the layout says, or as it is cut where it does not.
 Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int num_stages) {
   const Partition& given = job.layout.split;
@@ -147,7 +132,7 @@ Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int nu
       "parallel.split must name all of them");
 }
 
-/// What zb-v fits its order to, in ms.
+/// What schedules with depends_on_times() fit their order to, in ms.
 StageTimes times_of(const PlayCosts& costs) {
   StageTimes times;
   for (const StageCost& stage : costs.stages) {
@@ -186,7 +171,7 @@ class StepSimulator {
   void cost() {
     const Layout& layout = s_.job.layout;
     s_.blocks = block_costs(s_.job, s_.cluster);
-    // Where stages are comes from the schedule, its times from the stages: the order of zb-v alone depends on both.
+    // Where stages are comes from the schedule, its times from the stages, and some orders depend on both.
     s_.schedule = schedule_of(layout);
     const int num_stages = s_.schedule.num_stages();
     const Partition cut = stages_of(s_.job, s_.blocks, num_stages);
@@ -198,7 +183,7 @@ class StepSimulator {
                                       static_cast<double>(job.layout.lanes)));
     }
     costs_ = step_costs(jobs_, s_.cluster, s_.stages, s_.schedule);
-    if (layout.schedule == ScheduleKind::kZbV) s_.schedule = schedule_of(layout, times_of(costs_));
+    if (depends_on_times(layout.schedule)) s_.schedule = schedule_of(layout, times_of(costs_));
   }
 
   void lower(bool fold) {
@@ -221,7 +206,7 @@ class StepSimulator {
     const Job& job = jobs_[at(stages.front())];
     const Stack& stack = s_.cluster.stack;
     RankMemory memory = static_memory(job, own, does_.has_own_runtime);
-    memory.weights *= weight_versions(s_.job.layout, stages.front());
+    if (job.layout.is_asynchronous()) memory.weights *= peak_memory(s_.programs[rank]).weight_versions;
     memory.activations = played.peak_activation_bytes;
     memory.buffers += stack.fixed_bytes;
     if (job.layout.tp > 1) memory.buffers += stack.tensor_rank_bytes * static_cast<double>(job.layout.tp);
