@@ -85,7 +85,7 @@ void add_flags(CLI::App& command, ScheduleFlags& flags) {
   add_times("--comm-ms", flags.times.comm, "a message to the next stage, or back (0)");
   command.add_flag("--recompute", flags.recompute, "forward passes keep their inputs alone, and are repeated");
   command.add_option("--svg", flags.svg, "writes the picture")->type_name("FILE");
-  command.add_option("--csv", flags.csv, "writes the schedule as PyTorch's pipelining does, one row a rank")
+  command.add_option("--csv", flags.csv, "writes the schedule as PyTorch's pipelining does, one row per rank")
       ->type_name("FILE");
   command.add_flag("--messages", flags.messages, "the CSV has sends and receives as well");
   command.add_flag("--text", flags.text, "prints every instruction of every rank");
@@ -136,7 +136,7 @@ void add_schedule(CLI::App& app, int& exit_code) {
 
   const auto checked = std::make_shared<ScheduleFlags>();
   CLI::App* check_command = command->add_subcommand("check", "whether a schedule of yours can run, and what it costs");
-  check_command->add_option("FILE", checked->file, "CSV, one row a rank, cells such as 0F0, 1B2, 1I2, 1W2, 0SEND_F0")
+  check_command->add_option("FILE", checked->file, "CSV, one row per rank, cells such as 0F0, 1B2, 1I2, 1W2, 0SEND_F0")
       ->required();
   check_command->add_option("--buffers", checked->buffers, "sends that may be under way unreceived on a channel")
       ->type_name("N")

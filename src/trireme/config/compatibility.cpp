@@ -152,10 +152,10 @@ const std::vector<Rule> kEvery = {
 
     {kStages, "says for each stage what all have by", WHEN(parallel, tp, !=, 1), "leave parallel.tp at 1"},
     {kStages, "are one for each worker, but several have", WHEN(parallel, interleave, >, 1),
-     "take a schedule with one stage a worker, such as 1f1b"},
+     "take a schedule with one stage per worker, such as 1f1b"},
     {kStages, "are one for each worker, but several have",
-     WHERE(parallel, schedule, "with several stages a worker", has_several_stages_per_rank(c)),
-     "take a schedule with one stage a worker, such as 1f1b"},
+     WHERE(parallel, schedule, "with several stages per worker", has_several_stages_per_rank(c)),
+     "take a schedule with one stage per worker, such as 1f1b"},
     {kStages, kAlike, kNoAverage, kAverage},
     {kStages, kAlike, kCompressed, kNotCompressed},
     {kStages, kAlike, kGather, "set compression.gather = \"none\""},

@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-/// Pipelines of language models in 1F1B with one stage a rank.
+/// Pipelines of language models in 1F1B with one stage per rank.
 bool can_recompute_by_stage(const Job& job);
 
 /// For such a pipeline: layers of each stage, and which of them are computed again whole, so that a step is fastest
