@@ -20,7 +20,7 @@ using namespace trireme;
 
 namespace {
 
-/// One stage a rank: forward passes until the pipeline is full; then a backward pass, its weights, a forward pass.
+/// One stage per rank: forward passes until the pipeline is full; then a backward pass, its weights, a forward pass.
 Schedule early_weights(int num_ranks, int num_micro_batches) {
   Schedule schedule{.num_ranks = num_ranks, .num_micro_batches = num_micro_batches};
   schedule.rank_of_stage = place_in_rounds(num_ranks, 1);

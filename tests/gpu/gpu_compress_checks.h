@@ -101,7 +101,7 @@ inline int check_gpu_compression(Communicator& comm, bool all_methods) {
     }
     options.warmup_steps = 1;
     options.error_feedback = false;
-    if (options.method == Method::kDgc || options.method == Method::kOneBitAdam) options.error_feedback.reset();
+    if (feedback_of(options.method) == Feedback::kAlways) options.error_feedback.reset();
     compare_compressed(comm, options, false);
     ++cases;
   }

@@ -212,6 +212,18 @@ class Config(unittest.TestCase):
         first, second = ([line.split(" #")[0].rstrip() for line in each.stdout.splitlines()] for each in (result, again))
         self.assertEqual(first, second)
 
+    def test_refuses_settings_that_a_compression_method_does_not_take(self):
+        for method, feedback, more in [("qsgd", "on", []), ("terngrad", "on", []),
+                                       ("dgc", "off", ["--optimizer.kind=sgd", "--optimizer.momentum=0"]),
+                                       ("onebit_adam", "off", ["--compression.warmup_steps=5", "--train.clip=0"])]:
+            with self.subTest(method):
+                keys = [f"--compression.method={method}", *more]
+                self.assertEqual(run("train", *TINY, *keys, "--show-config").returncode, 0)
+                result = run("train", *TINY, *keys, f"--compression.error_feedback={feedback}", "--show-config")
+                self.assertEqual(result.returncode, 2, result.stdout)
+                self.assertIn(f'compression.error_feedback = "{feedback}"', result.stderr)
+                self.assertIn("leave it at its default", result.stderr)
+
     def test_presets(self):
         names = [line.split()[0] for line in run("train", "--presets").stdout.splitlines()]
         self.assertLessEqual({"default", "gpt2-tiny", "resnet18", "llama-tiny", "mlp"}, set(names))

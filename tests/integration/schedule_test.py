@@ -10,10 +10,11 @@ import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
+from schedules import kinds
+
 ROOT = Path(__file__).resolve().parents[2]
 TRIREME = os.path.join(os.environ["TRIREME_BIN_DIR"], "trireme")
-KINDS = ["naive", "gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "pipedream",
-         "pipedream-vertical-sync", "pipedream-2bw", "pipedream-flush"]
+KINDS = kinds()
 
 
 def trireme(*arguments, code=0, cwd=None):
@@ -29,6 +30,10 @@ def numbers(*arguments):
 
 
 class Show(unittest.TestCase):
+    def test_help_lists_the_kinds(self):
+        self.assertLessEqual({"naive", "1f1b", "interleaved-1f1b", "zb-v", "pipedream-2bw"}, set(KINDS))
+        self.assertEqual(len(KINDS), len(set(KINDS)))
+
     def test_every_kind_draws_a_line_a_rank(self):
         for kind in KINDS:
             with self.subTest(kind):
@@ -92,7 +97,7 @@ class Show(unittest.TestCase):
             (["--microbatches", "-3"], "-3 micro-batches"),
             (["--forward-ms", "1,2,3"], "forward times: 3 values"),
             (["--forward-ms", "-1"], "times are 0 or more"),
-            (["--kind", "gpipe", "--interleave", "2"], "gpipe has one stage a rank"),
+            (["--kind", "gpipe", "--interleave", "2"], "gpipe has 1 stage per rank"),
             (["--kind", "pipedream", "--update-every", "3"], "no whole number of updates"),
             (["--stages", "x"], "--stages"),
             (["--colour"], "unknown flag --colour"),
@@ -112,10 +117,12 @@ class Check(unittest.TestCase):
         return trireme("check", self.file, *arguments, code=code)
 
     def test_accepts_what_show_writes(self):
-        for kind in [kind for kind in KINDS if "pipedream" not in kind]:
+        for kind in KINDS:
             for messages in [[], ["--messages"]]:
                 with self.subTest(kind, messages=messages):
                     shown = numbers("show", "--kind", kind, "--stages", "3", "--csv", self.file, *messages)
+                    if shown["updates"] > 1:  # which a file cannot say
+                        continue
                     checked = numbers("check", self.file)
                     self.assertEqual({**shown, "kind": ""}, {**checked, "kind": ""})
                     self.assertIn("can run", trireme("check", self.file))

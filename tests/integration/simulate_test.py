@@ -9,6 +9,8 @@ import unittest
 import xml.etree.ElementTree
 from pathlib import Path
 
+from schedules import kinds
+
 TRIREME = os.path.join(os.environ["TRIREME_BIN_DIR"], "trireme")
 FIELDS = ["step_seconds", "tokens_per_second_per_gpu", "model_tflops_per_gpu", "hardware_tflops_per_gpu",
           "memory_bytes_per_gpu", "bubble_fraction", "fits"]
@@ -86,7 +88,7 @@ class Numbers(unittest.TestCase):
 
     def test_every_degree_and_schedule(self):
         base = [*SMALL, "--cluster", "a100-80gb", "--train.micro_batch", 1, "--train.global_batch", 64]
-        for schedule in ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "pipedream-2bw"]:
+        for schedule in kinds():
             with self.subTest(schedule):
                 found = numbers(*base, "--gpus", 8, "--parallel.pp", 4, "--parallel.schedule", schedule)
                 self.assertEqual(found["layout"]["dp"], 2)

@@ -85,7 +85,7 @@ void add_flags(CLI::App& command, ScheduleFlags& flags) {
   add_times("--comm-ms", flags.times.comm, "a message to the next stage, or back (0)");
   command.add_flag("--recompute", flags.recompute, "forward passes keep their inputs alone, and are repeated");
   command.add_option("--svg", flags.svg, "writes the picture")->type_name("FILE");
-  command.add_option("--csv", flags.csv, "writes the schedule as PyTorch's pipelining does, one row a rank")
+  command.add_option("--csv", flags.csv, "writes the schedule as PyTorch's pipelining does, one row per rank")
       ->type_name("FILE");
   command.add_flag("--messages", flags.messages, "the CSV has sends and receives as well");
   command.add_flag("--text", flags.text, "prints every instruction of every rank");
@@ -106,8 +106,10 @@ void add_schedule(CLI::App& app, int& exit_code) {
 
   const auto shown = std::make_shared<ScheduleFlags>();
   CLI::App* show_command = command->add_subcommand("show", "a built-in schedule: who computes what and when");
-  std::vector<std::string_view> names;
-  for (const ScheduleKind kind : schedule_kinds()) names.push_back(name_of(kind));
+  std::vector<std::string_view> synchronous, asynchronous;
+  for (const ScheduleKind kind : schedule_kinds()) {
+    (is_synchronous(kind) ? synchronous : asynchronous).push_back(name_of(kind));
+  }
   show_command->add_option("--kind", shown->kind, "the schedule; all are named below")
       ->type_name("NAME")
       ->capture_default_str();
@@ -115,7 +117,7 @@ void add_schedule(CLI::App& app, int& exit_code) {
   show_command->add_option("--microbatches", shown->micro_batches, "of one replica")
       ->type_name("N")
       ->capture_default_str();
-  show_command->add_option("--interleave", shown->interleave, "interleaved-1f1b: stages a rank (2)")->type_name("N");
+  show_command->add_option("--interleave", shown->interleave, "interleaved-1f1b: stages per rank (2)")->type_name("N");
   show_command
       ->add_option("--update-every", shown->update_every, "pipedream, pipedream-2bw: micro-batches in an update")
       ->type_name("N");
@@ -129,13 +131,12 @@ void add_schedule(CLI::App& app, int& exit_code) {
       "  trireme schedule show --kind 1f1b --stages 4 --microbatches 8\n"
       "  trireme schedule show --kind zb-h2 --stages 8 --microbatches 24 --forward-ms 18.522 --backward-ms 18.086\n"
       "  trireme schedule show --kind interleaved-1f1b --interleave 3 --forward-ms 1,1,1,2 --svg picture.svg",
-      join(std::vector<std::string_view>(names.begin(), names.begin() + 7), ", "),
-      join(std::vector<std::string_view>(names.begin() + 7, names.end()), ", ")));
+      join(synchronous, ", "), join(asynchronous, ", ")));
   show_command->callback([shown, &exit_code] { exit_code = show_kind(*shown); });
 
   const auto checked = std::make_shared<ScheduleFlags>();
   CLI::App* check_command = command->add_subcommand("check", "whether a schedule of yours can run, and what it costs");
-  check_command->add_option("FILE", checked->file, "CSV, one row a rank, cells such as 0F0, 1B2, 1I2, 1W2, 0SEND_F0")
+  check_command->add_option("FILE", checked->file, "CSV, one row per rank, cells such as 0F0, 1B2, 1I2, 1W2, 0SEND_F0")
       ->required();
   check_command->add_option("--buffers", checked->buffers, "sends that may be under way unreceived on a channel")
       ->type_name("N")

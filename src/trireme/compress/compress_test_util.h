@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trireme/base/philox.h"
@@ -31,9 +32,9 @@ inline std::vector<uint32_t> bits_of(const std::vector<float>& values) {
 /// Every method, qsgd with each number of bits; with settings that suit test_values.
 inline std::vector<CompressionOptions> all_options() {
   std::vector<CompressionOptions> all;
-  for (size_t i = 0; i < kNumMethods; ++i) {
+  for (const std::string_view name : all_names<Method>()) {
     CompressionOptions options;
-    options.method = static_cast<Method>(i);
+    options.method = named<Method>(name).value();
     options.density = 0.05;
     options.rank = 2;
     options.seed = 7;

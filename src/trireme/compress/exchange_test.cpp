@@ -86,8 +86,7 @@ TEST(Exchange, ErrorFeedbackLosesNothing) {
         CompressionOptions options = base;
         if (options.method == Method::kDgc) options.momentum = 0;  // then velocity is the gradient
         if (!keeps_residual(options)) {
-          const bool possible = options.method >= Method::kFloat16;
-          if (!possible) continue;
+          if (feedback_of(options.method) != Feedback::kPossible) continue;
           options.error_feedback = true;
         }
         const Outcome outcome = run(ranks, options, count, kSteps);
@@ -121,7 +120,8 @@ TEST(Exchange, ErrorFeedbackLosesNothing) {
 TEST(Exchange, UnbiasedMethodsAreRightOnAverage) {
   constexpr size_t kSteps = 1500, kCount = 130;
   for (CompressionOptions options : all_options()) {
-    if (options.method != Method::kQsgd && options.method != Method::kTernGrad) continue;
+    const auto format = block_format(options);
+    if (!format || !is_stochastic(*format)) continue;
     run_as_threads(3, [&](World& world) {
       const auto exchange = make_exchange(world.comm(), options, layout_of(kCount));
       const std::vector<float> own = test_values(kCount, static_cast<uint64_t>(world.rank()));
@@ -158,7 +158,7 @@ TEST(Exchange, SendsThePromisedNumberOfBytes) {
         for (const size_t count : block_parts(kCount, ranks)) wire += encoded_bytes(*format, count);
         EXPECT_EQ(all, 2 * (p - 1) * wire) << label(options) << " " << ranks;
         EXPECT_NEAR(static_cast<double>(wire) * 8 / kCount, bits_per_element(options), 0.01) << label(options);
-      } else if (options.method == Method::kTopK || options.method == Method::kDgc) {
+      } else if (family_of(options.method) == Family::kSparse) {
         EXPECT_EQ(all, p * (p - 1) * sparse_bytes(kCount, kept_elements(kCount, 0.05))) << label(options);
       } else if (options.method == Method::kPowerSgd) {
         const GroupLayout layout = layout_of(kCount);
@@ -166,6 +166,8 @@ TEST(Exchange, SendsThePromisedNumberOfBytes) {
         EXPECT_EQ(all, p * (dense_sum_bytes(4 * (2 * rows + whole), ranks) + dense_sum_bytes(4 * 2 * 40, ranks)));
       } else if (options.method == Method::kNone) {
         EXPECT_EQ(all, p * dense_sum_bytes(4 * kCount, ranks));
+      } else {
+        FAIL() << label(options) << " promises no number of bytes here";
       }
     }
   }
@@ -329,7 +331,7 @@ TEST(Exchange, ShardsOfTheSum) {
   constexpr size_t kSteps = 4;
   for (CompressionOptions options : all_options()) {
     if (!block_format(options)) continue;
-    if (options.method >= Method::kFloat16) options.error_feedback = true;
+    if (feedback_of(options.method) == Feedback::kPossible) options.error_feedback = true;
     for (const std::vector<size_t>& shards : {std::vector<size_t>{1537}, {600, 0, 937}, {1, 1024, 512, 0, 0}}) {
       size_t count = 0;
       for (const size_t shard : shards) count += shard;

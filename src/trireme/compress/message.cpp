@@ -47,7 +47,7 @@ class WarmEncoder : public MessageEncoder {
 };
 
 void refuse_several_messages(Method method) {
-  if (family_of(method) != Family::kLowRank && method != Method::kOneBitAdam) return;
+  if (takes_one_message(method)) return;
   throw UsageError(fmt::format("compression by {} takes more than one message a step", name_of(method)),
                    "parameter servers work with the other methods");
 }

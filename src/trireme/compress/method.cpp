@@ -4,78 +4,70 @@
 
 #include <cmath>
 
+#include "trireme/base/enum_table.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
-/// What error feedback is to a method.
-enum class Feedback { kWanted, kPossible, kHarmful, kAlways };
-
 struct MethodFacts {
+  Method method;
   std::string_view name;
+  Family family;
   Feedback feedback;
+  bool takes_one_message = true;
 };
 
-constexpr MethodFacts kMethodFacts[kNumMethods] = {
-    {"none", Feedback::kPossible},      {"topk", Feedback::kWanted},     {"dgc", Feedback::kAlways},
-    {"terngrad", Feedback::kHarmful},   {"qsgd", Feedback::kHarmful},    {"sign", Feedback::kWanted},
-    {"onebit_adam", Feedback::kAlways}, {"powersgd", Feedback::kWanted}, {"float16", Feedback::kPossible},
-    {"bfloat16", Feedback::kPossible},  {"int8", Feedback::kPossible},
+/// The one table of methods.
+constexpr MethodFacts kMethodFacts[] = {
+    {Method::kNone, "none", Family::kDense, Feedback::kPossible},
+    {Method::kTopK, "topk", Family::kSparse, Feedback::kWanted},
+    {Method::kDgc, "dgc", Family::kSparse, Feedback::kAlways},
+    {Method::kTernGrad, "terngrad", Family::kBlocks, Feedback::kHarmful},
+    {Method::kQsgd, "qsgd", Family::kBlocks, Feedback::kHarmful},
+    {Method::kSign, "sign", Family::kBlocks, Feedback::kWanted},
+    {Method::kOneBitAdam, "onebit_adam", Family::kBlocks, Feedback::kAlways, false},
+    {Method::kPowerSgd, "powersgd", Family::kLowRank, Feedback::kWanted, false},
+    {Method::kFloat16, "float16", Family::kBlocks, Feedback::kPossible},
+    {Method::kBFloat16, "bfloat16", Family::kBlocks, Feedback::kPossible},
+    {Method::kInt8, "int8", Family::kBlocks, Feedback::kPossible},
 };
+static_assert(has_row_of_each(kMethodFacts, &MethodFacts::method), "one row per Method, in its order");
 
 const MethodFacts& method_facts(Method method) { return kMethodFacts[static_cast<size_t>(method)]; }
 
 [[noreturn]] void refuse(const CompressionOptions& options, std::string_view setting, const std::string& value,
-                         std::string_view allowed) {
+                         std::string_view cure) {
   throw UsageError(fmt::format("compression by {}: {} = {} is not possible", name_of(options.method), setting, value),
-                   fmt::format("allowed: {}", allowed));
+                   std::string(cure), {.key = fmt::format("compression.{}", setting)});
 }
 
 void check_density(const CompressionOptions& options) {
   if (options.density > 0 && options.density <= 1) return;  // false for a NaN, too
   refuse(options, "density", fmt::format("{}", options.density),
-         "more than 0 (nothing would ever be sent) and at most 1 (everything); 0.01 sends one element in a hundred");
+         "allowed: more than 0 (nothing would ever be sent) and at most 1 (everything); 0.01 sends one element in a "
+         "hundred");
 }
 
 void check_feedback(const CompressionOptions& options) {
   if (!options.error_feedback) return;
   const bool on = *options.error_feedback;
-  const Feedback feedback = method_facts(options.method).feedback;
+  const Feedback feedback = feedback_of(options.method);
   if (on && feedback == Feedback::kHarmful) {
-    refuse(
-        options, "error_feedback", "true",
-        "false: stochastic rounding is right on average, and its error may be larger than the value, so that what is "
-        "kept would grow");
+    refuse(options, "error_feedback", "true",
+           "leave it at its default: stochastic rounding is right on average, and its error may be larger than the "
+           "value, so residuals would grow");
   }
   if (!on && feedback == Feedback::kAlways) {
-    refuse(options, "error_feedback", "false", "true: what was not sent is part of the method");
+    refuse(options, "error_feedback", "false", "leave it at its default: the residual is part of the method");
   }
 }
 
 }  // namespace
 
-Family family_of(Method method) {
-  switch (method) {
-    case Method::kNone:
-      return Family::kDense;
-    case Method::kTopK:
-    case Method::kDgc:
-      return Family::kSparse;
-    case Method::kPowerSgd:
-      return Family::kLowRank;
-    case Method::kTernGrad:
-    case Method::kQsgd:
-    case Method::kSign:
-    case Method::kOneBitAdam:
-    case Method::kFloat16:
-    case Method::kBFloat16:
-    case Method::kInt8:
-      return Family::kBlocks;
-  }
-  throw Error("a method of compression without a family");
-}
-
+Family family_of(Method method) { return method_facts(method).family; }
+Feedback feedback_of(Method method) { return method_facts(method).feedback; }
+bool takes_one_message(Method method) { return method_facts(method).takes_one_message; }
 std::string_view name_of(Method method) { return method_facts(method).name; }
 
 std::vector<std::string_view> names_of(Method) {
@@ -93,24 +85,25 @@ void check(const CompressionOptions& options) {
     case Method::kDgc:
       check_density(options);
       if (!(options.momentum >= 0 && options.momentum < 1)) {
-        refuse(options, "momentum", fmt::format("{}", options.momentum), "from 0 to less than 1");
+        refuse(options, "momentum", fmt::format("{}", options.momentum), "allowed: from 0 to less than 1");
       }
       if (!(options.clip_norm >= 0))
-        refuse(options, "clip_norm", fmt::format("{}", options.clip_norm), "0 (off) or more");
+        refuse(options, "clip_norm", fmt::format("{}", options.clip_norm), "allowed: 0 (off) or more");
       break;
     case Method::kTernGrad:
       if (!(options.clip_deviations >= 0)) {
-        refuse(options, "clip_deviations", fmt::format("{}", options.clip_deviations), "0 (off) or more; 2.5 is usual");
+        refuse(options, "clip_deviations", fmt::format("{}", options.clip_deviations),
+               "allowed: 0 (off) or more; 2.5 is usual");
       }
       break;
     case Method::kQsgd:
       if (options.bits != 1 && options.bits != 2 && options.bits != 4 && options.bits != 8) {
-        refuse(options, "bits", fmt::format("{}", options.bits), "1, 2, 4 or 8, which fill bytes");
+        refuse(options, "bits", fmt::format("{}", options.bits), "allowed: 1, 2, 4 or 8, which fill bytes");
       }
       break;
     case Method::kPowerSgd:
       if (options.rank < 1 || options.rank > 256) {
-        refuse(options, "rank", fmt::format("{}", options.rank), "1 to 256; 1 to 4 is usual");
+        refuse(options, "rank", fmt::format("{}", options.rank), "allowed: 1 to 256; 1 to 4 is usual");
       }
       break;
     default:
@@ -119,7 +112,7 @@ void check(const CompressionOptions& options) {
 }
 
 bool keeps_residual(const CompressionOptions& options) {
-  const Feedback feedback = method_facts(options.method).feedback;
+  const Feedback feedback = feedback_of(options.method);
   if (feedback == Feedback::kAlways) return true;
   return options.error_feedback.value_or(feedback == Feedback::kWanted);
 }

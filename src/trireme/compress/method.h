@@ -25,7 +25,6 @@ enum class Method : uint8_t {
   kBFloat16,
   kInt8,
 };
-inline constexpr size_t kNumMethods = 11;
 
 /// Methods of a family share their classes.
 enum class Family : uint8_t {
@@ -35,6 +34,18 @@ enum class Family : uint8_t {
   kBlocks,   ///< packed blocks: those with a block_format()
 };
 Family family_of(Method method);
+
+/// What error feedback is to a method.
+enum class Feedback : uint8_t {
+  kWanted,    ///< on by default
+  kPossible,  ///< off by default
+  kHarmful,   ///< refused
+  kAlways,    ///< part of the method
+};
+Feedback feedback_of(Method method);
+
+/// Whether a gradient is sent in one message, which parameter servers need.
+bool takes_one_message(Method method);
 
 std::string_view name_of(Method method);
 std::vector<std::string_view> names_of(Method);

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/config/batch_plan.h"
 #include "trireme/config/compatibility.h"
+#include "trireme/config/compression.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/stages.h"
@@ -221,6 +222,7 @@ Layout check_sizes(const Config& config, int64_t world_size) {
   check_model(config);
   check_recompute(config);
   check_rules(config, RuleScope::kEveryTraining);
+  check_compression(config);
   check_run(config);
   if (config.parallel.tp > 1) check_tensor_parallel(config.model, config.parallel.tp);
   check_stage_degrees(config);

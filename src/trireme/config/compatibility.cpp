@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.h"
 #include "trireme/config/pipeline.h"
 #include "trireme/config/recompute.h"
 #include "trireme/config/value.h"
@@ -33,11 +34,18 @@ std::string words_of(std::string_view sign, const Type& value) {
     KEY_OF(section, member), words, [](const Config& c) -> bool { return test; } \
   }
 
+/// "= onebit_adam or powersgd": the methods for which `holds` is true.
+std::string methods_where(bool (*holds)(Method)) {
+  std::vector<std::string_view> names;
+  for (const std::string_view name : all_names<Method>()) {
+    if (holds(named<Method>(name).value())) names.push_back(name);
+  }
+  return "= " + join(names, " or ");
+}
+
 bool has_files(const Config& c) {
   return c.data.kind == DataKind::kText || c.data.kind == DataKind::kTokens || c.data.kind == DataKind::kImages;
 }
-
-bool packs_bits(int64_t bits) { return bits == 1 || bits == 2 || bits == 4 || bits == 8; }
 
 bool averages(const Config& c) {
   return c.parallel.aggregation == Aggregation::kAverage || c.parallel.aggregation == Aggregation::kSum;
@@ -57,12 +65,12 @@ bool halves_backward(const Config& c) {
 
 bool takes_interleave(const Config& c) {
   const auto kind = named_schedule(c.parallel);
-  return kind && with_interleave(*kind, c.parallel.interleave) == ScheduleKind::kInterleaved;
+  return kind && takes_interleave(with_interleave(*kind, c.parallel.interleave));
 }
 
-bool has_stages_a_rank(const Config& c) {
+bool has_several_stages_per_rank(const Config& c) {
   const auto kind = named_schedule(c.parallel);
-  return kind && stages_a_rank(*kind) > 1;
+  return kind && stages_per_rank(*kind) > 1;
 }
 
 // Conditions that several rules use.
@@ -144,10 +152,10 @@ const std::vector<Rule> kEvery = {
 
     {kStages, "says for each stage what all have by", WHEN(parallel, tp, !=, 1), "leave parallel.tp at 1"},
     {kStages, "are one for each worker, but several have", WHEN(parallel, interleave, >, 1),
-     "take a schedule with one stage a worker, such as 1f1b"},
+     "take a schedule with one stage per worker, such as 1f1b"},
     {kStages, "are one for each worker, but several have",
-     WHERE(parallel, schedule, "with several stages a worker", has_stages_a_rank(c)),
-     "take a schedule with one stage a worker, such as 1f1b"},
+     WHERE(parallel, schedule, "with several stages per worker", has_several_stages_per_rank(c)),
+     "take a schedule with one stage per worker, such as 1f1b"},
     {kStages, kAlike, kNoAverage, kAverage},
     {kStages, kAlike, kCompressed, kNotCompressed},
     {kStages, kAlike, kGather, "set compression.gather = \"none\""},
@@ -244,8 +252,6 @@ const std::vector<Rule> kTrainer = {
     {kOneBitAdam, "freezes the second moment after a warm-up, which has no steps with",
      WHEN(compression, warmup_steps, ==, 0),
      "set it to a tenth or more of train.steps, and past optimizer.warmup_steps"},
-    {WHERE(compression, bits, "not 1, 2, 4 or 8", !packs_bits(c.compression.bits)),
-     "is not a number of bits that packs", WHEN(compression, method, ==, Method::kQsgd), "1, 2, 4 or 8", false},
 
     // Alternatives to a plain all-reduce: local updates, Adasum, parameter servers.
     {kLocal, "sends no gradients, so there is nothing to do for",
@@ -269,10 +275,10 @@ const std::vector<Rule> kTrainer = {
      "set parallel.zero = 0: server.count says over how many the state is spread"},
     {kServers, "updates once a step, when all micro-batches are summed, not as", kAsynchronous,
      "take a synchronous schedule, such as 1f1b; server.mode lets replicas go apart"},
-    {kServers, "gets one message from a worker for each sum, and two one after the other are needed by",
-     WHEN(compression, method, ==, Method::kPowerSgd), "take one of the other methods, such as topk"},
-    {kServers, "updates from gradients, but what travels is momentum that workers keep, with", kOneBitAdam,
-     "take compression.method = \"sign\""},
+    {kServers, "needs a worker's gradients in one message, which rules out",
+     WHERE(compression, method, methods_where([](Method method) { return !takes_one_message(method); }),
+           !takes_one_message(c.compression.method)),
+     "take one of the other methods, such as topk or sign"},
     {kServers, "sends weights layer by layer while a step computes, and 8-bit copies of all are made before it with",
      kFp8, kNoFp8},
     {kServers, "works on gradients in float32, not with", kGradientsInCompute,

@@ -27,7 +27,7 @@ void set_stages(const Config& config, Layout& l) {
   } else {
     l.schedule = schedule_kind(p.schedule);
   }
-  l.interleave = l.schedule == ScheduleKind::kInterleaved ? std::max<int64_t>(2, p.interleave) : p.interleave;
+  l.interleave = takes_interleave(l.schedule) ? stages_per_rank(l.schedule, p.interleave) : p.interleave;
   l.update_every = p.update_every;
 }
 

@@ -16,16 +16,15 @@ namespace trireme {
 namespace {
 
 /// Stages per worker, for a built-in schedule.
-int64_t stages_of_worker(const ParallelConfig& parallel) {
-  if (parallel.interleave > 1) return parallel.interleave;
-  return stages_a_rank(schedule_kind(parallel.schedule));
+int64_t stages_per_rank(const ParallelConfig& parallel) {
+  return stages_per_rank(schedule_kind(parallel.schedule), parallel.interleave);
 }
 
 void check_stages(const Config& config, int64_t num_stages, int layers) {
   if (num_stages <= layers) return;
   const ParallelConfig& parallel = config.parallel;
   const int64_t most_workers =
-      parallel.has_own_schedule() ? 0 : std::max<int64_t>(1, layers / stages_of_worker(parallel));
+      parallel.has_own_schedule() ? 0 : std::max<int64_t>(1, layers / stages_per_rank(parallel));
   throw wrong_key(
       "parallel.pp",
       fmt::format("{} with {} needs {}, but the model has {} to cut between", with_origin(config, "parallel.pp"),
@@ -81,7 +80,7 @@ Partition pipeline_split(const Config& config, int num_stages, int layers) {
 void check_pipeline(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.pp == 1 || parallel.has_own_schedule() || config.model.is_own()) return;
-  pipeline_split(config, static_cast<int>(parallel.pp * stages_of_worker(parallel)), num_layers(config.model));
+  pipeline_split(config, static_cast<int>(parallel.pp * stages_per_rank(parallel)), num_layers(config.model));
 }
 
 void check_own_schedule(const Config& config, const Layout& layout) {

@@ -7,6 +7,7 @@
 #include "trireme/config/check.h"
 #include "trireme/config/layout_of.h"
 #include "trireme/plan/config_job.h"
+#include "trireme/program/memory.h"
 
 namespace trireme {
 namespace {
@@ -20,15 +21,6 @@ constexpr double kBoundSlack = 0.97, kMemorySlack = 0.9;
 struct Sums {
   double forward = 0, rest = 0, parameters = 0, activations = 0;
 };
-
-/// Lower bound on the micro-batches whose activations the fullest rank holds at once.
-int64_t least_in_flight(const Layout& l) {
-  if (l.pp == 1 || l.own_schedule || l.schedule == ScheduleKind::kNaive) return 1;
-  const int64_t most = l.accumulation();
-  if (l.schedule == ScheduleKind::kGPipe) return most;
-  const bool few = l.schedule == ScheduleKind::kPipeDream2Bw && l.update_every > 0;
-  return std::min(few ? std::min(most, l.update_every) : most, l.pp);
-}
 
 class Enumeration {
  public:
@@ -155,7 +147,7 @@ class Enumeration {
     if (layout.pp == 1) return put(given ? base_.layout.schedule : ScheduleKind::k1F1B, 1);
     const std::vector<ScheduleKind> kinds = given ? std::vector{base_.layout.schedule} : options_.schedules;
     for (const ScheduleKind kind : kinds) {
-      if (kind != ScheduleKind::kInterleaved) {
+      if (!takes_interleave(kind)) {
         put(kind, given_rounds && kind == ScheduleKind::k1F1B ? config_.parallel.interleave : 1);
         continue;
       }
@@ -169,7 +161,7 @@ class Enumeration {
   void compressions(Layout& layout) {
     add(layout);
     if (!options_.compression || is_given(config_, "compression.method") || layout.dp == 1) return;
-    for (const Method method : {Method::kBFloat16, Method::kPowerSgd, Method::kTopK}) {
+    for (const Method method : kPlannedMethods) {
       set_compression(config_, method, layout);
       if (layout.wire_factor < 1 && rules_.allow(layout)) add(layout);
     }
@@ -180,10 +172,10 @@ class Enumeration {
     candidate.job.layout = layout;
     try {
       candidate.job.check();
+      bound(candidate);
     } catch (const UsageError&) {
       return;
     }
-    bound(candidate);
     found_.push_back(std::move(candidate));
   }
 
@@ -202,17 +194,26 @@ class Enumeration {
     return entry->second;
   }
 
+  /// Micro-batches whose activations some rank holds at once, at least.
+  double least_in_flight(const Layout& l) {
+    if (!l.is_pipeline()) return 1;
+    if (depends_on_times(l.schedule)) return static_cast<double>(std::min(l.accumulation(), l.pp));
+    const auto [entry, is_new] = in_flight_.try_emplace({l.schedule, l.pp, l.accumulation(), l.interleave});
+    if (is_new) entry->second = std::ranges::max(peak_activations(schedule_of(l)));
+    return entry->second;
+  }
+
   void bound(Candidate& candidate) {
     const Layout& l = candidate.job.layout;
     const Sums& sums = sums_of(candidate.job);
     const auto pp = static_cast<double>(l.pp), m = static_cast<double>(l.accumulation());
     const double stage = (sums.forward + sums.rest) / pp;
     const double fill = splits_backward(l.schedule) ? sums.forward / pp : stage;
-    const auto rounds = static_cast<double>(l.schedule == ScheduleKind::kZbV ? 2 : l.interleave);
+    const double rounds = stages_per_rank(l.schedule, l.interleave);
     candidate.least_seconds = kBoundSlack * (m * stage + (pp - 1) / rounds * fill) + cluster_.device.step_seconds;
     const StateBytes states = sharded(state_bytes(candidate.job), l.zero, static_cast<double>(l.num_shards()));
-    const auto in_flight = static_cast<double>(least_in_flight(l));
-    candidate.least_bytes = kMemorySlack * (sums.parameters / pp * states.sum() + in_flight * sums.activations / pp);
+    candidate.least_bytes =
+        kMemorySlack * (sums.parameters / pp * states.sum() + least_in_flight(l) * sums.activations / pp);
   }
 
   const Config& config_;
@@ -223,6 +224,7 @@ class Enumeration {
   TrainerRules rules_;
   Partition split_;  ///< the given split; empty: free
   std::map<std::tuple<int64_t, bool, int64_t, RecomputeKind, bool>, Sums> sums_;
+  std::map<std::tuple<ScheduleKind, int64_t, int64_t, int64_t>, double> in_flight_;
   std::vector<Candidate> found_;
 };
 

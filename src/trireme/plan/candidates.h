@@ -9,6 +9,9 @@
 
 namespace trireme {
 
+/// The methods of compression that the planner proposes.
+inline constexpr Method kPlannedMethods[] = {Method::kBFloat16, Method::kPowerSgd, Method::kTopK};
+
 struct Candidate {
   Job job;
   double least_seconds = 0;  ///< lower bound on its simulated step, except for effects that bounds ignore

@@ -74,12 +74,6 @@ PlanStage read_stage(const Json& json, const std::string& file, size_t index) {
   return stage;
 }
 
-/// Stages per worker according to the keys; 0 if they do not determine it.
-int64_t stages_of_worker(const Layout& layout) {
-  if (layout.pp == 1 || layout.own_schedule) return 0;
-  return layout.interleave > 1 ? layout.interleave : stages_a_rank(layout.schedule);
-}
-
 void check_prediction(const PlanPrediction& predicted, const JsonReader& read) {
   visit_prediction(predicted, [&](const char* name, const auto& value) {
     if (static_cast<double>(value) < 0)
@@ -110,7 +104,7 @@ void check_layers(const Plan& plan, const JsonReader& read) {
 /// Checks that every device is in exactly one stage per round, without gaps.
 void check_devices(const Plan& plan, const JsonReader& read) {
   const int64_t pp = plan.layout.pp;
-  const bool in_rounds = plan.layout.schedule != ScheduleKind::kZbV;  // zb-v goes down the ranks and up again
+  const bool in_rounds = placement_of(plan.layout.schedule) == StagePlacement::kRounds;
   int64_t next = 0;
   for (size_t i = 0; i < plan.stages.size(); ++i) {
     const PlanStage& stage = plan.stages[i];
@@ -135,9 +129,10 @@ void check_devices(const Plan& plan, const JsonReader& read) {
 /// Checks that the stages match the keys. `split`: from the file.
 void check_stages(const Plan& plan, const std::string& split, const JsonReader& read) {
   const Layout& l = plan.layout;
-  const auto count = static_cast<int64_t>(plan.stages.size()), of_worker = stages_of_worker(l);
+  const auto count = static_cast<int64_t>(plan.stages.size());
+  const int64_t of_worker = stages_per_rank(l.schedule, l.interleave);
   if (count % l.pp != 0) read.fail(fmt::format("{} stages for parallel.pp = {}", count, l.pp));
-  if (of_worker > 0 && of_worker != count / l.pp) {
+  if (l.pp > 1 && !l.own_schedule && of_worker != count / l.pp) {
     read.fail(fmt::format("it has {} stages, and its keys parallel.pp = {}, parallel.schedule = \"{}\" and "
                           "parallel.interleave = {} make {}",
                           count, l.pp, l.schedule_name(), l.interleave, of_worker * l.pp),

@@ -19,6 +19,7 @@
 #include "trireme/plan/graph/stage_recompute.h"
 #include "trireme/plan/graph/uneven.h"
 #include "trireme/plan/plan_writer.h"
+#include "trireme/program/memory.h"
 
 namespace trireme {
 namespace {
@@ -41,8 +42,7 @@ struct Found {
 
 /// Complexity of a layout, to choose among layouts that are equally good.
 int complexity(const Layout& l) {
-  int sum = 0;
-  sum += l.schedule == ScheduleKind::k1F1B ? 0 : l.schedule == ScheduleKind::kInterleaved ? 2 : 4;
+  int sum = splits_backward(l.schedule) ? 4 : stages_per_rank(l.schedule, l.interleave) > 1 ? 2 : 0;
   sum +=
       2 * l.zero + (l.sequence ? 1 : 0) + (l.stages.empty() && l.split.empty() ? 0 : 1) + (l.wire_factor < 1 ? 8 : 0);
   return sum + (l.recompute == RecomputeKind::kNone ? 0 : 1) + (l.tp > 1 ? 1 : 0) + (l.pp > 1 ? 1 : 0);
@@ -194,8 +194,8 @@ class Searcher {
     for (size_t i = 0; i < count; ++i) {
       Candidate candidate = found_[i].candidate;
       Layout& l = candidate.job.layout;
-      const bool one_a_rank = l.interleave == 1 && l.schedule != ScheduleKind::kZbV;
-      if (l.pp == 1 || !one_a_rank || !l.recompute.ranges.empty())
+      const bool one_per_rank = stages_per_rank(l.schedule, l.interleave) == 1;
+      if (l.pp == 1 || !one_per_rank || !l.recompute.ranges.empty())
         continue;  // layouts with ranges are balanced already
       PartitionProblem problem{.num_stages = static_cast<int>(l.pp), .costs = {}};
       const StateBytes states = sharded(state_bytes(candidate.job), l.zero, static_cast<double>(l.num_shards()));
@@ -204,9 +204,7 @@ class Searcher {
         problem.bytes.push_back(static_cast<uint64_t>(block.parameters * states.sum()));
         problem.activation_bytes.push_back(static_cast<uint64_t>(block.activation_bytes));
       }
-      for (int64_t stage = 0; stage < l.pp; ++stage) {
-        problem.in_flight.push_back(static_cast<double>(std::min(l.accumulation(), l.pp - stage)));
-      }
+      problem.in_flight = peak_activations(found_[i].simulation.schedule);
       problem.limit_bytes = static_cast<uint64_t>(limit());
       try {
         l.split = partition(problem);
@@ -355,7 +353,7 @@ class Searcher {
       Method method = Method::kNone;
       for (size_t i = 0; i < count; ++i) {
         Job job = found_[i].candidate.job;
-        for (const Method each : {Method::kBFloat16, Method::kPowerSgd}) {
+        for (const Method each : kPlannedMethods) {
           set_compression(config_, each, job.layout);
           if (job.layout.wire_factor >= 1 || !rules.allow(job.layout)) continue;
           const std::optional<Simulation> other = simulate_it(job);

@@ -35,6 +35,19 @@ std::vector<double> activations_held(const Program& program) {
   return held;
 }
 
+std::vector<double> peak_activations(const Schedule& schedule) {
+  std::vector<double> peaks;
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    int count = 0, most = 0;
+    for (const Instruction& instruction : schedule.ranks[rank]) {
+      count += change_of_activations(instruction);
+      most = std::max(most, count);
+    }
+    peaks.push_back(static_cast<double>(most) / static_cast<double>(schedule.stages_of(static_cast<int>(rank)).size()));
+  }
+  return peaks;
+}
+
 PeakMemory peak_memory(const Program& program) {
   const auto num_own = static_cast<double>(std::max<size_t>(program.own_stages().size(), 1));
   PeakMemory peak;

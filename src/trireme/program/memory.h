@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "trireme/program/instruction.h"
+#include "trireme/program/schedules/schedule.h"
 
 namespace trireme {
 
@@ -17,6 +18,9 @@ struct PeakMemory {
 
 /// Peaks of one rank. Activations are held from the forward pass until the weight gradients have been computed.
 PeakMemory peak_memory(const Program& program);
+
+/// The peak of `activations` of each rank, from the order of its computations.
+std::vector<double> peak_activations(const Schedule& schedule);
 
 /// Activations held after each instruction, in the unit of PeakMemory.
 std::vector<double> activations_held(const Program& program);

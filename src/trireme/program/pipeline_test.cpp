@@ -47,13 +47,12 @@ TEST(Pipeline, EverySynchronousScheduleGivesTheSameBits) {
       ASSERT_EQ(reference.size(), 4u);
       for (const ScheduleKind kind : schedule_kinds()) {
         if (!is_synchronous(kind)) continue;
-        const bool two_a_rank = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::kZbV;
         for (const int replicas : {1, 2, 3}) {
           if (leaves % replicas != 0 || total % replicas != 0) continue;
           for (const bool recompute : {false, true}) {
             const std::vector<Program> programs = lower_pipeline_all(
                 {.schedule = make_schedule(
-                     {.kind = kind, .num_ranks = two_a_rank ? 2 : 4, .num_micro_batches = total / replicas}),
+                     {.kind = kind, .num_ranks = 4 / stages_per_rank(kind), .num_micro_batches = total / replicas}),
                  .num_replicas = replicas,
                  .num_leaves = leaves,
                  .groups = {2, 1, 1, 3},

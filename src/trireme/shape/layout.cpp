@@ -31,8 +31,8 @@ void check_degrees(const Layout& l) {
 
 void check_stages(const Layout& l) {
   if (l.has_uneven_stages()) {
-    demand(l.interleave == 1 && l.schedule != ScheduleKind::kInterleaved && l.schedule != ScheduleKind::kZbV,
-           "stages of different shapes with several stages a rank", "take 1f1b, or equal shapes");
+    demand(stages_per_rank(l.schedule, l.interleave) == 1, "stages of different shapes with several stages per rank",
+           "take 1f1b, or equal shapes");
   }
   int next = 0;
   for (size_t i = 0; i < l.split.size(); ++i) {
@@ -218,7 +218,7 @@ std::string Layout::to_string() const {
     text = fmt::format("dp {}, tp {}{}, pp {}", dp, tp, sequence ? " with sequences" : "", pp);
     if (cp > 1) text += fmt::format(", cp {}", cp);
     if (pp > 1) {
-      text += interleave > 1 ? fmt::format(" ({}, {} stages a rank)", schedule_name(), interleave)
+      text += interleave > 1 ? fmt::format(" ({}, {} stages per rank)", schedule_name(), interleave)
                              : fmt::format(" ({})", schedule_name());
     }
   }

@@ -10,6 +10,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
 #include "trireme/base/units.h"
+#include "trireme/program/memory.h"
 #include "trireme/program/reduction_tree.h"
 #include "trireme/simulate/step_costs.h"
 
@@ -114,22 +115,6 @@ void summarise(Simulation& s) {
   s.tokens_per_step = samples * (s.job.model.is_language() ? static_cast<double>(s.job.model.seq) : 1);
 }
 
-/// Number of versions of its weights that a stage holds. Asynchronous schedules keep the versions that micro-batches in
-/// flight started with.
-double weight_versions(const Layout& layout, int stage) {
-  if (!layout.is_pipeline()) return 1;
-  switch (layout.schedule) {
-    case ScheduleKind::kPipeDream:
-      return static_cast<double>(std::min(layout.pp - stage, layout.accumulation()));
-    case ScheduleKind::kPipeDreamSync:
-      return static_cast<double>(std::min(layout.pp, layout.accumulation()));
-    case ScheduleKind::kPipeDream2Bw:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
 /// The layout's partition, or cut_into_stages() if it has none.
 Partition stages_of(const Job& job, const std::vector<BlockCost>& blocks, int num_stages) {
   const Partition& given = job.layout.split;
@@ -154,7 +139,7 @@ double pushed_partials(const Program& program) {
   return adds_first ? 1 : static_cast<double>(std::ranges::max(program.across.partials_of_rank));
 }
 
-/// Stage times in ms, from which zb-v derives its order.
+/// Stage times in ms, to which schedules with depends_on_times() fit their order.
 StageTimes times_of(const PlayCosts& costs) {
   StageTimes times;
   for (const StageCost& stage : costs.stages) {
@@ -206,7 +191,7 @@ class StepSimulator {
                                       static_cast<double>(job.layout.lanes)));
     }
     costs_ = step_costs(jobs_, s_.cluster, s_.stages, s_.schedule);
-    if (layout.schedule == ScheduleKind::kZbV) s_.schedule = schedule_of(layout, times_of(costs_));
+    if (depends_on_times(layout.schedule)) s_.schedule = schedule_of(layout, times_of(costs_));
   }
 
   void lower(bool fold) {
@@ -232,7 +217,7 @@ class StepSimulator {
     const Job& job = jobs_[at(stages.front())];
     const Stack& stack = s_.cluster.stack;
     RankMemory memory = static_memory(job, own, does_.has_own_runtime);
-    memory.weights *= weight_versions(s_.job.layout, stages.front());
+    if (job.layout.is_asynchronous()) memory.weights *= peak_memory(s_.programs[rank]).weight_versions;
     memory.activations = played.peak_activation_bytes;
     memory.buffers += stack.fixed_bytes;
     if (job.layout.tp > 1) memory.buffers += stack.tensor_rank_bytes * static_cast<double>(job.layout.tp);

@@ -6,24 +6,10 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/config/compression.h"
 #include "trireme/tensor/device.h"
 
 namespace trireme {
-
-CompressionOptions compression_options(const Config& config) {
-  const CompressionConfig& from = config.compression;
-  CompressionOptions options;
-  options.method = from.method;
-  options.density = from.density;
-  options.bits = static_cast<int>(from.bits);
-  options.rank = static_cast<int>(from.rank);
-  if (from.error_feedback != ErrorFeedback::kAuto) options.error_feedback = from.error_feedback == ErrorFeedback::kOn;
-  options.warmup_steps = static_cast<uint64_t>(from.warmup_steps);
-  options.momentum = static_cast<float>(from.momentum);
-  options.clip_deviations = static_cast<float>(from.clip_deviations);
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  return options;
-}
 
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,
                                                    std::vector<GroupLayout> groups, const torch::Device& device) {

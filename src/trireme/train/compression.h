@@ -12,8 +12,6 @@
 
 namespace trireme {
 
-CompressionOptions compression_options(const Config& config);
-
 /// Makes the compressor for an executor's buckets, on their device. Returns null if gradients are not compressed, or
 /// are summed by servers, or momenta are exchanged instead. Collective over `replicas`, which may be null.
 std::unique_ptr<CompressedReducer> make_compressor(const Config& config, Communicator* replicas,

@@ -1,6 +1,7 @@
 // One group of 128 threads codes one block of 512 elements; thread t has the elements t, t + 128, t + 256, t + 384.
 #define TRIREME_LANE __device__ __forceinline__ static
 
+#include "trireme/base/error.h"
 #include "trireme/compress/cuda/block_kernels.h"
 #include "trireme/compress/formats/block_codes.inc"
 #include "trireme/gpu/kernels/launch.cuh"
@@ -219,10 +220,11 @@ void with_format(BlockFormat format, Function&& function) {
     case BlockFormat::kBFloat16:
       return function(TypeTag<BFloats>{});
   }
+  throw Error("a packed format without kernels on GPUs");
 }
 
 Wire wire_of(BlockFormat format, size_t count) {
-  const size_t scale = format == BlockFormat::kBFloat16 ? 0 : 4;
+  const size_t scale = has_scale(format) ? 4 : 0;
   const size_t blocks = (count + kBlockElements - 1) / kBlockElements;
   return {scale * blocks, trireme::encoded_bytes(format, kBlockElements) - scale};
 }

@@ -88,7 +88,7 @@ TEST_F(GpuProcessorTest, PacksBlocksAsTheHostDoes) {
           gpu_->encode(format, there.span(), wire_there.span(), random, 1024);
         }
         const std::vector<uint8_t> found = bytes_of(wire_there.span().data(), num_bytes);
-        const size_t scales = format == BlockFormat::kBFloat16 ? 0 : 4 * ((count + 511) / 512);
+        const size_t scales = has_scale(format) ? 4 * ((count + 511) / 512) : 0;
         ASSERT_TRUE(std::equal(wire.begin() + static_cast<std::ptrdiff_t>(scales), wire.end(),
                                found.begin() + static_cast<std::ptrdiff_t>(scales)));
         ASSERT_EQ(bits_of(on_host(there)), bits_of(values));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "trireme/base/enum_table.h"
 #include "trireme/base/error.h"
 #include "trireme/base/philox.h"
 #include "trireme/compress/formats/kernels.h"
@@ -14,19 +16,29 @@ namespace compress_kernels {
 namespace {
 
 struct FormatFacts {
+  BlockFormat format;
   std::string_view name;
-  int per_byte;  ///< codes in a byte; 0: two bytes an element
-  bool stochastic;
+  int per_byte;  ///< codes per byte; 0: two bytes per element
+  bool stochastic = false, has_scale = true;
 };
 
-constexpr FormatFacts kFormatFacts[kNumBlockFormats] = {
-    {"int8", 1, false},   {"qsgd8", 1, true}, {"qsgd4", 2, true},    {"qsgd2", 4, true},     {"qsgd1", 8, true},
-    {"ternary", 5, true}, {"sign", 8, false}, {"float16", 0, false}, {"bfloat16", 0, false},
+/// The one table of packed formats.
+constexpr FormatFacts kFormatFacts[] = {
+    {BlockFormat::kInt8, "int8", 1},
+    {BlockFormat::kQsgd8, "qsgd8", 1, true},
+    {BlockFormat::kQsgd4, "qsgd4", 2, true},
+    {BlockFormat::kQsgd2, "qsgd2", 4, true},
+    {BlockFormat::kQsgd1, "qsgd1", 8, true},
+    {BlockFormat::kTernary, "ternary", 5, true},
+    {BlockFormat::kSign, "sign", 8},
+    {BlockFormat::kHalf, "float16", 0},
+    {BlockFormat::kBFloat16, "bfloat16", 0, false, false},
 };
+static_assert(has_row_of_each(kFormatFacts, &FormatFacts::format) && std::size(kFormatFacts) == kNumBlockFormats,
+              "one row per BlockFormat, in its order");
 
 const FormatFacts& format_facts(BlockFormat format) { return kFormatFacts[static_cast<size_t>(format)]; }
 size_t num_blocks(size_t count) { return (count + kBlockElements - 1) / kBlockElements; }
-bool has_scale(BlockFormat format) { return format != BlockFormat::kBFloat16; }
 size_t scale_bytes(BlockFormat format, size_t count) { return has_scale(format) ? 4 * num_blocks(count) : 0; }
 
 /// Of one block.
@@ -116,6 +128,8 @@ void check_first(uint64_t first) {
 }  // namespace
 
 std::string_view name_of(BlockFormat format) { return format_facts(format).name; }
+
+bool has_scale(BlockFormat format) { return format_facts(format).has_scale; }
 
 bool is_stochastic(BlockFormat format) { return format_facts(format).stochastic; }
 

@@ -40,6 +40,9 @@ std::string_view name_of(BlockFormat format);
 /// Whether the format rounds at random, so that encoding takes a RandomKey.
 bool is_stochastic(BlockFormat format);
 
+/// Whether a block has a scale in front of the payloads.
+bool has_scale(BlockFormat format);
+
 /// Names the random numbers of one encoding: a function of seed, stream and step; element i takes its own.
 struct RandomKey {
   uint32_t key[2] = {0, 0};

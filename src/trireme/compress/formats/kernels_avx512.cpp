@@ -26,6 +26,7 @@ struct Isa : VectorsOf<64> {
 
 #include "trireme/compress/formats/kernels_blocks.inc"
 #include "trireme/compress/formats/kernels_low_rank.inc"
+#include "trireme/compress/formats/kernels_table.inc"
 
 namespace trireme::compress_kernels {
 

@@ -15,6 +15,7 @@ struct Isa : VectorsOf<16> {
 
 #include "trireme/compress/formats/kernels_blocks.inc"
 #include "trireme/compress/formats/kernels_low_rank.inc"
+#include "trireme/compress/formats/kernels_table.inc"
 
 namespace trireme::compress_kernels {
 

@@ -90,12 +90,18 @@ TEST(Parallelize, EveryStepDropsOtherElements) {
 
 TEST(Parallelize, StagesRunEverySynchronousSchedule) {
   const Result expected = alone();
-  for (const std::string schedule : {"naive", "gpipe", "1f1b", "zb-h1", "zb-h2"}) {
+  for (const ScheduleKind kind : schedule_kinds()) {
+    const std::string schedule(name_of(kind));
+    const bool runs = is_synchronous(kind) && stages_per_rank(kind) == 1;
     run_as_threads(3, [&](World& world) {
       Net net;
       torch::optim::AdamW optimizer(net->parameters(), 0.01);
       const auto training =
           parallelize(world.comm(), net, net_loss, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
+      if (!runs) {
+        EXPECT_THROW(training->step(input_of(0), target_of(0)), UsageError) << schedule;
+        return;
+      }
       for (int step = 0; step < kSteps; ++step) {
         EXPECT_NEAR(training->step(input_of(step), target_of(step)), expected.losses[static_cast<size_t>(step)], 2e-6)
             << schedule << " step " << step;
@@ -103,15 +109,6 @@ TEST(Parallelize, StagesRunEverySynchronousSchedule) {
       EXPECT_EQ(training->plan().layout.to_string(), "stages 2+1 in 4");
     });
   }
-  run_as_threads(3, [&](World& world) {
-    for (const std::string schedule : {"pipedream", "interleaved", "zb-v"}) {
-      Net net;
-      torch::optim::SGD optimizer(net->parameters(), 0.1);
-      const auto training =
-          parallelize(world.comm(), net, net_loss, optimizer, {.plan = "stages 2+1 in 4", .schedule = schedule});
-      EXPECT_THROW(training->step(input_of(0), target_of(0)), UsageError) << schedule;
-    }
-  });
 }
 
 TEST(Parallelize, WorkersHoldTheParametersOfTheirStageAlone) {

@@ -24,9 +24,17 @@ struct UpdateRule {
   bool recompute = false;
 
   int version(int stage, int micro_batch) const {
-    if (schedule == "pipedream") return std::max(0, micro_batch - (ranks - 1 - stage));
-    if (schedule == "pipedream-vertical-sync") return std::max(0, micro_batch - (ranks - 1));
-    return std::max(0, micro_batch / every - 1);
+    switch (weight_rule(schedule_kind(schedule))) {
+      case WeightRule::kStash:
+        return std::max(0, micro_batch - (ranks - 1 - stage));
+      case WeightRule::kVerticalSync:
+        return std::max(0, micro_batch - (ranks - 1));
+      case WeightRule::kDoubleBuffer:
+        return std::max(0, micro_batch / every - 1);
+      case WeightRule::kNewest:
+        break;
+    }
+    throw Error(schedule + " is synchronous");
   }
   PipelineOptions options() const {
     return {.schedule = schedule,
@@ -211,14 +219,23 @@ TEST_P(PipelineDream, FollowsItsRuleToTheBit) {
   for (size_t i = 0; i < expected.losses.size(); ++i) EXPECT_DOUBLE_EQ(found.losses[i], expected.losses[i]);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Rules, PipelineDream,
-    testing::Values(UpdateRule{"pipedream", 2, 6}, UpdateRule{"pipedream", 3, 6}, UpdateRule{"pipedream", 3, 2},
-                    UpdateRule{"pipedream", 2, 6, 1, 2}, UpdateRule{"pipedream", 3, 6, 1, 1, true},
-                    UpdateRule{"pipedream-vertical-sync", 2, 6}, UpdateRule{"pipedream-vertical-sync", 3, 6, 1, 2},
-                    UpdateRule{"pipedream-vertical-sync", 3, 6, 1, 1, true}, UpdateRule{"pipedream-2bw", 2, 8, 2},
-                    UpdateRule{"pipedream-2bw", 3, 12, 3}, UpdateRule{"pipedream-2bw", 2, 8, 2, 2},
-                    UpdateRule{"pipedream-2bw", 2, 8, 4, 1, true}));
+std::vector<UpdateRule> all_rules() {
+  std::vector<UpdateRule> rules = {{"pipedream", 3, 2}, {"pipedream-2bw", 2, 8, 4, 1, true}};
+  for (const ScheduleKind kind : schedule_kinds()) {
+    if (is_synchronous(kind)) continue;
+    const std::string name(name_of(kind));
+    const bool doubles = weight_rule(kind) == WeightRule::kDoubleBuffer;
+    for (const int ranks : {2, 3}) {
+      const int every = doubles ? ranks : 1, micro_batches = doubles ? 4 * ranks : 6;
+      rules.push_back({name, ranks, micro_batches, every});
+      rules.push_back({name, ranks, micro_batches, every, 2});
+      rules.push_back({name, ranks, micro_batches, every, 1, true});
+    }
+  }
+  return rules;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, PipelineDream, testing::ValuesIn(all_rules()));
 
 TEST(PipelineDream, AnotherRuleGivesOtherWeights) {
   const Weights stash = train({"pipedream", 3, 6}), sync = train({"pipedream-vertical-sync", 3, 6});

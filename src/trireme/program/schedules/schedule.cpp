@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
+#include "trireme/base/enum_table.h"
 #include "trireme/base/error.h"
 #include "trireme/base/text.h"
+#include "trireme/base/units.h"
 
 namespace trireme {
 namespace {
@@ -15,34 +16,38 @@ struct KindInfo {
   ScheduleKind kind;
   std::string_view name;
   std::string_view short_name = {};
-  int stages_a_rank = 1;
+  int stages_per_rank = 1;
+  bool takes_interleave = false;
+  StagePlacement placement = StagePlacement::kRounds;
   bool splits_backward = false;
-  bool synchronous = true;
+  bool depends_on_times = false;
+  WeightRule weights = WeightRule::kNewest;
 };
 
-/// The one table of schedules, in the order of ScheduleKind.
+/// The one table of schedules.
 constexpr KindInfo kKinds[] = {
     {.kind = ScheduleKind::kNaive, .name = "naive"},
     {.kind = ScheduleKind::kGPipe, .name = "gpipe"},
     {.kind = ScheduleKind::k1F1B, .name = "1f1b"},
-    {.kind = ScheduleKind::kInterleaved, .name = "interleaved-1f1b", .short_name = "interleaved", .stages_a_rank = 2},
+    {.kind = ScheduleKind::kInterleaved,
+     .name = "interleaved-1f1b",
+     .short_name = "interleaved",
+     .stages_per_rank = 2,
+     .takes_interleave = true},
     {.kind = ScheduleKind::kZbH1, .name = "zb-h1", .splits_backward = true},
     {.kind = ScheduleKind::kZbH2, .name = "zb-h2", .splits_backward = true},
-    {.kind = ScheduleKind::kZbV, .name = "zb-v", .stages_a_rank = 2, .splits_backward = true},
-    {.kind = ScheduleKind::kPipeDream, .name = "pipedream", .synchronous = false},
-    {.kind = ScheduleKind::kPipeDreamSync, .name = "pipedream-vertical-sync", .synchronous = false},
-    {.kind = ScheduleKind::kPipeDream2Bw, .name = "pipedream-2bw", .synchronous = false},
+    {.kind = ScheduleKind::kZbV,
+     .name = "zb-v",
+     .stages_per_rank = 2,
+     .placement = StagePlacement::kV,
+     .splits_backward = true,
+     .depends_on_times = true},
+    {.kind = ScheduleKind::kPipeDream, .name = "pipedream", .weights = WeightRule::kStash},
+    {.kind = ScheduleKind::kPipeDreamSync, .name = "pipedream-vertical-sync", .weights = WeightRule::kVerticalSync},
+    {.kind = ScheduleKind::kPipeDream2Bw, .name = "pipedream-2bw", .weights = WeightRule::kDoubleBuffer},
     {.kind = ScheduleKind::kPipeDreamFlush, .name = "pipedream-flush"},
 };
-
-static_assert(
-    [] {
-      for (size_t i = 0; i < std::size(kKinds); ++i) {
-        if (kKinds[i].kind != static_cast<ScheduleKind>(i)) return false;
-      }
-      return true;
-    }(),
-    "rows have the order of ScheduleKind");
+static_assert(has_row_of_each(kKinds, &KindInfo::kind), "one row per ScheduleKind, in its order");
 
 const KindInfo& info_of(ScheduleKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
@@ -55,13 +60,13 @@ void check(const ScheduleShape& shape) {
   };
   in_range("ranks", shape.num_ranks, kMostRanks);
   in_range("micro-batches", shape.num_micro_batches, kMostMicroBatches);
-  const int fixed = stages_a_rank(shape.kind);
-  if (shape.kind == ScheduleKind::kInterleaved) {
-    if (shape.interleave != 0) in_range("stages a rank", shape.interleave, 1000);
+  const int fixed = stages_per_rank(shape.kind);
+  if (takes_interleave(shape.kind)) {
+    if (shape.interleave != 0) in_range("stages per rank", shape.interleave, 1000);
   } else if (shape.interleave != 0 && shape.interleave != fixed) {
-    throw UsageError(fmt::format("{} has {} a rank, not {}", name_of(shape.kind),
-                                 fixed == 2 ? "two stages" : "one stage", shape.interleave),
-                     fmt::format("{} takes any number of stages a rank", name_of(ScheduleKind::kInterleaved)));
+    throw UsageError(
+        fmt::format("{} has {} per rank, not {}", name_of(shape.kind), counted(fixed, "stage"), shape.interleave),
+        fmt::format("{} takes any number of stages per rank", name_of(ScheduleKind::kInterleaved)));
   }
   if (shape.update_every < 0 || (shape.update_every > 0 && shape.num_micro_batches % shape.update_every != 0)) {
     throw UsageError(fmt::format("{} micro-batches are no whole number of updates of {}", shape.num_micro_batches,
@@ -74,9 +79,11 @@ void check(const ScheduleShape& shape) {
   }
 }
 
-/// Default of PipeDream-2BW: the smallest divisor of num_micro_batches that is at least num_ranks, to keep the pipeline
-/// full; all of them if there is none.
-int double_buffer_update(int num_ranks, int num_micro_batches) {
+/// Micro-batches per update where the shape names none; 0: all.
+int default_update_every(WeightRule rule, int num_ranks, int num_micro_batches) {
+  if (rule == WeightRule::kNewest) return 0;
+  if (rule != WeightRule::kDoubleBuffer) return 1;
+  // The smallest divisor of num_micro_batches that keeps the pipeline full.
   for (int every = std::min(num_ranks, num_micro_batches); every < num_micro_batches; ++every) {
     if (num_micro_batches % every == 0) return every;
   }
@@ -131,16 +138,22 @@ ScheduleKind schedule_kind(std::string_view name) {
       fmt::format("{}there are {}", meant ? fmt::format("did you mean {}? ", *meant) : "", join(names, ", ")));
 }
 
-bool is_synchronous(ScheduleKind kind) { return info_of(kind).synchronous; }
+WeightRule weight_rule(ScheduleKind kind) { return info_of(kind).weights; }
+bool is_synchronous(ScheduleKind kind) { return weight_rule(kind) == WeightRule::kNewest; }
 bool splits_backward(ScheduleKind kind) { return info_of(kind).splits_backward; }
-int stages_a_rank(ScheduleKind kind) { return info_of(kind).stages_a_rank; }
+StagePlacement placement_of(ScheduleKind kind) { return info_of(kind).placement; }
+bool depends_on_times(ScheduleKind kind) { return info_of(kind).depends_on_times; }
+bool takes_interleave(ScheduleKind kind) { return info_of(kind).takes_interleave; }
+int stages_per_rank(ScheduleKind kind, int64_t interleave) {
+  return interleave > 1 ? static_cast<int>(interleave) : info_of(kind).stages_per_rank;
+}
 ScheduleKind with_interleave(ScheduleKind kind, int64_t interleave) {
   return kind == ScheduleKind::k1F1B && interleave > 1 ? ScheduleKind::kInterleaved : kind;
 }
 
-std::vector<int> place_in_rounds(int num_ranks, int interleave) {
+std::vector<int> place_in_rounds(int num_ranks, int stages_per_rank) {
   std::vector<int> rank_of_stage;
-  for (int stage = 0; stage < num_ranks * interleave; ++stage) rank_of_stage.push_back(stage % num_ranks);
+  for (int stage = 0; stage < num_ranks * stages_per_rank; ++stage) rank_of_stage.push_back(stage % num_ranks);
   return rank_of_stage;
 }
 
@@ -155,26 +168,20 @@ std::vector<int> place_in_v(int num_ranks) {
 Schedule make_schedule(const ScheduleShape& shape) {
   check(shape);
   const int num_ranks = shape.num_ranks, count = shape.num_micro_batches;
-  const int interleave = shape.kind == ScheduleKind::kInterleaved
-                             ? (shape.interleave == 0 ? stages_a_rank(shape.kind) : shape.interleave)
-                             : 1;
-  Schedule schedule{.num_ranks = num_ranks, .num_micro_batches = count};
+  // An interleave of 1 is not the default here: it is one stage per rank.
+  const int num_own = shape.interleave > 0 ? shape.interleave : stages_per_rank(shape.kind);
+  Schedule schedule{.num_ranks = num_ranks, .num_micro_batches = count, .weights = weight_rule(shape.kind)};
   schedule.rank_of_stage =
-      shape.kind == ScheduleKind::kZbV ? place_in_v(num_ranks) : place_in_rounds(num_ranks, interleave);
-  const int num_stages = schedule.num_stages();
-
-  if (shape.kind == ScheduleKind::kZbV) {
-    const StageTimes times = shape.times.forward.empty() ? StageTimes::equal(num_stages, 1, 1, 1, 0)
+      placement_of(shape.kind) == StagePlacement::kV ? place_in_v(num_ranks) : place_in_rounds(num_ranks, num_own);
+  if (schedule.weights != WeightRule::kNewest) {
+    schedule.update_every =
+        shape.update_every > 0 ? shape.update_every : default_update_every(schedule.weights, num_ranks, count);
+  }
+  if (shape.kind == ScheduleKind::kZbV) {  // the one kind whose ranks are ordered together
+    const StageTimes times = shape.times.forward.empty() ? StageTimes::equal(schedule.num_stages(), 1, 1, 1, 0)
                                                          : spread_over_stages(shape.times, schedule.rank_of_stage);
     schedule.ranks = orders_zero_bubble_v(num_ranks, count, times);
     return schedule;
-  }
-  if (shape.kind == ScheduleKind::kPipeDream || shape.kind == ScheduleKind::kPipeDreamSync) {
-    schedule.update_every = shape.update_every == 0 ? 1 : shape.update_every;
-    schedule.weights = shape.kind == ScheduleKind::kPipeDream ? WeightRule::kStash : WeightRule::kVerticalSync;
-  } else if (shape.kind == ScheduleKind::kPipeDream2Bw) {
-    schedule.update_every = shape.update_every == 0 ? double_buffer_update(num_ranks, count) : shape.update_every;
-    schedule.weights = WeightRule::kDoubleBuffer;
   }
   for (int rank = 0; rank < num_ranks; ++rank) {
     const int to_come = num_ranks - rank;  // stages from this one on
@@ -186,7 +193,7 @@ Schedule make_schedule(const ScheduleShape& shape) {
         schedule.ranks.push_back(order_gpipe(rank, count));
         break;
       case ScheduleKind::kInterleaved:
-        schedule.ranks.push_back(order_interleaved(rank, num_ranks, count, interleave));
+        schedule.ranks.push_back(order_interleaved(rank, num_ranks, count, num_own));
         break;
       case ScheduleKind::kZbH1:
         schedule.ranks.push_back(order_zero_bubble(rank, count, to_come, rank));

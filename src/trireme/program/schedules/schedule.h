@@ -52,6 +52,12 @@ enum class ScheduleKind {
   kPipeDreamFlush,  ///< 1F1B with a flush before each update: the order of k1F1B
 };
 
+/// The rank of each stage.
+enum class StagePlacement {
+  kRounds,  ///< round-robin: stage s is on rank s mod num_ranks
+  kV,       ///< two stages per rank, down the ranks and up again: the first and the last are on rank 0
+};
+
 /// All kinds, in the order above.
 const std::vector<ScheduleKind>& schedule_kinds();
 /// "1f1b", "zb-h1", …
@@ -60,12 +66,18 @@ std::string_view name_of(ScheduleKind kind);
 std::vector<std::string_view> schedule_names();
 /// The kind of a name. Throws UsageError that proposes the nearest name.
 ScheduleKind schedule_kind(std::string_view name);
-/// Whether there is one update, at the end: results are bit-equal to training without a pipeline.
+WeightRule weight_rule(ScheduleKind kind);
+/// Whether there is one update, at the end (WeightRule::kNewest): results are bit-equal to training without a pipeline.
 bool is_synchronous(ScheduleKind kind);
 /// Whether weight gradients are computed separately from gradients of inputs.
 bool splits_backward(ScheduleKind kind);
-/// Default number of stages per rank; only kInterleaved accepts another.
-int stages_a_rank(ScheduleKind kind);
+StagePlacement placement_of(ScheduleKind kind);
+/// Whether ScheduleShape::times changes the order.
+bool depends_on_times(ScheduleKind kind);
+/// Whether the number of stages per rank can be chosen.
+bool takes_interleave(ScheduleKind kind);
+/// Stages per rank: `interleave`, where it is more than 1, otherwise the kind's default.
+int stages_per_rank(ScheduleKind kind, int64_t interleave = 1);
 /// Turns k1F1B with interleave > 1 into kInterleaved; returns other kinds unchanged.
 ScheduleKind with_interleave(ScheduleKind kind, int64_t interleave);
 
@@ -73,19 +85,18 @@ struct ScheduleShape {
   ScheduleKind kind = ScheduleKind::k1F1B;
   int num_ranks = 1;
   int num_micro_batches = 1;  ///< micro-batches of one replica
-  int interleave = 0;  ///< stages per rank, for kInterleaved; 0: the kind's default (kInterleaved and kZbV 2, others 1)
-  int update_every =
-      0;  ///< micro-batches per update; 0: 1 for PipeDream, enough to fill the pipeline for 2BW, else all
-  /// Times that kZbV optimizes its order for: one for all, one per rank or one per stage; empty: all equal.
+  int interleave = 0;         ///< stages per rank, where takes_interleave(); 0: the kind's default
+  int update_every = 0;       ///< micro-batches per update; 0: by weight_rule(), all for kNewest, enough to fill the
+                              ///< pipeline for kDoubleBuffer, otherwise 1
+  /// Times that kinds with depends_on_times() optimize for: one for all, one per rank or stage; empty: all equal.
   StageTimes times = {};
 };
 
 /// Throws UsageError for a shape out of range.
 Schedule make_schedule(const ScheduleShape& shape);
 
-/// Rank of each stage, round-robin: stage s is on rank s mod num_ranks.
-std::vector<int> place_in_rounds(int num_ranks, int interleave);
-/// Rank of each of 2 · num_ranks stages, down the ranks and up again: the first and the last are on rank 0.
+/// Rank of each stage.
+std::vector<int> place_in_rounds(int num_ranks, int stages_per_rank);
 std::vector<int> place_in_v(int num_ranks);
 
 /// The orders of one rank. Without `interleave`, a rank holds one stage, numbered like the rank.

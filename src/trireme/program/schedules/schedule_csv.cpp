@@ -136,7 +136,7 @@ Schedule schedule_from_csv(std::string_view csv) {
     }
     if (!list.empty()) schedule.ranks.push_back(std::move(list));
   }
-  if (schedule.ranks.empty()) throw UsageError("the schedule is empty", "write one row a rank, such as 0F0,0B0");
+  if (schedule.ranks.empty()) throw UsageError("the schedule is empty", "write one row per rank, such as 0F0,0B0");
   schedule.num_ranks = static_cast<int>(schedule.ranks.size());
   place_stages(schedule);
   const auto needed = static_cast<size_t>(schedule.num_stages()) * static_cast<size_t>(schedule.num_micro_batches);

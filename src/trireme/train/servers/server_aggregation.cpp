@@ -9,7 +9,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/log.h"
 #include "trireme/comm/control/launch_environment.h"
-#include "trireme/train/compression.h"
+#include "trireme/config/compression.h"
 
 namespace trireme {
 namespace {

@@ -10,8 +10,8 @@
 #include <span>
 
 #include "trireme/compress/exchange.h"
+#include "trireme/config/compression.h"
 #include "trireme/tensor/device.h"
-#include "trireme/train/compression.h"
 #include "trireme/train/updates/host_update.h"
 #include "trireme/train/updates/policies.h"
 
