@@ -43,8 +43,9 @@ LayoutRules rules_by_dims(const std::vector<std::pair<std::string, std::string>>
 /// that names parameter and rule for an axis that is not there.
 std::vector<Placement> placements_for(const std::string& name, const LayoutRules& rules, const Mesh& mesh);
 
-/// Throws UsageError that names a rule which matches no parameter or buffer of the module.
-void require_matches(const torch::nn::Module& module, const LayoutRules& rules);
+/// Throws UsageError that names a rule which matches no parameter of the module; with `counts_buffers`, no buffer
+/// either.
+void require_matches(const torch::nn::Module& module, const LayoutRules& rules, bool counts_buffers = false);
 
 /// Every parameter and buffer becomes a mesh tensor by its rule, in place: members that refer to it see it, too.
 /// Gradients will lie as their parameters do, sums finished during the backward pass (tensor/finish_gradients.h).
