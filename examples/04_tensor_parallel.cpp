@@ -1,8 +1,9 @@
 // Tensor parallelism for a model of one's own: unchanged torch::nn modules, two rules, torch::optim.
 //
 //   trireme launch --nproc-per-node 2 -- example_04_tensor_parallel
-#include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <cstdio>
 
 #include "trireme/torch.h"
 
@@ -35,18 +36,18 @@ int main() {
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
   const auto inputs = torch::randn({256, 16});
   const auto targets = inputs.narrow(1, 0, 4).argmax(1);
-  float first = 0, last = 0;
+  double first = 0, last = 0;
   for (int step = 0; step < 60; ++step) {
     optimizer.zero_grad();
     const auto loss = torch::nn::functional::cross_entropy(net(inputs), targets);
     loss.backward();
     optimizer.step();
-    last = full(loss.detach()).item<float>();
+    last = full(loss.detach()).item<double>();
     if (step == 0) first = last;
-    if (step % 20 == 0 && world.rank() == 0) fmt::print("step {:2}  loss {:.4f}\n", step, last);
+    if (step % 20 == 0 && world.rank() == 0) std::printf("step %2d  loss %.4f\n", step, last);
   }
-  const int64_t here = local_part(net->up->weight).numel(), all = net->up->weight.numel();
-  if (world.rank() == 0) fmt::print("loss {:.4f}; each rank holds {} of {} weights of `up`\n", last, here, all);
+  const long here = local_part(net->up->weight).numel(), all = net->up->weight.numel();
+  if (world.rank() == 0) std::printf("loss %.4f; each rank holds %ld of %ld weights of `up`\n", last, here, all);
   world.leave();
   return last < first / 2 ? 0 : 1;
 }

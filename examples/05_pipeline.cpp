@@ -14,9 +14,9 @@
 //   step 100  loss 0.1393
 //   step 200  loss 0.1007
 //   step 299  loss 0.0862
-#include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
@@ -41,9 +41,9 @@ void train(trireme::World& world, const std::string& schedule, int num_replicas)
       world.comm(), model, {.schedule = schedule, .num_micro_batches = 8 / num_replicas, .num_replicas = num_replicas});
   torch::optim::Adam optimizer(pipeline.parameters(), 0.003);
   if (world.rank() == 0) {
-    fmt::print("{}: {} x {} ranks hold layers {}; rank 0 keeps at most {} activations\n", schedule, num_replicas,
-               world.size() / num_replicas, trireme::partition_to_text(pipeline.partition()),
-               pipeline.report().ranks[0].activations);
+    std::printf("%s: %d x %d ranks hold layers %s; rank 0 keeps at most %ld activations\n", schedule.c_str(),
+                num_replicas, world.size() / num_replicas, trireme::partition_to_text(pipeline.partition()).c_str(),
+                static_cast<long>(pipeline.report().ranks[0].activations));
   }
   double loss = 0;
   for (int step = 0; step < kSteps; ++step) {
@@ -53,8 +53,7 @@ void train(trireme::World& world, const std::string& schedule, int num_replicas)
       return torch::binary_cross_entropy_with_logits(output, target);
     });
     optimizer.step();
-    if (world.rank() == 0 && (step % 100 == 0 || step == kSteps - 1))
-      fmt::print("step {:3}  loss {:.4f}\n", step, loss);
+    if (world.rank() == 0 && (step % 100 == 0 || step == kSteps - 1)) std::printf("step %3d  loss %.4f\n", step, loss);
   }
   if (loss > 0.3) throw trireme::Error("the network has not learnt the ring");
 }

@@ -11,10 +11,9 @@
 //   zero 1: 20.6 MB a worker, loss 4.6338, the same bits
 //   zero 2: 14.5 MB a worker, loss 4.6338, the same bits
 //   zero 3: 8.5 MB a worker, loss 4.6338, the same bits
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
+#include <string>
 #include <vector>
 
 #include "trireme/plan.h"
@@ -38,7 +37,7 @@ Config config_for(int stage) {
                        "--model.seq=32",           "--train.micro_batch=1",
                        "--train.global_batch=4",  // one sample a worker
                        "--train.leaves=4",         "--data.generated_size=20000",
-                       "--parallel.bucket_mb=0.5", fmt::format("--parallel.zero={}", stage)};
+                       "--parallel.bucket_mb=0.5", "--parallel.zero=" + std::to_string(stage)};
   return resolve(sources);
 }
 

@@ -13,8 +13,9 @@
 //   FILE  keeps the plan
 //
 // It prints the plan with what is predicted for it, how the parameters lie, and how the network learns to sort.
-#include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <cstdio>
 
 #include "trireme/torch.h"
 
@@ -52,21 +53,21 @@ int main(int argc, char** argv) {
     for (int step = 0; step <= 150; ++step) {
       const torch::Tensor numbers = torch::rand({64, 8});
       loss = training->step(numbers, std::get<0>(numbers.sort(1)));
-      if (world.rank() == 0 && step == 0) fmt::print("{}", training->describe());
-      if (world.rank() == 0 && step % 50 == 0) fmt::print("step {:3}  loss {:.4f}\n", step, loss);
+      if (world.rank() == 0 && step == 0) std::printf("%s", training->describe().c_str());
+      if (world.rank() == 0 && step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, loss);
     }
     training->gather();  // the module is whole again: evaluate it, save it
     const torch::NoGradGuard no_grad;
     if (world.rank() == 0) {
       const torch::Tensor numbers = torch::tensor({{0.7, 0.1, 0.9, 0.4, 0.2, 0.8, 0.6, 0.3}}, torch::kFloat32);
       const torch::Tensor sorted = model(numbers)[0];
-      for (int i = 0; i < 8; ++i) fmt::print("{:.2f} ", sorted[i].item<float>());
-      fmt::print("\n");
+      for (int i = 0; i < 8; ++i) std::printf("%.2f ", sorted[i].item<double>());
+      std::printf("\n");
     }
     world.leave();
     return loss < 0.02 ? 0 : 1;
   } catch (const trireme::Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
+    std::fprintf(stderr, "error: %s\n", error.what());
     return 1;
   }
 }

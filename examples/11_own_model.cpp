@@ -10,9 +10,8 @@
 //
 //   step  50  loss 0.001473
 //   step 100  loss 0.000113
-#include <fmt/format.h>
-
 #include <cmath>
+#include <cstdio>
 #include <iostream>
 
 #include "trireme/torch.h"
@@ -64,7 +63,7 @@ void train(World& world, std::vector<std::string> words) {
   Trainer trainer(world, std::make_shared<Waves>(), config, {.train = std::make_shared<Points>()});
   while (trainer.steps_done() < config.train.steps) {
     const StepReport step = trainer.step();
-    if (world.rank() == 0 && step.step % 50 == 0) fmt::print("step {:3}  loss {:.6f}\n", step.step, step.loss);
+    if (world.rank() == 0 && step.step % 50 == 0) std::printf("step %3ld  loss %.6f\n", step.step, step.loss);
   }
 }
 
@@ -75,6 +74,7 @@ int main(int argc, char** argv) {
     World world = World::join();
     torch::manual_seed(1);
     train(world, {argv + 1, argv + argc});
+    world.leave();
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;

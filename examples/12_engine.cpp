@@ -9,8 +9,7 @@
 //
 //   step 100  loss 0.3361
 //   step 200  loss 0.1288
-#include <fmt/format.h>
-
+#include <cstdio>
 #include <iostream>
 
 #include "trireme/torch.h"
@@ -37,20 +36,24 @@ Inputs batch_of(int64_t step, int64_t size) {
   return {{torch::stack({turn * angle.cos(), turn * angle.sin()}, 1) / 6}, {arm}};
 }
 
+void train(World& world, std::vector<std::string> words) {
+  words.insert(words.begin(), {"--train.global_batch=128", "--train.micro_batch=16", "--optimizer.lr=0.01"});
+  const Config config = resolve({.arguments = words, .default_preset = ""});
+  Engine engine(world, std::make_shared<Spiral>(), config);
+  for (int64_t step = 1; step <= 200; ++step) {
+    const double loss = engine.step(batch_of(step, config.train.global_batch)).loss;
+    if (world.rank() == 0 && step % 100 == 0) std::printf("step %ld  loss %.4f\n", step, loss);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    std::vector<std::string> words = {"--train.global_batch=128", "--train.micro_batch=16", "--optimizer.lr=0.01"};
-    words.insert(words.end(), argv + 1, argv + argc);
-    const Config config = resolve({.arguments = words, .default_preset = ""});
     World world = World::join();
     torch::manual_seed(1);  // every rank makes the whole model, and keeps its part
-    Engine engine(world, std::make_shared<Spiral>(), config);
-    for (int64_t step = 1; step <= 200; ++step) {
-      const double loss = engine.step(batch_of(step, config.train.global_batch)).loss;
-      if (world.rank() == 0 && step % 100 == 0) fmt::print("step {}  loss {:.4f}\n", step, loss);
-    }
+    train(world, {argv + 1, argv + argc});
+    world.leave();
   } catch (const std::exception& error) {
     std::cerr << "error: " << error.what() << "\n";
     return 1;

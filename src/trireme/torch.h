@@ -11,6 +11,7 @@
 #include "trireme/parallel/pipeline/pipeline.h"      // IWYU pragma: export
 #include "trireme/parallel/tensor/layout_rules.h"    // IWYU pragma: export
 #include "trireme/tensor/mesh_tensor.h"              // IWYU pragma: export
+#include "trireme/train/engine_checkpoints.h"        // IWYU pragma: export
 #include "trireme/train/run.h"                       // IWYU pragma: export
 #include "trireme/train/trainer.h"                   // IWYU pragma: export
 #include "trireme/trireme.h"                         // IWYU pragma: export

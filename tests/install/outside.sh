@@ -22,7 +22,7 @@ if ((headers > 150)) || find "$place/installed/include" -name '*test*' | grep .;
 fi
 
 cmake -S "$here/outside" -B "$place/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-  "-DCMAKE_PREFIX_PATH=$place/installed" >"$place/log" || { cat "$place/log"; exit 1; }
+  "-DCMAKE_PREFIX_PATH=$place/installed" "-DEXAMPLES=$source/examples" >"$place/log" || { cat "$place/log"; exit 1; }
 cmake --build "$place/build" >"$place/log" || { cat "$place/log"; exit 1; }
 
 cd "$place"
@@ -31,5 +31,9 @@ grep -q 'rank 0 of 1: 1 2 3 4' "$place/said"
 if [[ -e $place/installed/lib/libtrireme_torch.so ]]; then
   OMP_NUM_THREADS=1 env -u RANK -u WORLD_SIZE "$place/build/outside_loop" | tee "$place/said"
   grep -q 'the loop has learnt' "$place/said"
+  env -u RANK -u WORLD_SIZE "$place/build/outside_resume" | tee "$place/said"
+  grep -q 'the same bits' "$place/said"
+  env -u RANK -u WORLD_SIZE "$place/build/outside_own_model" | tee "$place/said"
+  grep -q 'step 100  loss 0.000113' "$place/said"
 fi
 "$place/installed/bin/trireme" --help >/dev/null

@@ -21,6 +21,40 @@ UNET = ["--model.library", LIBRARY, "--model.kind=unet", "--model.unet.width=4",
         "--train.global_batch=8", "--train.micro_batch=1", "--train.leaves=8", "--train.eval_batches=2",
         "--optimizer.lr=0.01", "--observe.tensorboard=false"]
 
+# Models that are refused, or that show what the trainer does with them.
+ODD = """
+#include <trireme/torch.h>
+
+using trireme::Field;
+
+struct Odd : trireme::Model {
+  Odd() { add_layer("linear", torch::nn::Linear(2, 2)); }
+};
+
+struct Samples : trireme::Dataset {
+  explicit Samples(bool targets) : targets_(targets) {}
+  int64_t size() const override { return 8; }
+  trireme::SampleShape shape() const override {
+    std::vector<Field> targets;
+    if (targets_) targets = {{Field::Type::kInt64, {}}};
+    return {{{Field::Type::kFloat, {2}}}, targets};
+  }
+  void read_sample(int64_t, const trireme::SampleSlot&) const override {}
+  bool targets_;
+};
+
+TRIREME_MODEL_LIBRARY(library) {
+  const auto make = [](const trireme::ModelConfig&) { return std::make_shared<Odd>(); };
+  const auto open = [](bool targets) {
+    return [targets](const trireme::Config&) {
+      return trireme::OpenedData{.train = std::make_shared<Samples>(targets)};
+    };
+  };
+  library.add("plain", "nothing odd", {{"dropout", 0.1, "not used"}}, make, open(true));
+  library.add("no_targets", "samples without targets", {}, make, open(false));
+}
+"""
+
 OTHER = """
 #include <stdexcept>
 #include <string>
@@ -44,6 +78,19 @@ def setUpModule():
          "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_PREFIX_PATH={installed}")
     must("cmake", "--build", os.path.join(PLACE, "build"))
     layouts.TRIREME = os.path.join(installed, "bin", "trireme")
+    odd = os.path.join(PLACE, "odd")
+    os.mkdir(odd)
+    with open(os.path.join(odd, "odd.cpp"), "w") as file:
+        file.write(ODD)
+    with open(os.path.join(odd, "CMakeLists.txt"), "w") as file:
+        file.write("""cmake_minimum_required(VERSION 3.25)
+project(Odd LANGUAGES CXX)
+find_package(Trireme 0.2 REQUIRED)
+add_library(odd SHARED odd.cpp)
+target_link_libraries(odd PRIVATE Trireme::torch)
+""")
+    must("cmake", "-S", odd, "-B", odd + "/build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
+    must("cmake", "--build", odd + "/build")
 
 
 def tearDownModule():
@@ -109,7 +156,7 @@ class OwnModelTest(layouts.LayoutTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def assert_refused(self, words, *sentences, code=None):
+    def assert_refused(self, words, *sentences, code=None, without=()):
         done = layouts.run("train", *words, cwd=self.folder)
         said = done.stdout + done.stderr
         self.assertNotEqual(done.returncode, 0, said)
@@ -117,6 +164,8 @@ class OwnModelTest(layouts.LayoutTest):
             self.assertEqual(done.returncode, code, said)
         for sentence in sentences:
             self.assertIn(sentence, said)
+        for sentence in without:
+            self.assertNotIn(sentence, said)
 
     def test_keys_are_checked(self):
         self.assert_refused([*UNET, "--model.unet.widht=4"], "did you mean model.unet.width?")
@@ -128,11 +177,22 @@ class OwnModelTest(layouts.LayoutTest):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("know the built-in kinds alone", done.stdout + done.stderr)
 
-    def compile_library(self, name, before="", stamp="Trireme 0.2.0, libtorch 2"):
-        source, library = os.path.join(self.folder, name + ".cpp"), os.path.join(self.folder, name + ".so")
+    def odd(self, kind, *more):
+        return ["--model.library", os.path.join(PLACE, "odd", "build", "libodd.so"), f"--model.kind={kind}",
+                "--train.global_batch=4", "--train.micro_batch=2", "--train.steps=1", *more]
+
+    def test_what_does_not_count_is_refused(self):
+        self.assert_refused(self.odd("plain", "--model.dropout=0.5"),
+                            "model.dropout = 0.5 (from the command line) has no effect on model.kind = plain",
+                            "did you mean model.plain.dropout?", code=2)
+        self.assert_refused(self.odd("plain", "--model.sync_statistics"), "has no effect on model.kind = plain")
+        self.assert_refused(self.odd("no_targets"), "a sample needs at least one target", "repeat an input as a target")
+
+    def compile_library(self, name, before="", stamp="Trireme 0.2.0, libtorch 2", links=()):
+        source, library = os.path.join(self.folder, name + ".cpp"), os.path.join(self.folder, "lib" + name + ".so")
         with open(source, "w") as file:
             file.write(OTHER.format(before, stamp))
-        must("c++", "-shared", "-fPIC", source, "-o", library)
+        must("c++", "-shared", "-fPIC", source, "-o", library, *links)
         return ["--model.library", library, "--model.kind=mine"]
 
     def test_libraries_that_cannot_be(self):
@@ -140,15 +200,27 @@ class OwnModelTest(layouts.LayoutTest):
         text = os.path.join(self.folder, "text.so")
         with open(text, "w") as file:
             file.write("no library")
-        self.assert_refused(["--model.library", text, "--model.kind=mine"], "text.so", "build it again")
+        self.assert_refused(["--model.library", text, "--model.kind=mine"],
+                            f"model.library = {text}: it is not a shared library (file too short)", "add_library",
+                            without=["build it again"])
         self.assert_refused(self.compile_library("older", stamp="Trireme 0.1.7, libtorch 2.0"),
                             "it was built for Trireme 0.1.7, libtorch 2.0", "this is Trireme", "build it again")
         thrower = 'static int fails = (throw std::runtime_error("the licence has run out"), 0);'
         self.assert_refused(self.compile_library("thrower", thrower), "throws while it is opened",
-                            "the licence has run out")
+                            "the licence has run out", "static object", without=["build it again"])
         crasher = "static int fails = *(volatile int*)8;"
-        self.assert_refused(self.compile_library("crasher", crasher), "ends in signal 11")
-        self.assert_refused(self.compile_library("empty"), "it has no TRIREME_MODEL_LIBRARY")
+        self.assert_refused(self.compile_library("crasher", crasher), "ends in signal 11", "static object",
+                            without=["build it again"])
+        self.assert_refused(self.compile_library("empty"), "it has no TRIREME_MODEL_LIBRARY", "library.add(",
+                            without=["build it again"])
+        needy = "namespace tools { int scale(const std::string&); }\nint used() { return tools::scale(std::string()); }"
+        self.assert_refused(self.compile_library("needy", needy), "no library that it links defines tools::scale(",
+                            "target_link_libraries", without=["build it again", "_ZN"])
+        self.compile_library("tools", "int scale() { return 2; }")
+        needs = self.compile_library("needs", "int scale();\nint used() { return scale(); }",
+                                     links=["-L" + self.folder, "-ltools"])
+        self.assert_refused(needs, "libtools.so: cannot open shared object file", "ldd", "LD_LIBRARY_PATH",
+                            without=["build it again"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 // tied weights, dropout, a norm of torch::nn and a part that is not trained. Every layout trains the same bits.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <mutex>
 #include <span>
 
@@ -158,9 +159,12 @@ TEST(OwnModels, TiedWeightsAreRefusedWhereTheirGradientsWouldNotMeet) {
 
 /// Multiplies by numbers that are not trained.
 struct Scale : torch::nn::Module {
-  Scale() { factor = register_parameter("factor", torch::rand({kHidden}) + 1, /*requires_grad=*/false); }
+  Scale() {
+    factor = register_parameter("factor", torch::rand({kHidden}) + 1, /*requires_grad=*/false);
+    shift = register_buffer("shift", torch::zeros({kHidden}));
+  }
   torch::Tensor forward(const torch::Tensor& x) { return torch::tanh(x * factor); }
-  torch::Tensor factor;
+  torch::Tensor factor, shift;
 };
 
 struct Scaled : Model {
@@ -219,6 +223,10 @@ TEST(OwnModels, ARuleThatMatchesNothingIsRefused) {
   EXPECT_THROW(train_scaled({"--parallel.tp=2"}, 2, "first\\.wieght"), UsageError);
 }
 
+TEST(OwnModels, ARuleThatMatchesABufferAloneIsRefused) {
+  EXPECT_THROW(train_scaled({"--parallel.tp=2"}, 2, "scale\\.shift"), UsageError) << "the trainer cuts no buffer";
+}
+
 TEST(OwnModels, ALoopOfItsOwnTrainsAsTheTrainerDoes) {
   const Config config = resolve({.file = "",
                                  .arguments = {"--train.global_batch=8", "--train.micro_batch=2", "--train.leaves=4"},
@@ -236,6 +244,149 @@ TEST(OwnModels, ALoopOfItsOwnTrainsAsTheTrainerDoes) {
     }
     EXPECT_THROW(engine.step({{torch::zeros({7, 2})}, {}}), UsageError);
   });
+}
+
+template <typename Function>
+std::string message_of(const Function& function) {
+  try {
+    function();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// One weight, and a loss that is to be set.
+struct Small : Model {
+  explicit Small(std::function<torch::Tensor(const torch::Tensor&)> loss_of = {}) : loss_of_(std::move(loss_of)) {
+    add_layer("look", [this](const torch::Tensor& x) {
+      saw_strides |= !x.is_contiguous();
+      return x * 1;
+    });
+    add_layer("linear", torch::nn::Linear(kSource, 1));
+  }
+  torch::Tensor loss(const Tensors& outputs, const Tensors& targets) const override {
+    return loss_of_ ? loss_of_(outputs[0]) : torch::mse_loss(outputs[0], targets[0]);
+  }
+  bool saw_strides = false;
+
+ private:
+  std::function<torch::Tensor(const torch::Tensor&)> loss_of_;
+};
+
+const Words kSmall = {"--train.global_batch=8", "--train.micro_batch=4"};
+
+Config small_config() { return resolve({.file = "", .arguments = kSmall, .default_preset = ""}); }
+
+TEST(OwnModels, ALossThatIsNoScalarIsRefusedInWords) {
+  run_as_threads(1, [&](World& world) {
+    for (const int64_t count : {1, 4}) {
+      const auto rows = [&](const torch::Tensor& y) { return y.flatten().narrow(0, 0, count); };
+      Engine engine(world, std::make_shared<Small>(rows), small_config());
+      EXPECT_NE(message_of([&] {
+                  engine.step({{torch::ones({8, kSource})}, {torch::ones({8, 1})}});
+                }).find("must be a scalar"),
+                std::string::npos);
+    }
+  });
+}
+
+/// Points without targets.
+class Targetless : public Points {
+ public:
+  SampleShape shape() const override { return {Points::shape().inputs, {}}; }
+
+ protected:
+  void read_sample(int64_t, const SampleSlot&) const override {}
+};
+
+TEST(OwnModels, ASampleWithoutTargetsIsRefused) {
+  run_as_threads(1, [&](World& world) {
+    EXPECT_NE(message_of([&] {
+                Trainer(world, std::make_shared<Small>(), small_config(), {.train = std::make_shared<Targetless>()});
+              }).find("at least one target"),
+              std::string::npos);
+    Engine engine(world, std::make_shared<Small>(), small_config());
+    EXPECT_NE(message_of([&] {
+                engine.step({{torch::ones({8, kSource})}, {}});
+              }).find("at least one target"),
+              std::string::npos);
+  });
+}
+
+TEST(OwnModels, AModelGetsContiguousInputs) {
+  run_as_threads(1, [&](World& world) {
+    const auto model = std::make_shared<Small>();
+    Engine engine(world, model, small_config());
+    const torch::Tensor turned = torch::randn({kSource, 8}).t();
+    engine.step({{turned}, {torch::ones({8, 1})}});
+    engine.predict(turned);
+    EXPECT_FALSE(model->saw_strides);
+  });
+}
+
+TEST(OwnModels, LossesAndPredictionsAreDividedByTheirOwnNumbers) {
+  struct Scored : Small {
+    Score score(const Tensors& outputs, const Tensors&) const override {
+      const int64_t samples = outputs[0].size(0);
+      return {.loss = 3.0 * static_cast<double>(samples),
+              .correct = 1.0 * static_cast<double>(samples),
+              .predictions = 4 * samples,
+              .losses = samples};
+    }
+  };
+  run_as_threads(1, [&](World& world) {
+    const auto points = std::make_shared<Points>();
+    Trainer trainer(world, std::make_shared<Scored>(), small_config(), {.train = points, .held_out = points});
+    const Evaluation evaluation = trainer.evaluate(2);
+    EXPECT_EQ(evaluation.loss, 3);
+    EXPECT_EQ(evaluation.accuracy, 0.25);
+  });
+}
+
+TEST(OwnModels, APredictionUsesTheWeightsOfTheLastStep) {
+  const torch::Tensor x = torch::ones({8, kSource}), y = torch::ones({8, 1});
+  const auto predict = [&](int workers, const std::string& zero) {
+    Words words = kSmall;
+    words.insert(words.end(), {"--parallel.zero=" + zero, "--train.leaves=2"});
+    const Config config = resolve({.file = "", .arguments = words, .default_preset = ""});
+    std::vector<std::shared_ptr<Model>> models;
+    for (int rank = 0; rank < workers; ++rank) {
+      torch::manual_seed(1);
+      models.push_back(std::make_shared<Small>());
+    }
+    std::vector<torch::Tensor> predicted(models.size());
+    run_as_threads(workers, [&](World& world) {
+      const auto rank = static_cast<size_t>(world.rank());
+      Engine engine(world, models[rank], config);
+      engine.step({{x}, {y}});
+      predicted[rank] = engine.predict(x).clone();
+    });
+    EXPECT_TRUE(torch::equal(predicted.front(), predicted.back()));
+    return predicted[0];
+  };
+  const torch::Tensor alone = predict(1, "0");
+  for (const char* zero : {"0", "1", "2", "3"}) EXPECT_TRUE(torch::equal(predict(2, zero), alone)) << "zero " << zero;
+}
+
+TEST(OwnModels, RanksMustBuildEqualWeights) {
+  for (const Words& layout : {Words{"--parallel.dp=2"}, Words{"--parallel.dp=1", "--parallel.pp=2"}}) {
+    std::vector<std::shared_ptr<Model>> models;
+    for (const uint64_t seed : {1, 2}) {
+      torch::manual_seed(seed);
+      models.push_back(std::make_shared<Small>());
+    }
+    Words words = kSmall;
+    words.insert(words.end(), layout.begin(), layout.end());
+    const Config config = resolve({.file = "", .arguments = words, .default_preset = ""});
+    run_as_threads(2, [&](World& world) {
+      const std::string said =
+          message_of([&] { Engine engine(world, models[static_cast<size_t>(world.rank())], config); });
+      EXPECT_NE(said.find("the model of rank 1 differs from rank 0's: it has linear.weight"), std::string::npos)
+          << said;
+      EXPECT_NE(said.find("manual_seed"), std::string::npos) << said;
+    });
+  }
 }
 
 }  // namespace

@@ -58,10 +58,9 @@ std::optional<std::string> meant_key(const KeyTable& table, std::string_view ful
 std::string Key::full_name() const { return fmt::format("{}.{}", section, name); }
 
 std::string_view Key::type_name() const {
-  static thread_local Config ignored;  // only the pointer's type is used
   static constexpr std::string_view kNames[] = {"whole number", "number", "switch", "text", "text", "text"};
   if (std::ranges::any_of(allowed.aliases, [](const auto& alias) { return alias.first == "true"; })) return "switch";
-  return kNames[pointer(ignored).index()];
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::string Key::expected() const {
@@ -93,7 +92,8 @@ KeyTable::KeyTable(std::shared_ptr<const ModelLibraryKeys> library) : KeyTable()
       allowed.least = key.least;
       allowed.most = key.most;
       allowed.names.assign(key.names.begin(), key.names.end());
-      own.push_back({section, key.name, pointer, std::move(allowed), key.meaning});
+      own.push_back({section, key.name, pointer, std::move(allowed), key.meaning,
+                     static_cast<KeyKind>(key.value.index()), &key.value});
     }
   }
   const auto is_behind_model = [](const auto& each) {

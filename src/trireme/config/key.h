@@ -23,6 +23,8 @@ struct Choice {
 
 /// Location of a key's value; the alternative is its type.
 using ValuePointer = std::variant<int64_t*, double*, bool*, std::string*, Choice, ModelKind*>;
+/// In the order of ValuePointer's alternatives.
+enum class KeyKind : uint8_t { kWhole, kNumber, kSwitch, kText, kChoice, kModelKind };
 
 struct Allowed {
   double least = 0, most = 0;           ///< range of numbers; below 2^53 for whole ones, so doubles are exact
@@ -36,9 +38,12 @@ struct Allowed {
 
 struct Key {
   std::string_view section, name;
+  /// Where the value is stored. For a library's key it inserts the default where there is none yet.
   std::function<ValuePointer(Config&)> pointer;
   Allowed allowed;
   std::string_view meaning;  ///< one line, including what special values do
+  KeyKind kind = KeyKind::kText;
+  const Value* own_default = nullptr;  ///< of a library's key; null for others
 
   std::string full_name() const;       ///< "train.steps"
   std::string_view type_name() const;  ///< "whole number", "number", "switch", "text"

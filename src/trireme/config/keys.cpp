@@ -36,9 +36,10 @@ const Allowed kAny;  // any text, switch or name of the enum
 
 constexpr double kMaxSteps = 1e9, kMaxBatch = 1e6, kMaxWorkers = 1e6, kMaxSize = 1e6;
 
-/// Adds what follows from a key's enum: its names, and aliases of number types.
-void add_names(Key& key, Config& any) {
+/// Adds what follows from a key's type: its kind, and of an enum its names and aliases of number types.
+void add_type(Key& key, Config& any) {
   const ValuePointer pointer = key.pointer(any);
+  key.kind = static_cast<KeyKind>(pointer.index());
   const auto* choice = std::get_if<Choice>(&pointer);
   const bool is_kind = std::holds_alternative<ModelKind*>(pointer);
   if (choice == nullptr && !is_kind) return;
@@ -237,7 +238,7 @@ std::vector<Key> make_keys() {
 
 KeyTable::KeyTable() : keys_(make_keys()) {
   Config any;
-  for (Key& key : keys_) add_names(key, any);
+  for (Key& key : keys_) add_type(key, any);
   sections_ = {
       {"model", "What is trained."},
       {"data", "What it learns from."},

@@ -58,7 +58,7 @@ int64_t count_mlp(const ModelConfig& m) {
 
 }  // namespace
 
-template <typename Type>
+template <KeyType Type>
 const Type& own_value(const ModelConfig& model, const std::string& key) {
   const auto found = model.own_values.find(model.own_kind + "." + key);
   if (found == model.own_values.end()) {

@@ -1,6 +1,7 @@
 // The model: section [model] of a configuration, resolved. A plain value, without libtorch.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -29,8 +30,13 @@ struct ModelConfig : ModelShape {
   bool operator==(const ModelConfig&) const = default;
 };
 
-/// A value of [model.NAME] for this model. Throws UsageError if it has no such key, or one of another type.
+/// The types of keys.
 template <typename Type>
+concept KeyType = std::same_as<Type, int64_t> || std::same_as<Type, double> || std::same_as<Type, bool> ||
+    std::same_as<Type, std::string>;
+
+/// A value of [model.NAME] for this model. Throws UsageError if it has no such key, or one of another type.
+template <KeyType Type>
 const Type& own_value(const ModelConfig& model, const std::string& key);
 
 /// Number of trainable parameters: a tied output layer counts once, running statistics do not count. Exact, equal to

@@ -44,6 +44,13 @@ TEST(CountParameters, TiedWeightsCountOnce) {
   EXPECT_EQ(parameters_of("llama-8b", {"--model.tied"}), 8'030'261'248 - int64_t{128256} * 4096);
 }
 
+template <typename Type>
+concept IsKeyType = requires(const ModelConfig& model) {
+  own_value<Type>(model, "key");
+};
+static_assert(IsKeyType<int64_t> && IsKeyType<double> && IsKeyType<bool> && IsKeyType<std::string>);
+static_assert(!IsKeyType<int> && !IsKeyType<float> && !IsKeyType<size_t> && !IsKeyType<const char*>);
+
 TEST(ModelKind, NamesThereAndBack) {
   for (const auto kind : {ModelKind::kMlp, ModelKind::kResNet, ModelKind::kGpt2, ModelKind::kLlama}) {
     EXPECT_EQ(model_kind(name_of(kind)), kind);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -24,22 +25,22 @@
 #include "trireme/base/json.h"
 #include "trireme/base/text.h"
 #include "trireme/base/version.h"
+#include "trireme/config/library_problem.h"
 #include "trireme/config/value.h"
 
 namespace trireme {
 namespace {
 
 constexpr auto kMostSeconds = std::chrono::seconds(60);
-constexpr const char* kRebuild = "build it again with this Trireme's headers and libraries";
-
-[[noreturn]] void refuse(const std::string& path, const std::string& problem, const std::string& cure = {}) {
-  throw UsageError(fmt::format("model.library = {}: {}", path, problem), cure);
-}
+constexpr const char* kUnderDebugger =
+    "a static object or TRIREME_MODEL_LIBRARY fails: run the model in a small program under a debugger";
 
 /// Identifies the version of a file, by size and time of modification.
 std::string version_of(const std::string& path) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) refuse(path, "there is no such file", "give the path of a shared library");
+  if (::stat(path.c_str(), &status) != 0) {
+    refuse_library(path, {"there is no such file", "give the path of a shared library"});
+  }
   return fmt::format("{} bytes, {}.{:09}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
 }
 
@@ -53,21 +54,22 @@ void write_all(int file, std::string_view text) {
 
 int answer_file = -1;
 
-/// Writes the child's answer and ends the process: '+' and the library's description, or '-' and the reason of failure.
-[[noreturn]] void answer(char how, std::string_view text) {
-  write_all(answer_file, std::string(1, how));
+/// Writes the child's answer and ends the process: '+' and the library's description, or '-', problem, '\0' and cure.
+[[noreturn]] void answer(const std::string& text) {
   write_all(answer_file, text);
   ::_exit(0);
 }
+[[noreturn]] void answer(const LibraryProblem& problem) { answer('-' + problem.problem + '\0' + problem.cure); }
 
 [[noreturn]] void answer_what_was_thrown() {
+  std::string what;
   try {
     if (std::current_exception()) std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {
-    answer('-', fmt::format("it throws while it is opened: {}", error.what()));
+    what = fmt::format(": {}", error.what());
   } catch (...) {
   }
-  answer('-', "it throws while it is opened");
+  answer({"it throws while it is opened" + what, "a static object or TRIREME_MODEL_LIBRARY throws this"});
 }
 
 /// Runs in the child process, because opening a library runs its code.
@@ -75,17 +77,15 @@ int answer_file = -1;
   std::set_terminate(answer_what_was_thrown);
   try {
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) answer('-', ::dlerror());
+    if (!library) answer(problem_of_loading(path, ::dlerror()));
     const auto stamp = reinterpret_cast<const char* (*)()>(::dlsym(library, "trireme_library_stamp"));
-    if (!stamp) answer('-', "it has no TRIREME_MODEL_LIBRARY");
-    if (!std::string_view(stamp()).starts_with(library_stamp())) {
-      answer('-', fmt::format("it was built for {}, and this is {}", stamp(), library_stamp()));
-    }
+    if (!stamp) answer(without_macro());
+    if (!std::string_view(stamp()).starts_with(library_stamp())) answer(of_other_version(stamp(), library_stamp()));
     const auto describe_models = reinterpret_cast<void (*)(std::string&)>(::dlsym(library, "trireme_library_describe"));
-    if (!describe_models) answer('-', "it has no TRIREME_MODEL_LIBRARY");
+    if (!describe_models) answer(without_macro());
     std::string text;
     describe_models(text);
-    answer('+', text);
+    answer('+' + text);
   } catch (...) {
     answer_what_was_thrown();
   }
@@ -126,14 +126,19 @@ std::string ask(const std::string& path) {
   if (!in_time) ::kill(child, SIGKILL);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  if (!in_time) refuse(path, fmt::format("opening it takes more than {} s", kMostSeconds.count()));
+  if (!in_time) {
+    refuse_library(path, {fmt::format("opening it takes more than {} s", kMostSeconds.count()), kUnderDebugger});
+  }
   if (said.empty()) {
-    refuse(path, WIFSIGNALED(status) ? fmt::format("opening it ends in signal {}", WTERMSIG(status))
-                                     : std::string("it ends the process that opens it"));
+    refuse_library(path, {WIFSIGNALED(status) ? fmt::format("opening it ends in signal {} ({})", WTERMSIG(status),
+                                                            ::strsignal(WTERMSIG(status)))
+                                              : std::string("it ends the process that opens it"),
+                          kUnderDebugger});
   }
   const std::string text = said.substr(1);
-  if (said[0] == '-') refuse(path, text, kRebuild);
-  return text;
+  if (said[0] == '+') return text;
+  const size_t end = text.find('\0');
+  refuse_library(path, {text.substr(0, end), end == text.npos ? "" : text.substr(end + 1)});
 }
 
 Json json_of(const Value& value) {
@@ -182,7 +187,7 @@ const LibraryModelKeys& ModelLibraryKeys::find(std::string_view name) const {
   }
   std::vector<std::string> names;
   for (const LibraryModelKeys& model : models) names.push_back(model.name);
-  refuse(path, fmt::format("it has no model \"{}\"", name), fmt::format("it has {}", join(names, ", ")));
+  refuse_library(path, {fmt::format("it has no model \"{}\"", name), fmt::format("it has {}", join(names, ", "))});
 }
 
 std::string describe(const std::vector<LibraryModelKeys>& models) {

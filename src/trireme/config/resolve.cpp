@@ -35,6 +35,7 @@ std::vector<Setting> settings_of_toml(std::string_view text, const std::string& 
     const std::string place = fmt::format("{}:{}:{}", name, assignment.line, assignment.column);
     const bool is_section = std::any_of(table.sections().begin(), table.sections().end(),
                                         [&](const Section& section) { return section.name == assignment.key; });
+    if (is_section && assignment.shown == "a table") continue;  // of a library's model without keys
     if (is_section) {
       throw wrong_key(assignment.key, fmt::format("{} ({}) is a section, not a key", assignment.key, place),
                       assignment.key == "model" ? "did you mean model.preset or model.kind?"
@@ -135,7 +136,9 @@ void derive(Config& config, const Config& preset, const std::string& file) {
   const auto open = [&](std::string_view key, int64_t value) { return origins.is_default(key) || value == 0; };
   if (!model.library.empty()) {
     model.library = std::filesystem::absolute(model.library).lexically_normal().string();
-    for (const Key& key : key_table(model.library).keys()) get_value(config, key);  // creates the entries of own_values
+    for (const Key& key : key_table(model.library).keys()) {
+      if (key.own_default) (void)key.pointer(config);  // inserts the default
+    }
   }
   const bool is_llama = model.kind == ModelKind::kLlama;
   if (open("model.kv_heads", model.kv_heads)) {
@@ -158,6 +161,33 @@ void derive(Config& config, const Config& preset, const std::string& file) {
     const std::string stem = printable(std::filesystem::path(file).stem().string());
     config.observe.name = !stem.empty() ? stem : !model.preset.empty() ? model.preset : "run";
     origins.set("observe.name", std::string(kDerived));
+  }
+}
+
+/// Keys of [model] that count for a model of a library, besides its own.
+std::vector<std::string_view> keys_of_library_models(SampleKind samples) {
+  std::vector<std::string_view> names = {"preset", "library", "kind"};
+  if (samples == SampleKind::kImages) names.insert(names.end(), {"channels", "image", "classes"});
+  if (samples == SampleKind::kTokens) names.insert(names.end(), {"seq", "vocab"});
+  return names;
+}
+
+/// A library's model reads its own keys, so others must not seem to change it. `unset`: the config without the user's
+/// values. A config that a run has saved sets every key, so only values that differ are refused.
+void refuse_keys_without_effect(const Config& config, const Config& unset) {
+  const ModelSection& model = config.model;
+  if (!model.is_own() || model.own_kind == name_of(ModelKind::kOwn)) return;
+  const std::vector<std::string_view> counting = keys_of_library_models(model.own_samples);
+  const std::string own_section = "model." + model.own_kind;
+  const KeyTable& table = key_table(model.library);
+  for (const Key& key : table.keys()) {
+    if (key.section != "model" || std::count(counting.begin(), counting.end(), key.name) > 0) continue;
+    if (get_value(config, key) == get_value(unset, key)) continue;
+    std::string cure = fmt::format("its own keys are in [{}]", own_section);
+    for (const Key& own : table.keys()) {
+      if (own.section == own_section && own.name == key.name) cure = fmt::format("did you mean {}?", own.full_name());
+    }
+    refuse(config, key.full_name(), fmt::format("has no effect on model.kind = {}", model.own_kind), cure);
   }
 }
 
@@ -192,6 +222,10 @@ Config layer(const std::vector<Setting>& of_file, const std::vector<Setting>& of
   put(config, of_file);
   put(config, of_arguments);
   derive(config, as_preset, file);
+  Config unset = as_preset;
+  unset.model.kind = config.model.kind;  // from which other values are derived
+  derive(unset, as_preset, file);
+  refuse_keys_without_effect(config, unset);
   return config;
 }
 

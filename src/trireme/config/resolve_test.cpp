@@ -1,6 +1,8 @@
 #include "trireme/config/resolve.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -308,6 +310,79 @@ TEST(ToToml, ReadsBackEqualWithAnyValues) {
     config.origins.set("train.steps", "odd\nname \xff.toml:1");
     ASSERT_EQ(resolve_text(to_toml(config), "back.toml"), config) << to_toml(config);
   }
+}
+
+/// A library that is never opened: the answer next to it is already there.
+class FakeLibrary {
+ public:
+  explicit FakeLibrary(const std::vector<LibraryModelKeys>& models) {
+    std::ofstream(path()) << "no library";
+    struct stat status {};
+    ::stat(path().c_str(), &status);
+    const std::string version =
+        fmt::format("{} bytes, {}.{:09}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    std::ofstream(path() + ".json")
+        << Json{{"library", version}, {"for", library_stamp()}, {"models", Json::parse(describe(models))}}.dump();
+  }
+  ~FakeLibrary() {
+    std::filesystem::remove(path());
+    std::filesystem::remove(path() + ".json");
+  }
+  std::string path() const { return fmt::format("/tmp/trireme-resolve-{}.so", ::getpid()); }
+  std::string words_of_error(const std::string& kind, Arguments more = {}) const {
+    more.insert(more.begin(), {"--model.library=" + path(), "--model.kind=" + kind});
+    return trireme::words_of_error(more);
+  }
+};
+
+const std::vector<LibraryModelKeys> kOwnModels = {
+    {"mine", "its own data", SampleKind::kOwn, {{"width", int64_t{8}, "width"}, {"dropout", 0.1, "share"}}},
+    {"sees", "images", SampleKind::kImages},
+    {"reads", "tokens", SampleKind::kTokens}};
+
+TEST(OwnKeys, BuiltInKeysThatDoNotCountAreRefused) {
+  const FakeLibrary library(kOwnModels);
+  EXPECT_EQ(library.words_of_error("mine", {"--model.dropout=0.5"}),
+            "model.dropout = 0.5 (from the command line) has no effect on model.kind = mine\n"
+            "  did you mean model.mine.dropout?");
+  EXPECT_NE(library.words_of_error("mine", {"--model.hidden=8"}).find("has no effect on model.kind = mine"),
+            std::string::npos);
+  for (const char* key : {"sync_statistics=true", "seq=7", "vocab=9", "image=9", "classes=9", "ffn=5", "tied=false"}) {
+    EXPECT_NE(library.words_of_error("mine", {std::string("--model.") + key}).find("has no effect"), std::string::npos)
+        << key;
+  }
+  EXPECT_EQ(library.words_of_error("mine", {"--model.mine.dropout=0.5", "--model.mine.width=3"}), "no error");
+  for (const char* key : {"image=9", "classes=9", "channels=2"}) {
+    EXPECT_EQ(library.words_of_error("sees", {std::string("--model.") + key}), "no error") << key;
+  }
+  EXPECT_NE(library.words_of_error("sees", {"--model.seq=9"}).find("has no effect"), std::string::npos);
+  for (const char* key : {"seq=9", "vocab=9"}) {
+    EXPECT_EQ(library.words_of_error("reads", {std::string("--model.") + key}), "no error") << key;
+  }
+  EXPECT_NE(library.words_of_error("reads", {"--model.image=9"}).find("has no effect"), std::string::npos);
+  EXPECT_EQ(library.words_of_error("mine", {"--model.preset=gpt2-tiny"}), "no error")
+      << "what a preset sets is not asked for";
+  EXPECT_EQ(words_of_error({"--model.kind=own", "--model.hidden=8"}), "no error") << "a program may read it";
+}
+
+TEST(OwnKeys, ASavedConfigReadsBack) {
+  const FakeLibrary library(kOwnModels);
+  for (const char* preset : {"", "gpt2-tiny", "resnet18"}) {
+    Arguments words = {"--model.library=" + library.path(), "--model.kind=mine", "--model.mine.width=3"};
+    if (*preset) words.push_back(std::string("--model.preset=") + preset);
+    const Config config = from_arguments(words);
+    EXPECT_EQ(resolve_text(to_toml(config), "back.toml"), config) << preset;
+  }
+}
+
+TEST(OwnKeys, ReadingAValueChangesNothing) {
+  const FakeLibrary library(kOwnModels);
+  const KeyTable& table = key_table(library.path());
+  const Config config;
+  EXPECT_EQ(get_value(config, table.find("model.mine.width", "test")), Value(int64_t{8})) << "the default";
+  EXPECT_TRUE(config.model.own_values.empty());
+  EXPECT_EQ(table.find("model.mine.dropout", "test").type_name(), "number");
+  EXPECT_EQ(from_arguments({"--model.library=" + library.path(), "--model.kind=mine"}).model.own_values.size(), 2u);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kShownBytes = 80;
+constexpr std::string_view kModelSection = "model.";
 
 /// Number of bytes of the UTF-8 character at the start of `text`; 0 if there is none.
 size_t utf8_length(std::string_view text) {
@@ -113,8 +114,11 @@ std::string printable(std::string_view text) {
 }
 
 Value get_value(const Config& config, const Key& key) {
-  // The table has one pointer for reading and writing. Nothing is written, except that the pointer of a library's key
-  // inserts the default if the key is not there yet.
+  if (key.own_default) {
+    const auto found = config.model.own_values.find(key.full_name().substr(kModelSection.size()));
+    return found == config.model.own_values.end() ? *key.own_default : found->second;
+  }
+  // The table has one pointer for reading and writing; nothing is written.
   const ValuePointer pointer = key.pointer(const_cast<Config&>(config));
   return std::visit(
       [&](const auto& at) -> Value {

@@ -10,6 +10,7 @@
 
 namespace trireme {
 
+/// The value of a key; of a library's key that has not been set, its default.
 Value get_value(const Config& config, const Key& key);
 Value value_from(const Json& json);
 

@@ -47,6 +47,12 @@ std::vector<FieldPlace> places(const std::vector<Field>& fields, std::vector<Fie
 
 }  // namespace
 
+void require_targets(size_t num_targets) {
+  if (num_targets > 0) return;
+  throw UsageError("a sample needs at least one target",
+                   "the loss sees outputs and targets only, so repeat an input as a target");
+}
+
 int64_t Field::count() const {
   int64_t count = 1;
   for (const int64_t size : sizes) count *= size;

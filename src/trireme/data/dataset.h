@@ -31,6 +31,9 @@ struct SampleShape {
   bool operator==(const SampleShape&) const = default;
 };
 
+/// Throws UsageError for samples of 0 targets, on which nothing can be trained.
+void require_targets(size_t num_targets);
+
 /// What of a sample is read: the first stage of a pipeline needs no targets, the last one nothing else.
 struct SampleParts {
   bool inputs = true, targets = true;

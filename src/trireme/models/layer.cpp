@@ -17,12 +17,8 @@ Tensors Layer::run(const Tensors& x) {
 }
 
 Tensors Layer::run_here(const Tensors& x) {
-  const RandomContext* context = RandomScope::current();
-  if (!random_number_ || !context || x.empty()) return forward(x);
-  const PhiloxCounter words =
-      Philox(context->seed, fmt::format("layer {}", *random_number_), context->step)(context->micro_batch);
-  const GeneratorScope scope(uint64_t{words[0]} << 32 | words[1], x[0].device());
-  return forward(x);
+  if (!random_number_ || x.empty()) return forward(x);
+  return inside::with_numbers_of(*random_number_, x[0].device(), [&] { return forward(x); });
 }
 
 torch::Tensor Layer::run_attention(const torch::Tensor& x,
@@ -33,6 +29,15 @@ torch::Tensor Layer::run_attention(const torch::Tensor& x,
 Tensors TensorLayer::forward(const Tensors& x) {
   if (x.size() != 1) throw UsageError(fmt::format("a layer of one tensor was given {}", x.size()));
   return {forward(x[0])};
+}
+
+Tensors inside::with_numbers_of(size_t number, torch::Device device, const std::function<Tensors()>& draw) {
+  const RandomContext* context = RandomScope::current();
+  if (!context) return draw();
+  const PhiloxCounter words =
+      Philox(context->seed, fmt::format("layer {}", number), context->step)(context->micro_batch);
+  const GeneratorScope scope(uint64_t{words[0]} << 32 | words[1], device);
+  return draw();
 }
 
 void inside::refuse_number(size_t num_tensors) {

@@ -61,6 +61,10 @@ enum class Takes : uint8_t {
 
 namespace inside {
 
+/// Calls `draw` so that libtorch's operators draw from a generator seeded by the current RandomScope and `number`; by
+/// itself where there is no scope.
+Tensors with_numbers_of(size_t number, torch::Device device, const std::function<Tensors()>& draw);
+
 /// Throws UsageError: the layer does not take that many tensors.
 [[noreturn]] void refuse_number(size_t num_tensors);
 

@@ -40,6 +40,9 @@ Tensors made_contiguous(Tensors outputs, const Tensors& inputs) {
 }  // namespace
 
 Tensors Model::forward_layers(Tensors x, size_t first, size_t last) const {
+  for (const Followed& followed : followed_) {  // a model may put some into evaluation mode after train()
+    if (layers_[followed.layer] && !followed.module->is_training()) followed.norm->set_mode(false);
+  }
   for (size_t i = first; i < last; ++i) {
     x = run_layer(i, [&] {
       Tensors outputs = layers_[i]->run(x);
@@ -190,6 +193,13 @@ std::vector<double> Model::layer_costs() const {
   return costs;
 }
 
+torch::Tensor Model::forward_loss(Tensors x, const Tensors& targets, size_t first) const {
+  const Tensors outputs = forward_layers(std::move(x), first, layers_.size());
+  if (modules_of_ == Modules::kTrireme || outputs.empty()) return loss(outputs, targets);
+  return inside::with_numbers_of(layers_.size(), outputs[0].device(), [&] { return Tensors{loss(outputs, targets)}; })
+      .at(0);
+}
+
 torch::Tensor Model::loss(const Tensors& outputs, const Tensors& targets) const {
   return ops::cross_entropy(outputs.at(0), targets.at(0));
 }
@@ -200,7 +210,7 @@ Score Model::score(const Tensors& outputs, const Tensors& targets) const {
   const torch::Tensor &logits = outputs.at(0), &target = targets.at(0);
   const int64_t predictions = target.is_floating_point() ? target.numel() : target.ne(kIgnored).sum().item<int64_t>();
   Score score{.correct = std::nan(""), .predictions = predictions};
-  score.loss = loss(outputs, targets).item<double>() * static_cast<double>(score.predictions);
+  if (predictions > 0) score.loss = loss(outputs, targets).item<double>() * static_cast<double>(predictions);
   if (logits.dim() == target.dim() + 1 && !target.is_floating_point()) {
     score.correct = static_cast<double>(logits.argmax(-1).eq(target).sum().item<int64_t>());
   }

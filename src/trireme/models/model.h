@@ -36,11 +36,12 @@ struct TiedUse {
   size_t layer = 0;       ///< the layer that uses it
 };
 
-/// How well a model did on some samples.
+/// How well a model did on some samples. All are sums, so that parts of the held-out samples can be added up.
 struct Score {
-  double loss = 0;          ///< sum over all predictions
+  double loss = 0;          ///< sum of losses
   double correct = 0;       ///< number of correct predictions; NaN if predictions are neither right nor wrong
-  int64_t predictions = 0;  ///< number of predictions that count
+  int64_t predictions = 0;  ///< number of predictions that count: `correct` is divided by it
+  int64_t losses = -1;      ///< number of losses in the sum, by which it is divided; −1: as many as predictions
 };
 
 class Model : public torch::nn::Module {
@@ -64,17 +65,17 @@ class Model : public torch::nn::Module {
   };
   void set_layer_hooks(LayerHooks hooks) { hooks_ = std::move(hooks); }
   /// Runs the layers from `first` on and returns the loss, without materialising all logits where possible.
-  virtual torch::Tensor forward_loss(Tensors x, const Tensors& targets, size_t first = 0) const {
-    return loss(forward_layers(std::move(x), first, layers_.size()), targets);
-  }
+  virtual torch::Tensor forward_loss(Tensors x, const Tensors& targets, size_t first = 0) const;
   /// Mean over the micro-batch, a float32 scalar. By default cross entropy: [batch, …, classes] against int64 targets
-  /// [batch, …]; targets of −100 are ignored.
+  /// [batch, …]; targets of −100 are ignored. What it draws while training depends on seed, step and micro-batch alone.
   virtual torch::Tensor loss(const Tensors& outputs, const Tensors& targets) const;
   torch::Tensor loss(const torch::Tensor& output, const torch::Tensor& target) const {
     return loss(Tensors{output}, Tensors{target});
   }
-  /// Sums over some held-out samples; on a GPU it gets one sample at a time. By default it uses loss(), and counts the
-  /// elements of the first target except ignored ones; a prediction is correct if the target's logit is the largest.
+  /// Sums over some held-out samples: 1 to train.micro_batch on a CPU, 1 on a GPU. By default loss() is taken as the
+  /// mean over the elements of the first target except ignored ones, and a prediction is correct if the target's logit
+  /// is the largest. Override it for a loss() that is another mean, such as one over samples whose numbers of targets
+  /// differ.
   virtual Score score(const Tensors& outputs, const Tensors& targets) const;
   /// Second uses in layers that keep_layers() has not dropped.
   virtual std::vector<TiedUse> tied_uses() { return tied_uses_; }

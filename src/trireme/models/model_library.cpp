@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "trireme/base/error.h"
+#include "trireme/config/library_problem.h"
 #include "trireme/tensor/generator_scope.h"
 
 namespace trireme {
@@ -23,19 +24,16 @@ const ModelLibrary& open_library(const std::string& path) {
   const std::lock_guard lock(mutex);
   const auto [found, is_new] = opened.try_emplace(path);
   if (!is_new) return found->second;
-  const auto fail = [&](const std::string& problem) {
+  const auto fail = [&](const LibraryProblem& problem) {
     opened.erase(found);
-    throw UsageError(fmt::format("model.library = {}: {}", path, problem),
-                     "build it again with this Trireme's headers and libraries");
+    refuse_library(path, problem);
   };
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) fail(::dlerror());
+  if (!library) fail(problem_of_loading(path, ::dlerror()));
   const auto stamp = reinterpret_cast<const char* (*)()>(::dlsym(library, "trireme_library_stamp"));
   const auto fill = reinterpret_cast<void (*)(ModelLibrary&)>(::dlsym(library, "trireme_library_fill"));
-  if (!stamp || !fill) fail("it has no TRIREME_MODEL_LIBRARY");
-  if (std::string(stamp()) != stamp_of_headers()) {
-    fail(fmt::format("it was built for {}, and this is {}", stamp(), stamp_of_headers()));
-  }
+  if (!stamp || !fill) fail(without_macro());
+  if (std::string(stamp()) != stamp_of_headers()) fail(of_other_version(stamp(), stamp_of_headers()));
   fill(found->second);
   return found->second;
 }
@@ -93,6 +91,7 @@ OpenedData open_own_data(const Config& config) {
     throw UsageError(fmt::format("model.kind = {} ({}): held-out samples have another shape than those for training",
                                  config.model.own_kind, config.model.library));
   }
+  call_library(config.model, "opening its samples", [&] { require_targets(data.train->shape().targets.size()); });
   return data;
 }
 

@@ -93,6 +93,56 @@ TEST(OwnLayers, ANormIsFollowedAsTorchDoes) {
   }
 }
 
+/// Part of a backbone: its norm stays in evaluation mode whatever the model does.
+struct Frozen : torch::nn::Module {
+  Frozen() : norm(register_module("norm", torch::nn::BatchNorm2d(3))) {
+    const torch::NoGradGuard no_grad;
+    norm->running_mean.fill_(2);
+    norm->running_var.fill_(9);
+  }
+  void train(bool on) override {
+    torch::nn::Module::train(on);
+    norm->eval();
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return norm(x); }
+  torch::nn::BatchNorm2d norm;
+};
+
+void expect_frozen(Model& model, const torch::nn::BatchNorm2d& norm) {
+  const torch::Tensor x = torch::full({4, 3, 2, 2}, 8.0);
+  for (int step = 0; step < 2; ++step) {
+    model.train();
+    EXPECT_TRUE(torch::allclose(model.forward(x), torch::full_like(x, 2.0), 1e-4, 1e-4)) << "(8 - 2) / 3";
+    const torch::NoGradGuard no_grad;
+    for (const Statistic& statistic : model.statistics()) move_statistic(statistic, *statistic.observed * 1.5);
+    EXPECT_TRUE(torch::equal(norm->running_mean, torch::full({3}, 2.0)));
+    EXPECT_TRUE(torch::equal(norm->running_var, torch::full({3}, 9.0)));
+    EXPECT_EQ(norm->num_batches_tracked.item<int64_t>(), 0);
+  }
+}
+
+TEST(OwnLayers, ANormInEvaluationModeKeepsItsStatistics) {
+  Open model;
+  const auto backbone = model.add_layer("backbone", std::make_shared<Frozen>());
+  expect_frozen(model, backbone->norm);
+}
+
+TEST(OwnLayers, AModelMayPutItsNormsIntoEvaluationModeAfterwards) {
+  struct Later : Open {
+    Later() : norm(torch::nn::BatchNorm2d(3)) {
+      add_layer("norm", norm);
+      norm->running_mean.fill_(2);
+      norm->running_var.fill_(9);
+    }
+    void train(bool on) override {
+      Model::train(on);
+      norm->eval();
+    }
+    torch::nn::BatchNorm2d norm;
+  } model;
+  expect_frozen(model, model.norm);
+}
+
 TEST(OwnLayers, EachDrawsItsOwnNumbersInEachMicroBatch) {
   Open model;
   model.add_layer("first", torch::nn::Dropout(0.5));
@@ -112,6 +162,26 @@ TEST(OwnLayers, EachDrawsItsOwnNumbersInEachMicroBatch) {
   EXPECT_FALSE(torch::equal(draw(0, 0, 1), once));
   EXPECT_FALSE(torch::equal(draw(0, 1, 0), once));
   EXPECT_FALSE(torch::equal(draw(1, 0, 0), once));
+}
+
+TEST(OwnLayers, TheLossDrawsItsOwnNumbersInEachMicroBatch) {
+  struct Noisy : Open {
+    Noisy() {
+      add_layer("same", [](const torch::Tensor& x) { return x; });
+    }
+    torch::Tensor loss(const Tensors& outputs, const Tensors&) const override {
+      return (outputs[0] * torch::rand_like(outputs[0])).sum();
+    }
+  } model;
+  const auto draw = [&](uint64_t step) {
+    const RandomScope scope({3, step, 1});
+    return model.forward_loss({torch::ones({64})}, {torch::ones({1})});
+  };
+  torch::manual_seed(1);
+  const torch::Tensor once = draw(0);
+  torch::manual_seed(2);
+  EXPECT_TRUE(torch::equal(draw(0), once));
+  EXPECT_FALSE(torch::equal(draw(1), once));
 }
 
 TEST(GeneratorScope, IsForAllThatDraws) {

@@ -13,7 +13,7 @@ class FollowedBatchNorm : public FollowedNorm {
   ~FollowedBatchNorm() override { use_running(); }
 
   void set_mode(bool training) override {
-    if (!training) return use_running();
+    if (!training || !norm_.is_training()) return use_running();
     if (observed_mean_.defined()) return;
     running_mean_ = norm_.running_mean;
     running_var_ = norm_.running_var;
@@ -61,6 +61,7 @@ std::unique_ptr<FollowedNorm> follow_if(torch::nn::Module& module) {
 }  // namespace
 
 void move_statistic(const Statistic& statistic, const torch::Tensor& mean) {
+  if (statistic.observed->is_same(statistic.running)) return;  // a norm in evaluation mode observes nothing
   if (statistic.counts) statistic.num_steps.add_(1);
   statistic.running.lerp_(mean, statistic.momentum ? *statistic.momentum : 1.0 / statistic.num_steps.item<double>());
 }

@@ -6,6 +6,8 @@
 // records what it observed; the runtime averages that over the step's micro-batches, in the order of gradients, and
 // updates the running buffers once. BatchNorm (models/batch_norm.h) is built that way. torch::nn::BatchNorm1d, 2d and
 // 3d are adapted: in training mode their running buffers are scratch, with momentum 1, and the real ones are set aside.
+// A norm that is in evaluation mode itself while its model trains, as in a frozen backbone, uses the real ones and
+// leaves them as they are.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,7 +37,8 @@ void move_statistic(const Statistic& statistic, const torch::Tensor& mean);
 class FollowedNorm {
  public:
   virtual ~FollowedNorm() = default;
-  /// Call it after the norm has changed to training or evaluation mode: selects the tensors that it uses.
+  /// Selects the buffers that the norm uses. Call it after the model has changed its mode; a norm that is in evaluation
+  /// mode itself uses its running statistics in any case.
   virtual void set_mode(bool training) = 0;
   /// Appends the norm's statistics; `name` is the module's.
   virtual void list_statistics(const std::string& name, std::vector<Statistic>& all) const = 0;

@@ -14,6 +14,7 @@
 #include "trireme/tensor/mesh_tensor.h"
 #include "trireme/tensor/random_scope.h"
 #include "trireme/train/compression.h"
+#include "trireme/train/same_model.h"
 
 namespace trireme {
 namespace {
@@ -65,6 +66,7 @@ Engine::Engine(World& world, std::shared_ptr<Model> model, const Config& given)
       loss_scale_(LossScale::of(given.precision)) {
   const Config& config = config_;
   torch::set_num_threads(static_cast<int>(config.train.threads));
+  check_same_model(world.comm(), *model);
   ops::set_deterministic(config.train.deterministic);
   part_ = std::make_unique<ModelPart>(std::move(model), config, layout_, groups_, device_, compute_type_);
   if (config.model.sync_statistics && groups_.replicas() != nullptr) {
@@ -135,7 +137,7 @@ Tensors Engine::forward(const StageSet::Stage& stage, const Tensors& x, int micr
   if (is_last && on_loss_) on_loss_(outputs[0]);
   {
     const torch::NoGradGuard no_grad;
-    if (is_last) {
+    if (is_last && outputs[0].dim() == 0) {  // the executor refuses any other loss
       values[kLoss].copy_(outputs[0].detach());
     } else {
       values[kLoss].zero_();
@@ -161,10 +163,11 @@ StepReport Engine::step(const Inputs& batch, bool stop) {
                                      form_of(tensor).to_string(), layout_.global_batch),
                          "give the whole batch, its samples along dim 0");
       }
-      tensor = tensor.narrow(0, number * layout_.micro_batch, layout_.micro_batch);
+      tensor = tensor.narrow(0, number * layout_.micro_batch, layout_.micro_batch).contiguous();
     }
     return tensors;
   };
+  if (part_->has_last()) require_targets(batch.targets.size());
   std::vector<Inputs> own;
   for (const int number : micro_batches()) {
     own.push_back({micro_batch_of(batch.inputs, number), micro_batch_of(batch.targets, number)});
@@ -283,8 +286,10 @@ void Engine::run_passes(int num_passes, int64_t seq, const std::function<Tensors
   });
 }
 
-Tensors Engine::predict(const Tensors& inputs) {
-  Tensors outputs;
+Tensors Engine::predict(const Tensors& given) {
+  Tensors inputs = given, outputs;
+  for (torch::Tensor& input : inputs) input = input.contiguous();
+  part_->gather_weights();  // a step leaves those of other ranks as they were
   const int64_t seq = seq_ > 0 ? inputs.at(0).size(1) : 0;
   run_passes(
       1, seq, [&](int64_t) { return inputs; }, [&](int64_t, const Tensors& made) { outputs = made; });

@@ -1,11 +1,11 @@
 // A model trained over the ranks of a world: its pipeline stages, the program of a step, and the update of its weights.
 //
 //   Engine engine(world, model, config);
-//   for (…) fmt::print("loss {}\n", engine.step({inputs, targets}).loss);
+//   for (…) std::printf("loss %g\n", engine.step({{images, words}, {captions}}).loss);
 //
-// Trainer is an engine that reads its own samples. Owner: the user's program. Threads: one; communication runs on its
-// own threads. Blocking: step() blocks for the whole step. Failure: throws Error, with step, rank and parameter, when
-// numbers are not finite; CommError when a peer fails.
+// Trainer is an engine that reads its own samples. Owner: the user's program; the world must outlive it. Threads: one;
+// communication runs on its own threads. Blocking: step() blocks for the whole step. Failure: throws Error, with step,
+// rank and parameter, when numbers are not finite; CommError when a peer fails.
 #pragma once
 
 #include <torch/torch.h>
@@ -73,8 +73,10 @@ struct StateParts {
 
 class Engine {
  public:
-  /// Trains `model`, and drops the layers that this rank does not hold; make_model() makes the model that a config
-  /// names.
+  /// Trains `model`, and drops the layers that this rank does not hold, so use model() from now on; build_model() makes
+  /// the model that a config names. Every rank must build the same weights. Collective. Sets the process's number of
+  /// threads to train.threads (torch::set_num_threads). Throws UsageError for a config that cannot be, and where ranks
+  /// have built different models.
   Engine(World& world, std::shared_ptr<Model> model, const Config& config);
   virtual ~Engine();
   Engine(const Engine&) = delete;
@@ -88,7 +90,8 @@ class Engine {
   const std::vector<int>& micro_batches() const { return steps_->micro_batches(); }
 
   /// Returns the model's outputs, such as logits, on the training device; runs in evaluation mode and the compute type,
-  /// without gradients. Collective over the ranks of a model.
+  /// without gradients, for any number of samples. Collective over the ranks of a model, which all get the outputs, and
+  /// with ZeRO also over the ranks that share its weights: simply call it on all ranks.
   Tensors predict(const Tensors& inputs);
   torch::Tensor predict(const torch::Tensor& input) { return predict(Tensors{input}).at(0); }
 
@@ -127,7 +130,7 @@ class Engine {
 
   /// The whole tensor of a parameter, numbered as in part().weights(), for comparisons: its averaged gradient of the
   /// last step, unclipped (its momentum, if momenta are exchanged), and its value. Collective over the ranks of a
-  /// model.
+  /// model, and with ZeRO over the ranks that share its weights.
   torch::Tensor gradient(size_t weight) const;
   torch::Tensor weight(size_t weight) const;
 

@@ -11,6 +11,7 @@
 #include "trireme/base/error.h"
 #include "trireme/base/file.h"
 #include "trireme/base/text.h"
+#include "trireme/checkpoint/async_saver.h"
 #include "trireme/checkpoint/folder.h"
 #include "trireme/checkpoint/hugging_face.h"
 #include "trireme/checkpoint/reader.h"
@@ -96,7 +97,12 @@ std::filesystem::path weights_file(const std::filesystem::path& path) {
 
 EngineCheckpoints::EngineCheckpoints(World& world, Engine& engine, std::filesystem::path root,
                                      const CheckpointConfig& config, Callbacks callbacks)
-    : world_(world), engine_(engine), root_(std::move(root)), config_(config), callbacks_(std::move(callbacks)) {}
+    : world_(world),
+      engine_(engine),
+      root_(std::move(root)),
+      config_(config),
+      callbacks_(std::move(callbacks)),
+      saver_(std::make_unique<AsyncSaver>()) {}
 
 EngineCheckpoints::~EngineCheckpoints() { ends_ = true; }
 
@@ -249,7 +255,7 @@ void EngineCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<Pe
     };
   }
   try {
-    saver_.start(std::move(request));
+    saver_->start(std::move(request));
   } catch (const std::exception& error) {
     problem(error.what());
   }
@@ -258,7 +264,7 @@ void EngineCheckpoints::start_writing(const SavePlace& place, std::shared_ptr<Pe
 bool EngineCheckpoints::finish() {
   bool good = true;
   try {
-    saver_.wait();
+    saver_->wait();
   } catch (const std::exception& error) {
     problem(error.what());
     good = false;

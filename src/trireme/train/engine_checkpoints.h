@@ -1,23 +1,37 @@
 // Saves and loads an engine's state: workers write their shards in the background, worker 0 commits.
 //
-// Owner: run_training(). Threads: one; writing has its own. save() blocks while an earlier save is running and while
-// the snapshot is copied. If a save fails, the previous checkpoint remains, `on_problem` is told, and training
-// continues.
+//   EngineCheckpoints checkpoints(world, engine, "runs/mine", config.checkpoint);
+//   checkpoints.load_newest();
+//   while (engine.steps_done() < 1000) {
+//     engine.step(…);
+//     if (engine.steps_done() % 100 == 0) checkpoints.save();
+//   }
+//   checkpoints.finish();
+//
+// Owner: the program that has the engine, which must outlive it; run_training() for `trireme train`. Threads: one;
+// writing has its own. save() blocks while an earlier save is running and while the snapshot is copied. If a save
+// fails, the previous checkpoint remains, `on_problem` is told, and training continues.
 #pragma once
 
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "trireme/checkpoint/async_saver.h"
+#include "trireme/base/deadline.h"
 #include "trireme/comm/world.h"
 #include "trireme/train/engine.h"
 
 namespace trireme {
 
+class AsyncSaver;
 class CheckpointReader;
+class PendingCheckpoint;
+struct SavePlace;
+struct SnapshotTensor;
 
 struct CheckpointDone {
   int64_t step = 0;
@@ -32,8 +46,10 @@ class EngineCheckpoints {
     std::function<void(const CheckpointDone&)> on_done;  ///< called on worker 0, from the writing thread
     std::function<void(const std::string&)> on_problem;  ///< called on any worker, from any thread
   };
+  /// Saves into `root`, the same folder for all workers, which is made where it is missing. Of `config`, async, keep
+  /// and spread count.
   EngineCheckpoints(World& world, Engine& engine, std::filesystem::path root, const CheckpointConfig& config,
-                    Callbacks callbacks);
+                    Callbacks callbacks = {});
   /// Gives up a running save if shards of other workers are missing.
   ~EngineCheckpoints();
 
@@ -66,7 +82,7 @@ class EngineCheckpoints {
   const CheckpointConfig config_;
   const Callbacks callbacks_;
   std::atomic<bool> ends_{false};
-  AsyncSaver saver_;
+  std::unique_ptr<AsyncSaver> saver_;
 };
 
 }  // namespace trireme

@@ -1,7 +1,10 @@
 #include "trireme/train/step_inputs.h"
 
+#include <fmt/format.h>
+
 #include "trireme/base/deadline.h"
 #include "trireme/base/error.h"
+#include "trireme/runtime/pipeline_messages.h"
 
 namespace trireme {
 namespace {
@@ -51,6 +54,24 @@ Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape)
           batch->parts.targets ? tensors(shape.targets, batch->targets) : Tensors()};
 }
 
+void require_same_forms(const Inputs& given, const Inputs& before) {
+  const auto compare = [](const char* kind, const Tensors& now, const Tensors& then) {
+    constexpr const char* kCure = "give all batches the same shapes";
+    if (now.size() != then.size()) {
+      throw UsageError(fmt::format("a batch has {} {}s, and the first had {}", now.size(), kind, then.size()), kCure);
+    }
+    for (size_t i = 0; i < now.size(); ++i) {
+      const TensorForm form = form_of(now[i]), first = form_of(then[i]);
+      if (form == first) continue;
+      throw UsageError(fmt::format("{} {} of a micro-batch is {}, and was {} in the first batch", kind, i,
+                                   form.to_string(), first.to_string()),
+                       kCure);
+    }
+  };
+  compare("input", given.inputs, before.inputs);
+  compare("target", given.targets, before.targets);
+}
+
 StepInputs::StepInputs(torch::Device device, size_t num_micro_batches)
     : device_(device), num_micro_batches_(num_micro_batches), current_(num_micro_batches_) {
   if (device.is_cuda()) lane_.emplace(device);
@@ -71,12 +92,8 @@ void StepInputs::give(const std::vector<Inputs>& micro_batches) {
     if (current_[i].inputs.empty() && current_[i].targets.empty()) {
       current_[i] = like(micro_batches[i], torch::TensorOptions().device(device_));
     }
-    for_each_pair(micro_batches[i], current_[i], [](const torch::Tensor& given, torch::Tensor place) {
-      if (given.sizes() != place.sizes()) {
-        throw UsageError("the tensors of a batch have changed their shapes", "give all batches the same shapes");
-      }
-      place.copy_(given);
-    });
+    require_same_forms(micro_batches[i], current_[i]);
+    copy(micro_batches[i], current_[i]);
   }
 }
 

@@ -26,6 +26,10 @@ struct Inputs {
 /// Views of the memory of `batch`, which they keep alive.
 Inputs tensors_of(const std::shared_ptr<Batch>& batch, const SampleShape& shape);
 
+/// Throws UsageError that names the first tensor whose dtype or sizes differ between two batches, or their numbers of
+/// tensors.
+void require_same_forms(const Inputs& given, const Inputs& before);
+
 class StepInputs {
  public:
   StepInputs(torch::Device device, size_t num_micro_batches);
@@ -37,7 +41,7 @@ class StepInputs {
   double next();
   /// Starts to copy the samples of the next step to the GPU. Call it once the current step is running.
   void prefetch();
-  /// Sets the samples of each micro-batch directly, instead of a reader. Throws UsageError if shapes change on a GPU.
+  /// Sets the samples of each micro-batch directly, instead of a reader. On a GPU, throws as require_same_forms().
   void give(const std::vector<Inputs>& micro_batches);
   const Inputs& at(size_t micro_batch) const { return current_[micro_batch]; }
 

@@ -12,6 +12,7 @@ namespace trireme {
 
 Trainer::Trainer(World& world, std::shared_ptr<Model> model, const Config& config, const OpenedData& data)
     : Engine(world, std::move(model), config), data_(data) {
+  require_targets(data_.train->shape().targets.size());
   seq_ = data_.train->shape().seq;
   start_reading();
 }
@@ -52,7 +53,7 @@ Evaluation Trainer::evaluate(int64_t num_batches, const std::function<void(int64
   // not counted. Each pass has its own entries, filled by one worker: adding the others' zeros changes nothing, so the
   // result does not depend on dp.
   const int64_t num_passes = (blocks + layout_.dp - 1) / layout_.dp * of_block;
-  std::vector<double> sums(static_cast<size_t>(3 * blocks * of_block), 0.0);
+  std::vector<double> sums(static_cast<size_t>(4 * blocks * of_block), 0.0);
   const auto first_of = [&](int64_t pass) {
     const int64_t block = pass % num_passes / of_block * layout_.dp + pass / num_passes;
     return block * layout_.micro_batch + pass % of_block * together;
@@ -72,28 +73,29 @@ Evaluation Trainer::evaluate(int64_t num_batches, const std::function<void(int64
     Tensors own = std::move(targets.extract(pass).mapped());
     for (torch::Tensor& target : own) target = target.to(device_);
     const Score score = part_->model().score(outputs, own);
-    const auto at = static_cast<size_t>(3 * (first_of(pass) / together));
+    const auto at = static_cast<size_t>(4 * (first_of(pass) / together));
     sums[at] = score.loss;
     sums[at + 1] = score.correct;
     sums[at + 2] = static_cast<double>(score.predictions);
+    sums[at + 3] = static_cast<double>(score.losses < 0 ? score.predictions : score.losses);
   };
   part_->gather_weights();
   policy_->refresh();
   run_passes(static_cast<int>(num_passes), data_.held_out->shape().seq, read, count);
   if (groups_.replicas()) groups_.replicas()->all_reduce(sums);
   groups_.sum_over_stages(sums);
-  std::array<double, 3> all = {};
+  std::array<double, 4> all = {};
   for (int64_t block = 0; block < blocks; ++block) {
     for (size_t i = 0; i < all.size(); ++i) {
       double of_passes = 0;
       for (int64_t pass = block * of_block; pass < (block + 1) * of_block; ++pass) {
-        of_passes += sums[3 * static_cast<size_t>(pass) + i];
+        of_passes += sums[4 * static_cast<size_t>(pass) + i];
       }
       all[i] += of_passes;
     }
   }
-  const auto& [loss_sum, correct, predictions] = all;
-  const double loss = loss_sum / predictions;
+  const auto& [loss_sum, correct, predictions, losses] = all;
+  const double loss = loss_sum / losses;
   return {loss, std::exp(loss), correct / predictions, samples};
 }
 

@@ -11,9 +11,9 @@
 namespace trireme {
 
 struct Evaluation {
-  double loss = 0;  ///< mean over all predictions
-  double perplexity = 0;
-  double accuracy = 0;
+  double loss = 0;        ///< sum of losses ÷ their number, as Model::score() counts them
+  double perplexity = 0;  ///< exp(loss)
+  double accuracy = 0;    ///< correct predictions ÷ predictions; NaN if there is no right or wrong
   int64_t num_samples = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <regex>
 #include <sstream>
 
@@ -79,22 +80,22 @@ std::vector<Placement> placements_for(const std::string& name, const LayoutRules
   return placements;
 }
 
-void require_matches(const torch::nn::Module& module, const LayoutRules& rules) {
+void require_matches(const torch::nn::Module& module, const LayoutRules& rules, bool counts_buffers) {
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   for (const LayoutRule& rule : rules) {
-    bool used = false;
-    for (const auto& item : parameters) used = used || matches(item.key(), rule);
-    for (const auto& item : buffers) used = used || matches(item.key(), rule);
-    if (!used) {
-      throw UsageError(fmt::format("the rule \"{}\" matches no parameter of the module", rule.name),
-                       "names are those of named_parameters(), and the whole name must match");
-    }
+    const auto is_meant = [&](const auto& item) { return matches(item.key(), rule); };
+    if (std::any_of(parameters.begin(), parameters.end(), is_meant)) continue;
+    const bool is_of_buffer = std::any_of(buffers.begin(), buffers.end(), is_meant);
+    if (is_of_buffer && counts_buffers) continue;
+    throw UsageError(fmt::format("the rule \"{}\" matches no parameter of the module", rule.name),
+                     is_of_buffer ? "buffers are not cut here"
+                                  : "names are those of named_parameters(), and the whole name must match");
   }
 }
 
 void distribute_module(torch::nn::Module& module, const std::shared_ptr<DeviceMesh>& mesh, const LayoutRules& rules) {
-  require_matches(module, rules);
+  require_matches(module, rules, /*counts_buffers=*/true);
   const auto parameters = module.named_parameters();
   const auto buffers = module.named_buffers();
   const torch::NoGradGuard no_grad;

@@ -44,8 +44,9 @@ LayoutRules rules_by_dims(const std::vector<std::pair<std::string, std::string>>
 /// naming parameter and rule, for an axis that the mesh does not have.
 std::vector<Placement> placements_for(const std::string& name, const LayoutRules& rules, const Mesh& mesh);
 
-/// Throws UsageError, naming the rule, if a rule matches no parameter or buffer of the module.
-void require_matches(const torch::nn::Module& module, const LayoutRules& rules);
+/// Throws UsageError, naming the rule, if a rule matches no parameter of the module; with `counts_buffers`, if it
+/// matches no buffer either.
+void require_matches(const torch::nn::Module& module, const LayoutRules& rules, bool counts_buffers = false);
 
 /// Turns every parameter and buffer into a mesh tensor by its rule, in place: members that refer to it see it, too.
 /// Gradients will have the placements of their parameters, with sums finished during the backward pass
