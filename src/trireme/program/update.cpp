@@ -78,8 +78,8 @@ class StepEnding {
     }
     put({.op = OpCode::kOptimizerStep});
     if (shape_.has_servers()) put({.op = OpCode::kPull});
-    if (!shape_.refreshes_first) refresh_copies();
     if (exchange == GradientExchange::kLocal) put({.op = OpCode::kMeet});
+    if (!shape_.refreshes_first) refresh_copies();
   }
 
   int rank_of(int stage) const { return program_.is_pipeline() ? program_.owner_of(stage) : 0; }

@@ -8,9 +8,7 @@ namespace trireme {
 std::unique_ptr<UpdatePolicy> make_update_policy(const UpdateContext& context) {
   const Program& program = context.executor.program();
   const GradientExchange exchange = program.update.exchange;
-  if (exchange == GradientExchange::kServers || exchange == GradientExchange::kAsyncServers) {
-    return std::make_unique<ServerAggregation>(context);
-  }
+  if (program.update.has_servers()) return std::make_unique<ServerAggregation>(context);
   const ParameterStore& parameters = context.part.parameters();
   std::shared_ptr<DeviceUpdate> on_device;
   if (parameters.device().is_cuda() && !parameters.masters_on_host()) {
