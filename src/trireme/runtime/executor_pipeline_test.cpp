@@ -90,7 +90,7 @@ TEST(PipelineProgram, ListsCrossItsCuts) {
       const std::vector<double> expected = {squares * (b * c + 1), squares * a * c, squares * a * b};
       for (int step = 0; step < 2; ++step) {
         executor.run([](const Instruction&) {});
-        EXPECT_EQ(store.gradient(0, 0).item<double>(), expected[static_cast<size_t>(world.rank())]) << kind;
+        EXPECT_EQ(store.gradient(0, 0).item<double>(), expected[static_cast<size_t>(world.rank())]) << name_of(kind);
       }
     });
   }
@@ -98,7 +98,7 @@ TEST(PipelineProgram, ListsCrossItsCuts) {
 
 TEST(PipelineProgram, BuffersAreUsedAgainInEveryStep) {
   run_as_threads(3, [](World& world) {
-    ToyStages toy(shape_of("1f1b", 3, 12), world);
+    ToyStages toy(shape_of(ScheduleKind::k1F1B, 3, 12), world);
     for (int step = 0; step < 2; ++step) toy.run();
     const size_t first = toy.executor->messages()->num_buffers();
     EXPECT_LE(first, 12);
@@ -109,7 +109,7 @@ TEST(PipelineProgram, BuffersAreUsedAgainInEveryStep) {
 
 TEST(PipelineProgram, ProgramsOfOthersAreRefused) {
   run_as_threads(1, [](World& world) {
-    ToyStages toy(shape_of("gpipe", 1, 4), world);
+    ToyStages toy(shape_of(ScheduleKind::kGPipe, 1, 4), world);
     EXPECT_THROW(Executor(toy.program, {}, {.pipeline = &world.comm()}), Error);
     const Program other = lower_pipeline(
         {.schedule = make_schedule({.kind = ScheduleKind::kGPipe, .num_micro_batches = 4}), .groups = {3}}, 0);
