@@ -9,6 +9,7 @@
 #include "numerics/training.h"
 #include "trireme/base/error.h"
 #include "trireme/compress/method.h"
+#include "trireme/train/compression.h"
 
 namespace trireme {
 namespace {
