@@ -70,7 +70,7 @@ std::vector<Stream> streams_of(PipelineShape shape, ScheduleShape schedule, int 
   // Long enough to be filled, with receives that are posted ahead. 2BW chooses its period by the number of ranks.
   const int least = 4 * schedule.num_ranks + 2 * shape.receive_ahead;
   if (schedule.update_every == 0) {
-    schedule.update_every = schedule.kind == ScheduleKind::kPipeDream2Bw ? schedule.num_ranks : 1;
+    schedule.update_every = weight_rule(schedule.kind) == WeightRule::kDoubleBuffer ? schedule.num_ranks : 1;
   }
   const int period = schedule.update_every;
   const int count = (least + period - 1) / period * period;
