@@ -1,6 +1,6 @@
 // Saves and loads an engine's state: workers write their shards in the background, worker 0 commits.
 //
-//   EngineCheckpoints checkpoints(world, engine, "runs/mine", config.checkpoint);
+//   EngineCheckpoints checkpoints(world, engine, "runs/mine", config.checkpoint, {.on_problem = …});
 //   checkpoints.load_newest();
 //   while (engine.steps_done() < 1000) {
 //     engine.step(…);
