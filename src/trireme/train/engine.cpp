@@ -289,7 +289,6 @@ void Engine::run_passes(int num_passes, int64_t seq, const std::function<Tensors
 Tensors Engine::predict(const Tensors& given) {
   Tensors inputs = given, outputs;
   for (torch::Tensor& input : inputs) input = input.contiguous();
-  part_->gather_weights();  // a step leaves those of other ranks as they were
   const int64_t seq = seq_ > 0 ? inputs.at(0).size(1) : 0;
   run_passes(
       1, seq, [&](int64_t) { return inputs; }, [&](int64_t, const Tensors& made) { outputs = made; });
