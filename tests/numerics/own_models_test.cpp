@@ -291,6 +291,41 @@ TEST(OwnModels, ALossThatIsNoScalarIsRefusedInWords) {
   });
 }
 
+/// Two layers, and a tensor that belongs to neither.
+struct Loose : Model {
+  explicit Loose(bool is_trained) {
+    add_layer("first", torch::nn::Linear(kSource, kHidden));
+    add_layer("last", torch::nn::Linear(kHidden, 1));
+    if (is_trained) {
+      register_parameter("loose", torch::ones({1}));
+    } else {
+      register_buffer("loose", torch::ones({1}));
+    }
+    const torch::NoGradGuard no_grad;  // equal on all ranks, whose threads share the generator
+    for (torch::Tensor& parameter : parameters()) parameter.fill_(0.1);
+  }
+};
+
+TEST(OwnModels, ATensorOfNoLayerIsRefused) {
+  const auto refusal = [](bool is_trained, int workers) {
+    std::string text;
+    std::mutex mutex;
+    run_as_threads(workers, [&](World& world) {
+      Config config = small_config();
+      config.parallel.dp = 1;
+      config.parallel.pp = workers;
+      const std::string own = message_of([&] { Engine engine(world, std::make_shared<Loose>(is_trained), config); });
+      const std::lock_guard lock(mutex);
+      text = own;
+    });
+    return text;
+  };
+  EXPECT_EQ(refusal(true, 1).find("loose belongs to no layer"), 0u) << "no rank would update it";
+  EXPECT_EQ(refusal(false, 2).find("loose belongs to no layer"), 0u)
+      << "both stages would save it: " << refusal(false, 2);
+  EXPECT_EQ(refusal(false, 1), "no error");
+}
+
 /// Points without targets.
 class Targetless : public Points {
  public:

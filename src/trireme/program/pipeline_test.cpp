@@ -75,7 +75,8 @@ TEST(Pipeline, StagesMayDifferInTheirReplicas) {
       if (total % leaves != 0) continue;
       const auto reference =
           last_weights(lower_pipeline_all({.schedule = one_rank(3, total), .num_leaves = leaves, .groups = {2, 1, 3}}));
-      for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZbH1}) {
+      for (const ScheduleKind kind : schedule_kinds()) {
+        if (!is_synchronous(kind) || stages_per_rank(kind) > 1) continue;
         for (const Replicas& replicas : {Replicas{1, 2, 1}, {2, 1, 2}, {1, 1, 3}, {3, 2, 1}, {6, 1, 2}, {1, 2, 6}}) {
           int lanes = 1;
           for (const int each : replicas) lanes = std::lcm(lanes, each);

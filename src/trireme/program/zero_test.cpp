@@ -104,7 +104,8 @@ std::vector<Whole> wholes() {
   add({8, 8, 2, 3});    // several, summed on the tree
   add({16, 4, 4, 2});   // several in a leaf
   add({24, 24, 2, 3});  // several partial sums of each rank
-  for (const ScheduleKind kind : {ScheduleKind::k1F1B, ScheduleKind::kGPipe, ScheduleKind::kInterleaved}) {
+  for (const ScheduleKind kind : schedule_kinds()) {
+    if (!is_synchronous(kind)) continue;
     for (const bool recompute : {false, true}) {
       PipelineShape shape{.schedule = make_schedule({.kind = kind, .num_ranks = 2, .num_micro_batches = 4}),
                           .num_replicas = 2,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "trireme/base/error.h"
 #include "trireme/base/index.h"
@@ -27,6 +28,24 @@ std::map<const void*, int> layers_of_parameters(const Model& model) {
     }
   }
   return layers;
+}
+
+/// Refuses tensors that no layer has. No stage would own a parameter, and each stage would save a buffer.
+void require_layers(const Model& model, const std::map<const void*, int>& layer_of_parameter, bool is_cut) {
+  std::set<const void*> known;
+  for (const auto& [parameter, layer] : layer_of_parameter) known.insert(parameter);
+  for (const auto& layer : model.layers()) {
+    for (const torch::Tensor& buffer : layer->buffers()) known.insert(buffer.unsafeGetTensorImpl());
+  }
+  const auto require = [&](const auto& named) {
+    for (const auto& item : named) {
+      if (known.contains(item.value().unsafeGetTensorImpl()) || !(is_cut || item.value().requires_grad())) continue;
+      throw UsageError(fmt::format("{} belongs to no layer of the model", item.key()),
+                       "register it in a layer; a tensor that only the loss needs is a plain member of the model");
+    }
+  };
+  require(model.named_parameters());
+  require(model.named_buffers());
 }
 
 }  // namespace
@@ -125,6 +144,7 @@ void ModelPart::cut(const Config& config) {
 /// Lists the weights and tied weights of the whole model, before layers are dropped.
 void ModelPart::list_weights() {
   const std::map<const void*, int> layer_of = layers_of_parameters(*model_);
+  require_layers(*model_, layer_of, groups_.pp > 1);
   for (const auto& item : model_->named_parameters()) {
     if (!item.value().requires_grad()) continue;
     const int layer = layer_of.at(item.value().unsafeGetTensorImpl());
